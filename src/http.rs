@@ -55,7 +55,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::telemetry::Levels;
-use crate::wiring::Pulse;
+use crate::wiring::LivenessTargets;
 use answers::{MAX_LARGE, Renderings};
 use auth::{Access, Authorizer};
 use connection_limit::{ConnectionLimit, ConnectionSlot, LimitedStream};
@@ -129,7 +129,7 @@ impl Operations {
 #[derive(Clone)]
 struct Health {
     about: About,
-    pulse: Pulse,
+    liveness_targets: LivenessTargets,
     metrics: PrometheusHandle,
     shutting_down: Arc<AtomicBool>,
 }
@@ -202,12 +202,16 @@ impl Listeners {
         at: Addresses,
         about: About,
         operations: Operations,
-        pulse: Pulse,
+        liveness_targets: LivenessTargets,
         metrics: PrometheusHandle,
     ) -> anyhow::Result<Listeners> {
         let shutting_down = Arc::new(AtomicBool::new(false));
-        let health_state =
-            Health { about: about.clone(), pulse, metrics, shutting_down: Arc::clone(&shutting_down) };
+        let health_state = Health {
+            about: about.clone(),
+            liveness_targets,
+            metrics,
+            shutting_down: Arc::clone(&shutting_down),
+        };
         let (health_server, health) =
             listen(at.health, (None, Access::Open), health::SERVES, move |config| {
                 config.app_data(web::Data::new(health_state.clone()));

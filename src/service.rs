@@ -24,7 +24,7 @@ use crate::control_planes;
 use crate::http::{self, Addresses};
 use crate::telemetry::Levels;
 use crate::wiring::params::{self, Instance, Restoring};
-use crate::wiring::{self, Ballot, Election, Parts, Running};
+use crate::wiring::{self, ActorDependencies, ElectionStart, ElectionTrigger, Running};
 
 pub(crate) use kubernetes_client::{api_server_host, kubernetes_client};
 
@@ -48,7 +48,7 @@ pub struct Options {
     /// The pre-images to restore, for `restore`; `None` for the controller.
     pub restoring: Option<Restoring>,
     /// When the service takes part in leader election.
-    pub election: Election,
+    pub election: ElectionStart,
 }
 
 impl Options {
@@ -75,13 +75,13 @@ pub struct ServiceHandle {
     /// Sends requests of operators to the machines.
     pub requests: OperatorRequests,
     /// Starts the participation in leader election, if `Options::election` delays it.
-    pub ballot: Ballot,
+    pub election_trigger: ElectionTrigger,
 }
 
 impl ServiceHandle {
     fn of(clock: Clock, running: &Running) -> ServiceHandle {
-        let (published, requests) = (running.published.clone(), running.asks.clone());
-        ServiceHandle { clock, published, requests, ballot: running.ballot() }
+        let (published, requests) = (running.published.clone(), running.operator_requests.clone());
+        ServiceHandle { clock, published, requests, election_trigger: running.election_trigger() }
     }
 }
 
@@ -189,12 +189,15 @@ pub(crate) async fn serve<T>(
     let (addresses, csds) = addresses.unzip();
     let params = machines(&options, &instance, listeners, bootstrap.as_deref());
     let clients = (kubernetes, azure, bootstrap.clone());
-    let running = wiring::start(parts(&options, clock, params, clients, metrics.clone()));
+    let running = wiring::start(actor_dependencies(&options, clock, params, clients, metrics.clone()));
     let handle = ServiceHandle::of(clock, &running);
     let about = about(&options, clock, &running);
-    let operations =
-        http::Operations::new(running.asks.clone(), running.reviewer.clone(), options.levels.clone());
-    let open = |at| http::Listeners::open(at, about, operations, running.pulse.clone(), metrics);
+    let operations = http::Operations::new(
+        running.operator_requests.clone(),
+        running.reviewer.clone(),
+        options.levels.clone(),
+    );
+    let open = |at| http::Listeners::open(at, about, operations, running.liveness_targets.clone(), metrics);
     let listeners = addresses.map(open).transpose()?;
     let serve =
         |(at, of): (control_planes::Address, Arc<Bootstrap>)| at.serve(&of, running.published.clone());
@@ -261,15 +264,15 @@ impl Signals {
 }
 
 /// Returns the parts from which the actors are built.
-fn parts(
+fn actor_dependencies(
     options: &Options,
     clock: Clock,
     params: params::Machines,
     (kubernetes, azure, bootstrap): (kube::Client, arm::Client, Option<Arc<Bootstrap>>),
     metrics: PrometheusHandle,
-) -> Parts {
+) -> ActorDependencies {
     let config = &options.config;
-    Parts {
+    ActorDependencies {
         params,
         kubernetes,
         azure: Arc::new(azure),

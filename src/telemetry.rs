@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn c1_no_line_has_a_sent_token() {
-        model::redact::sent(&model::redact::Recipient::ApiServer, "planted-for-the-log");
+        model::redact::record_sent_token(&model::redact::Recipient::ApiServer, "planted-for-the-log");
         let line = written(LineFormat::Text, "WARN failed name=planted-for-the-log\n");
         assert_eq!(line, "WARN failed name=<redacted>\n");
     }

@@ -22,7 +22,7 @@ use actors::pools::Pools;
 use actors::recorder::{CloudLabels, Recorder};
 use actors::shell::{Ping, Shell};
 use actors::xds::XdsPort;
-use coordination::leader::{Free, Leader};
+use coordination::leader::{Leader, ReleasedLeases};
 use coordination::pauses::Pauses;
 use coordination::{leader, pauses};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -45,8 +45,8 @@ use xds::Bootstrap;
 
 use crate::control_planes::VERSION;
 
-/// What the actors are made of.
-pub struct Parts {
+/// Everything from which the actors are built.
+pub struct ActorDependencies {
     /// The machines' parameters.
     pub params: params::Machines,
     /// The client of the API server.
@@ -57,44 +57,44 @@ pub struct Parts {
     pub metrics: PrometheusHandle,
     /// Labels of upstream's series.
     pub labels: CloudLabels,
-    /// What becomes of writes.
+    /// Whether writes are carried out.
     pub effects: Effects,
-    /// The process's clock.
+    /// The clock of the process.
     pub clock: Clock,
-    /// Where both Leases are.
+    /// The namespaces and names of both Leases.
     pub leases: LeaseNames,
-    /// When it takes part in the election.
-    pub election: Election,
-    /// How xDS control planes are reached; `None`: no pool is filled from one.
+    /// When this process joins the election of the leader.
+    pub election: ElectionStart,
+    /// The bootstrap configuration of xDS; `None` if no pool has an xDS source.
     pub bootstrap: Option<Arc<Bootstrap>>,
 }
 
-/// When a process takes part in the election of the leader.
+/// When a process joins the election of the leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Election {
-    /// From its start.
-    AtOnce,
-    /// When it is told to: until then it reads and compares, and writes nothing.
-    WhenTold,
+pub enum ElectionStart {
+    /// At its start.
+    Immediate,
+    /// When [`ElectionTrigger::join_election`] is called. Until then it reads and compares, and writes nothing.
+    Deferred,
 }
 
-impl Election {
+impl ElectionStart {
     /// The first messages to the Leader.
     fn first(self) -> Vec<leader::In> {
         match self {
-            Election::AtOnce => vec![leader::In::Start],
-            Election::WhenTold => vec![],
+            ElectionStart::Immediate => vec![leader::In::Start],
+            ElectionStart::Deferred => vec![],
         }
     }
 }
 
-/// Has a process take part in the election.
+/// Makes a process join the election of the leader.
 #[derive(Clone)]
-pub struct Ballot(Recipient<Deliver>);
+pub struct ElectionTrigger(Recipient<Deliver>);
 
-impl Ballot {
-    /// It takes part from now on.
-    pub async fn cast(&self) {
+impl ElectionTrigger {
+    /// Joins the election now.
+    pub async fn join_election(&self) {
         if self.0.send(Deliver(vec![Delivery::Leader(leader::In::Start)])).await.is_err() {
             tracing::warn!("the Leader had stopped before the election");
         }
@@ -105,13 +105,13 @@ impl Ballot {
 pub struct Running {
     /// The published snapshot.
     pub published: Published,
-    /// Whom to ask whether the machines step.
-    pub pulse: Pulse,
-    /// Who asks the machines for operators.
-    pub asks: OperatorRequests,
-    /// Who has the API server judge operators.
+    /// The actors that the liveness probe checks.
+    pub liveness_targets: LivenessTargets,
+    /// Sends requests of operators to the machines.
+    pub operator_requests: OperatorRequests,
+    /// Authenticates and authorizes operators at the API server.
     pub reviewer: Reviewer,
-    /// Where the events that are told can be heard.
+    /// The stream of emitted Kubernetes Events.
     pub event_subscription: EventSubscription,
     writer: Recipient<Deliver>,
     leader: Recipient<Deliver>,
@@ -121,19 +121,19 @@ pub struct Running {
     pub(crate) machines: ArbiterHandle,
 }
 
-/// Everyone that must answer for the process to be alive.
+/// The actors that must answer a ping while the process is alive.
 #[derive(Clone)]
-pub struct Pulse(pub Arc<[(&'static str, Recipient<Ping>)]>);
+pub struct LivenessTargets(pub Arc<[(&'static str, Recipient<Ping>)]>);
 
 impl Running {
-    /// What has this process take part in the election, where it waits for that.
+    /// Returns the trigger with which a deferred process joins the election.
     #[must_use]
-    pub fn ballot(&self) -> Ballot {
-        Ballot(self.leader.clone())
+    pub fn election_trigger(&self) -> ElectionTrigger {
+        ElectionTrigger(self.leader.clone())
     }
 
-    /// Comes when the storage of the API server was found set back, which is in the log then: the process ends at once,
-    /// as in a crash, and both Leases lapse.
+    /// Completes when the Leader has found that the storage of the API server was set back, and has logged it. The
+    /// process then ends immediately, as in a crash, and both Leases lapse.
     pub async fn set_back(&self) {
         let mut ended = self.ended.clone();
         if ended.wait_for(|end| *end == Some(End::SetBack)).await.is_err() {
@@ -141,16 +141,16 @@ impl Running {
         }
     }
 
-    /// Ends in order: nothing new is begun; what the writer has sent is waited for, at most `within`, and so is that
-    /// both Leases are released. Until then this process goes on leading, so that no other client writes meanwhile (W8).
+    /// Shuts down: begins nothing new, and waits at most `within` until the writes in flight are answered and both Leases
+    /// are released. Until then this process keeps leading, so that no other client writes in the meantime (W8).
     pub async fn shut_down(mut self, within: Duration) {
         // The Leader receives it first: it must not wait for an answer of the writer, which runs on another thread.
         let leader = self.leader.send(Deliver(vec![Delivery::Leader(leader::In::Shutdown)])).await;
-        let told = tokio::join!(
+        let sent = tokio::join!(
             self.writer.send(Deliver(vec![Delivery::Writer(writer::In::Shutdown)])),
             self.xds_source.send(Deliver(vec![Delivery::XdsSource(xds_source::In::Shutdown)])),
         );
-        let (Ok(()), (Ok(()), Ok(()))) = (leader, told) else {
+        let (Ok(()), (Ok(()), Ok(()))) = (leader, sent) else {
             tracing::warn!(
                 "the writer, the Leader or the follower of sources had stopped before the shutdown"
             );
@@ -160,9 +160,9 @@ impl Running {
         if !in_time {
             tracing::warn!("the shutdown was not complete when its time ran out: a write may be unanswered");
         }
-        let Free { own, shared } = match *self.ended.borrow() {
+        let ReleasedLeases { own, shared } = match *self.ended.borrow() {
             Some(End::Shutdown(free)) => free,
-            Some(End::SetBack) | None => Free { own: false, shared: false },
+            Some(End::SetBack) | None => ReleasedLeases { own: false, shared: false },
         };
         let released = [("own_lease", own), ("shared_lease", shared)];
         for (what, _) in released.into_iter().filter(|(_, is_gone)| !is_gone) {
@@ -172,27 +172,27 @@ impl Running {
     }
 }
 
-/// How many messages the mailbox of an actor takes before senders wait; the default of actix.
+/// Capacity of a mailbox, after which senders wait; the default of actix.
 const MAILBOX: usize = 16;
 
-/// A mailbox and its address, before the actor runs.
+/// Creates the mailbox and the address of an actor that does not run yet.
 fn mailbox<A: Actor>() -> (AddressReceiver<A>, Addr<A>) {
     let (sender, receiver) = channel(MAILBOX);
     (receiver, Addr::new(sender))
 }
 
-/// A shell that does not run yet.
-type Made<M> = (AddressReceiver<Shell<M>>, Addr<Shell<M>>);
+/// The mailbox and the address of a shell that does not run yet.
+type UnstartedShell<M> = (AddressReceiver<Shell<M>>, Addr<Shell<M>>);
 
 macro_rules! shells {
     (
         machines { $($(#[$doc:meta])* $name:ident: $module:ident::$machine:ident, $field:ident, $input:ident;)+ }
         ports { $($(#[$port_doc:meta])* $port:ident: $to_port:ident($message:ty), $port_field:ident;)+ }
     ) => {
-        /// The shells of all machines, made before any of them runs, so that each can be told of all others.
+        /// The shells of all machines, created before any of them runs, so that each can get the addresses of the others.
         struct Shells {
-            watchers: [(Kind, Made<Watcher>); 4],
-            $($field: Made<$machine>,)+
+            watchers: [(Kind, UnstartedShell<Watcher>); 4],
+            $($field: UnstartedShell<$machine>,)+
             pools: (AddressReceiver<Pools>, Addr<Pools>),
         }
 
@@ -210,7 +210,7 @@ macro_rules! shells {
                 }
             }
 
-            /// The recipients of all machines, with those of the ports.
+            /// Returns the addresses of all machines and ports.
             fn address_book(&self, ports: Ports) -> AddressBook {
                 AddressBook {
                     watchers: self.watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient()),
@@ -220,8 +220,8 @@ macro_rules! shells {
                 }
             }
 
-            /// Everyone that must answer for the process to be alive.
-            fn pulse(&self) -> Pulse {
+            /// The actors that must answer a ping while the process is alive.
+            fn liveness_targets(&self) -> LivenessTargets {
                 let watchers = self.watchers.iter().map(|(kind, (_, addr))| {
                     (address_book::End::Watcher(*kind).name(), addr.clone().recipient())
                 });
@@ -229,7 +229,7 @@ macro_rules! shells {
                     $((address_book::End::$name.name(), self.$field.1.clone().recipient()),)+
                     (address_book::End::Pools.name(), self.pools.1.clone().recipient()),
                 ];
-                Pulse(watchers.chain(others).collect())
+                LivenessTargets(watchers.chain(others).collect())
             }
         }
     };
@@ -239,9 +239,19 @@ pool_core::machines!(shells);
 
 /// Starts every actor on the current actix System.
 #[must_use]
-pub fn start(parts: Parts) -> Running {
-    let Parts { params, kubernetes, azure, metrics, labels, effects, clock, leases, election, bootstrap } =
-        parts;
+pub fn start(dependencies: ActorDependencies) -> Running {
+    let ActorDependencies {
+        params,
+        kubernetes,
+        azure,
+        metrics,
+        labels,
+        effects,
+        clock,
+        leases,
+        election,
+        bootstrap,
+    } = dependencies;
     let shells = Shells::make();
     let published = Published::default();
     let (host, ended) = Host::new(Arc::clone(&published), leases.own.clone());
@@ -259,19 +269,19 @@ pub fn start(parts: Parts) -> Running {
         metrics: Recorder::new(metrics, labels, servers).start().recipient(),
         host: host.clone().recipient(),
     }));
-    let (asks, reviewer) = (
+    let (operator_requests, reviewer) = (
         OperatorRequests::new(host.recipient(), Arc::clone(&address_book)),
         Reviewer::new(kubernetes.clone()),
     );
     let leader = address_book.leader.clone();
-    let stage = Stage { clock, address_book, machines: machines.clone() };
-    let event_subscription = run_kubernetes_port(kubernetes_ctx, kubernetes, effects, leases, &stage);
-    let pulse = shells.pulse();
-    stage.run_all(shells, params, election);
+    let starter = ShellStarter { clock, address_book, machines: machines.clone() };
+    let event_subscription = run_kubernetes_port(kubernetes_ctx, kubernetes, effects, leases, &starter);
+    let liveness_targets = shells.liveness_targets();
+    starter.run_all(shells, params, election);
     Running {
         published,
-        pulse,
-        asks,
+        liveness_targets,
+        operator_requests,
         reviewer,
         event_subscription,
         writer,
@@ -282,45 +292,45 @@ pub fn start(parts: Parts) -> Running {
     }
 }
 
-/// The targets of xDS servers, as metrics name them.
+/// Returns the targets of the xDS servers, as metrics name them.
 fn targets(bootstrap: Option<&Bootstrap>) -> Vec<Arc<str>> {
     let servers = bootstrap.map(Bootstrap::servers).unwrap_or_default();
     servers.into_iter().map(|server| server.uri).collect()
 }
 
-/// Starts the port to Kubernetes, and gives where the events that it carries out can be heard.
+/// Starts the port to Kubernetes, and returns the stream of the Events that it writes.
 fn run_kubernetes_port(
     ctx: Context<KubernetesPort>,
     client: kube::Client,
     effects: Effects,
     leases: LeaseNames,
-    stage: &Stage,
+    starter: &ShellStarter,
 ) -> EventSubscription {
     let variable = |name: &str| std::env::var(name).ok();
     let (deployment, pod) = (deployment_named(variable), Pod::from_variables(variable));
-    let reporter = Reporter::new(deployment, pod, &leases.own, stage.clock);
+    let reporter = Reporter::new(deployment, pod, &leases.own, starter.clock);
     let (publisher, event_subscription) = EventPublisher::new();
-    let address_book = Arc::clone(&stage.address_book);
-    ctx.run(KubernetesPort::new(client, effects, stage.clock, (reporter, publisher), leases, address_book));
+    let address_book = Arc::clone(&starter.address_book);
+    ctx.run(KubernetesPort::new(client, effects, starter.clock, (reporter, publisher), leases, address_book));
     event_subscription
 }
 
-/// What every shell is started with.
-struct Stage {
+/// Starts shells, with the objects that all of them share.
+struct ShellStarter {
     clock: Clock,
     address_book: Arc<AddressBook>,
     /// The thread of all machines but the Leader.
     machines: ArbiterHandle,
 }
 
-impl Stage {
+impl ShellStarter {
     /// Starts a machine in its shell on the machines' thread, and delivers `first` to it.
     fn run<M>(
         &self,
         mailbox: AddressReceiver<Shell<M>>,
         machine: M,
         accept: fn(Delivery) -> Option<M::In>,
-        say: fn(M::Out) -> Output,
+        wrap: fn(M::Out) -> Output,
         first: Vec<M::In>,
     ) where
         M: Machine + Unpin + Send + 'static,
@@ -329,7 +339,7 @@ impl Stage {
     {
         let (clock, address_book) = (self.clock, Arc::clone(&self.address_book));
         self.spawn(move || {
-            let shell = Shell::new(machine, accept, say, clock, address_book);
+            let shell = Shell::new(machine, accept, wrap, clock, address_book);
             Context::with_receiver(mailbox).run(shell.beginning_with(first));
         });
     }
@@ -348,7 +358,7 @@ impl Stage {
     }
 
     /// Starts all machines.
-    fn run_all(&self, shells: Shells, params: params::Machines, election: Election) {
+    fn run_all(&self, shells: Shells, params: params::Machines, election: ElectionStart) {
         let (mailbox, clock, address_book) = (shells.pools.0, self.clock, Arc::clone(&self.address_book));
         self.spawn(move || {
             Context::with_receiver(mailbox).run(Pools::new(params.queue, clock, address_book));
@@ -382,7 +392,7 @@ impl Stage {
         self.run_watchers(shells.watchers.map(|(kind, (ctx, _))| (kind, ctx)), role);
     }
 
-    /// Starts the watchers of all kinds. That of preemptions never begins where they are not used: it asks for nothing.
+    /// Starts the watchers of all kinds. The watcher of preemptions makes no request if they are not used.
     fn run_watchers(&self, watchers: [(Kind, AddressReceiver<Shell<Watcher>>); 4], role: Role) {
         for (kind, ctx) in watchers {
             let begins = match kind {

@@ -201,7 +201,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     async fn provision_on(&self, namespace: &str, load_balancer_of: impl Fn(&str) -> String) -> Vec<Value> {
         let services = self.api.items(&format!("/api/v1/namespaces/{namespace}/services")).await;
         let services = services.expect("the API server lists Services");
-        self.azure.provision(&services, load_balancer_of).await;
+        self.azure.create_service_resources(&services, load_balancer_of).await;
         services
     }
 

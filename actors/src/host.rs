@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use actix::{Actor, Context, Handler, Message};
 use arc_swap::ArcSwap;
-use coordination::leader::{Free, SetBack};
+use coordination::leader::{ReleasedLeases, SetBack};
 use model::operator_request::{Answer, RequestId};
 use model::report::Subject;
 use model::view::{LeadershipView, PolicyView, Snapshot};
@@ -36,7 +36,7 @@ pub struct Host {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// Shutdown, with these Leases free.
-    Shutdown(Free),
+    Shutdown(ReleasedLeases),
     /// The API server's storage was restored to an older state: the process must end.
     SetBack,
 }

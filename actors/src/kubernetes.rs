@@ -7,9 +7,9 @@ mod config_map;
 pub mod decode;
 mod deployment;
 mod event_stream;
-mod exchange;
-mod failures;
 mod lease;
+mod lock_failures;
+mod object_api;
 mod post;
 #[cfg(test)]
 mod raw;
@@ -25,11 +25,11 @@ use std::sync::Arc;
 use actix::{Actor, AsyncContext, Context, Handler, Message, Recipient};
 use coordination::{leader, pauses};
 use kube::Client;
-use model::config_map::{ConfigMapAsk, Keeper};
+use model::config_map::{ConfigMapRequest, ConfigMapRequester};
 use model::ids::CallId;
-use model::lease::{LeaseAnswer, LeaseAsk, LeaseName};
+use model::lease::{LeaseAnswer, LeaseName, LeaseRequest};
 use model::machine::Now;
-use model::object::{Kind, TaintAnswer, TaintAsk};
+use model::object::{Kind, TaintAnswer, TaintPatch};
 use pool_core::route::{Delivery, KubernetesCall};
 use reporting::events;
 use sources::watch;
@@ -38,12 +38,13 @@ use tokio::task::AbortHandle;
 use crate::address_book::{AddressBook, Deliver, End};
 use crate::azure::Effects;
 use crate::clock::Clock;
-pub use config_map::{ConfigMapEntry, ask as ask_config_map, facts as config_map_facts, store_entry};
+pub use config_map::{ConfigMapEntry, facts as config_map_facts, send_config_map_request, store_entry};
 pub use deployment::named as deployment_named;
 pub use event_stream::{EventPublisher, EventSubscription, Object, PublishedEvent};
-use exchange::Exchange;
-pub use exchange::NamespacedName;
-pub use lease::{LeaseNames, ask as ask_lease};
+pub use lease::{LeaseNames, send_lease_request};
+use lock_failures::LockFailureCounter;
+pub use object_api::NamespacedName;
+use object_api::ObjectApi;
 pub use post::{Pod, Reporter};
 pub use review::{Reviewer, Verdict};
 
@@ -56,19 +57,19 @@ pub struct KubernetesPort {
     events: EventPublisher,
     address_book: Arc<AddressBook>,
     open: HashMap<Kind, AbortHandle>,
-    own: LeaseRequests,
-    shared: LeaseRequests,
-    config_map: config_map::Requests,
-    taints: taint::Requests,
+    own: LeasePort,
+    shared: LeasePort,
+    config_map: config_map::ConfigMapClient,
+    taints: taint::TaintClient,
     patch_log: taint::PatchLog,
-    failures: failures::Counter,
+    lock_failures: LockFailureCounter,
     /// The search for our Deployment.
     search: Option<AbortHandle>,
 }
 
-/// The requests about one Lease, and what was logged about it.
-struct LeaseRequests {
-    requests: lease::Requests,
+/// The client of one Lease, and the state of its log lines.
+struct LeasePort {
+    client: lease::LeaseClient,
     log: lease::LeaseLog,
 }
 
@@ -77,7 +78,7 @@ struct LeaseRequests {
 #[rtype(result = "()")]
 struct LeaseAnswered {
     lease: LeaseName,
-    request: lease::LeaseRequestKind,
+    kind: lease::LeaseRequestKind,
     answer: LeaseAnswer,
 }
 
@@ -85,7 +86,7 @@ struct LeaseAnswered {
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Patched {
-    ask: TaintAsk,
+    patch: TaintPatch,
     answer: TaintAnswer,
 }
 
@@ -101,21 +102,19 @@ impl KubernetesPort {
         lease_names: LeaseNames,
         address_book: Arc<AddressBook>,
     ) -> KubernetesPort {
-        let about = |kind, name| Exchange { client: client.clone(), effects, kind, name };
-        let requests_of = |lease: LeaseName, name: NamespacedName| LeaseRequests {
-            requests: lease::Requests { exchange: about(exchange::Kind::Lease, name), clock, lease },
+        let api_of = |kind, name| ObjectApi { client: client.clone(), effects, kind, name };
+        let port_of = |lease: LeaseName, name: NamespacedName| LeasePort {
+            client: lease::LeaseClient { api: api_of(object_api::Kind::Lease, name), clock, lease },
             log: lease::LeaseLog::default(),
         };
-        let config_map = config_map::Requests {
-            exchange: about(exchange::Kind::ConfigMap, lease_names.own.clone()),
+        let config_map = config_map::ConfigMapClient {
+            api: api_of(object_api::Kind::ConfigMap, lease_names.own.clone()),
             clock,
         };
-        let (own, shared) = (
-            requests_of(LeaseName::Own, lease_names.own),
-            requests_of(LeaseName::Shared, lease_names.shared),
-        );
-        let taints = taint::Requests { client: client.clone(), effects };
-        let (open, failures) = (HashMap::new(), failures::Counter::new(client.clone()));
+        let (own, shared) =
+            (port_of(LeaseName::Own, lease_names.own), port_of(LeaseName::Shared, lease_names.shared));
+        let taints = taint::TaintClient { client: client.clone(), effects };
+        let (open, lock_failures) = (HashMap::new(), LockFailureCounter::new(client.clone()));
         KubernetesPort {
             client,
             effects,
@@ -129,7 +128,7 @@ impl KubernetesPort {
             config_map,
             taints,
             patch_log: taint::PatchLog::default(),
-            failures,
+            lock_failures,
             search: None,
         }
     }
@@ -147,7 +146,7 @@ impl KubernetesPort {
         }
     }
 
-    fn lease_requests(&mut self, lease: LeaseName) -> &mut LeaseRequests {
+    fn lease_port(&mut self, lease: LeaseName) -> &mut LeasePort {
         match lease {
             LeaseName::Own => &mut self.own,
             LeaseName::Shared => &mut self.shared,
@@ -155,14 +154,20 @@ impl KubernetesPort {
     }
 
     /// Sends a request about a Lease immediately: the machine counts its hold from this moment.
-    fn lease(&mut self, call: CallId, lease: LeaseName, ask: LeaseAsk, port: Recipient<LeaseAnswered>) {
+    fn lease(
+        &mut self,
+        call: CallId,
+        lease: LeaseName,
+        request: LeaseRequest,
+        port: Recipient<LeaseAnswered>,
+    ) {
         let address_book = Arc::clone(&self.address_book);
-        let request = lease::LeaseRequestKind::from(&ask);
-        let lease_requests = self.lease_requests(lease);
-        lease_requests.log.record_request(&request);
-        let requests = lease_requests.requests.clone();
+        let kind = lease::LeaseRequestKind::from(&request);
+        let lease_port = self.lease_port(lease);
+        lease_port.log.record_request(&kind);
+        let client = lease_port.client.clone();
         drop(tokio::spawn(async move {
-            let answer = requests.execute(ask).await;
+            let answer = client.send(request).await;
             let (delivery, machine) = match lease {
                 LeaseName::Own => {
                     (Delivery::Leader(leader::In::Lease(call, answer.clone())), &address_book.leader)
@@ -172,8 +177,8 @@ impl KubernetesPort {
                 }
             };
             // A process may end as soon as its machine knows that a Lease is released, so the log line comes first.
-            let is_release = request == lease::LeaseRequestKind::Release;
-            let answered = LeaseAnswered { lease, request, answer };
+            let is_release = kind == lease::LeaseRequestKind::Release;
+            let answered = LeaseAnswered { lease, kind, answer };
             let delivered = if is_release {
                 let logged = port.send(answered).await;
                 machine.send(Deliver(vec![delivery])).await.and(logged)
@@ -186,17 +191,17 @@ impl KubernetesPort {
         }));
     }
 
-    fn config_map(&self, keeper: Keeper, call: CallId, ask: ConfigMapAsk) {
-        let requests = self.config_map.clone();
-        let machine = match keeper {
-            Keeper::Pauses => self.address_book.pauses.clone(),
-            Keeper::AdminState => self.address_book.admin_state.clone(),
+    fn config_map(&self, requester: ConfigMapRequester, call: CallId, request: ConfigMapRequest) {
+        let client = self.config_map.clone();
+        let machine = match requester {
+            ConfigMapRequester::Pauses => self.address_book.pauses.clone(),
+            ConfigMapRequester::AdminState => self.address_book.admin_state.clone(),
         };
         drop(tokio::spawn(async move {
-            let answer = requests.execute(ask).await;
-            let delivery = match keeper {
-                Keeper::Pauses => Delivery::Pauses(pauses::In::ConfigMap(call, answer)),
-                Keeper::AdminState => Delivery::AdminState(nodes::In::ConfigMap(call, answer)),
+            let answer = client.send(request).await;
+            let delivery = match requester {
+                ConfigMapRequester::Pauses => Delivery::Pauses(pauses::In::ConfigMap(call, answer)),
+                ConfigMapRequester::AdminState => Delivery::AdminState(nodes::In::ConfigMap(call, answer)),
             };
             if machine.send(Deliver(vec![delivery])).await.is_err() {
                 tracing::debug!("dropped a ConfigMap response: the receiver has stopped");
@@ -204,21 +209,21 @@ impl KubernetesPort {
         }));
     }
 
-    fn taint(&self, call: CallId, ask: TaintAsk, port: Recipient<Patched>) {
-        let requests = self.taints.clone();
+    fn taint(&self, call: CallId, patch: TaintPatch, port: Recipient<Patched>) {
+        let client = self.taints.clone();
         let machine = self.address_book.admin_state.clone();
         drop(tokio::spawn(async move {
-            let answer = requests.execute(&ask).await;
+            let answer = client.apply(&patch).await;
             let delivery = Delivery::AdminState(nodes::In::Tainted(call, answer.clone()));
             let delivered = machine.send(Deliver(vec![delivery])).await;
-            if delivered.is_err() || port.send(Patched { ask, answer }).await.is_err() {
+            if delivered.is_err() || port.send(Patched { patch, answer }).await.is_err() {
                 tracing::debug!("dropped a taint response: the receiver has stopped");
             }
         }));
     }
 
     fn count_lock_failures(&self, call: CallId, since: Now) {
-        let (counter, since) = (self.failures.clone(), self.clock.timestamp_of(since));
+        let (counter, since) = (self.lock_failures.clone(), self.clock.timestamp_of(since));
         let writer = self.address_book.writer.clone();
         drop(tokio::spawn(async move {
             let count = counter.count(since).await;
@@ -229,11 +234,11 @@ impl KubernetesPort {
         }));
     }
 
-    fn open(&mut self, request: watch_stream::Request) {
-        let kind = request.kind;
+    fn open(&mut self, watch_call: watch_stream::WatchCall) {
+        let kind = watch_call.kind;
         let recipient = self.address_book.recipient(End::Watcher(kind)).clone();
         let watcher = WatcherRoute { kind, recipient, writer: self.address_book.writer.clone() };
-        let task = tokio::spawn(watch_stream::follow(self.client.clone(), self.clock, request, watcher));
+        let task = tokio::spawn(watch_stream::follow(self.client.clone(), self.clock, watch_call, watcher));
         if let Some(before) = self.open.insert(kind, task.abort_handle()) {
             before.abort();
         }
@@ -288,17 +293,17 @@ impl Actor for KubernetesPort {
 impl Handler<LeaseAnswered> for KubernetesPort {
     type Result = ();
 
-    fn handle(&mut self, LeaseAnswered { lease, request, answer }: LeaseAnswered, _: &mut Self::Context) {
-        let lease_requests = self.lease_requests(lease);
-        lease_requests.log.record_answer(lease, &lease_requests.requests.exchange.name, &request, &answer);
+    fn handle(&mut self, LeaseAnswered { lease, kind, answer }: LeaseAnswered, _: &mut Self::Context) {
+        let lease_port = self.lease_port(lease);
+        lease_port.log.record_answer(lease, &lease_port.client.api.name, &kind, &answer);
     }
 }
 
 impl Handler<Patched> for KubernetesPort {
     type Result = ();
 
-    fn handle(&mut self, Patched { ask, answer }: Patched, _: &mut Self::Context) {
-        self.patch_log.record(&ask, &answer);
+    fn handle(&mut self, Patched { patch, answer }: Patched, _: &mut Self::Context) {
+        self.patch_log.record(&patch, &answer);
     }
 }
 
@@ -317,17 +322,21 @@ impl Handler<Deliver> for KubernetesPort {
         for delivery in deliveries {
             if let Delivery::Kubernetes(call) = delivery {
                 match call {
-                    KubernetesCall::Open { call, kind, ask, given_up } => {
+                    KubernetesCall::Open { call, kind, request, given_up } => {
                         if let Some(reason) = given_up {
                             watch_stream::log_given_up(kind, &reason);
                         }
-                        self.open(watch_stream::Request { call, kind, ask })
+                        self.open(watch_stream::WatchCall { call, kind, request })
                     }
-                    KubernetesCall::Lease { call, lease, ask } => {
-                        self.lease(call, lease, ask, ctx.address().recipient());
+                    KubernetesCall::Lease { call, lease, request } => {
+                        self.lease(call, lease, request, ctx.address().recipient());
                     }
-                    KubernetesCall::ConfigMap { keeper, call, ask } => self.config_map(keeper, call, ask),
-                    KubernetesCall::Taint { call, ask } => self.taint(call, ask, ctx.address().recipient()),
+                    KubernetesCall::ConfigMap { requester, call, request } => {
+                        self.config_map(requester, call, request)
+                    }
+                    KubernetesCall::Taint { call, patch } => {
+                        self.taint(call, patch, ctx.address().recipient())
+                    }
                     KubernetesCall::CountLockFailures { call, since } => {
                         self.count_lock_failures(call, since);
                     }

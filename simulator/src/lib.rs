@@ -53,7 +53,7 @@ pub use post_run_checks::{Held, PostRunChecks, StatusSample, Watcher, log_errors
 pub use process::{Ended, Process, Usage};
 pub use process_control::ProcessControl;
 pub use random::Random;
-pub use report::{AdminState, Convergence, Drained, Lease, Manager, Report, RunInfo, Times};
+pub use report::{Convergence, DrainReport, Drained, Lease, Manager, Report, RunInfo, Times};
 pub use simulator_models as models;
 pub use story::{
     Act, BadLine, Beside, Disruption, Form, Guarded, Happening, Knob, Leaving, NAMED, Preemption, Scene,

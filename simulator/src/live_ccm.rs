@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use simulator_models::arm;
-use simulator_models::ccm::{Answer, Call, Ccm, Counters, In, Settings, Side};
+use simulator_models::ccm::{Answer, Call, CallTarget, Ccm, Counters, In, Settings};
 use simulator_models::kube::{self, Resource};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
@@ -321,10 +321,10 @@ impl Driver {
         tokio::spawn(async move {
             let id = call.id;
             let (answer, due_us) = match call.side {
-                Side::Kubernetes => {
+                CallTarget::Kubernetes => {
                     cluster.ask(move |cluster, now_us| serve_cluster(cluster, &call, now_us)).await
                 }
-                Side::Arm => azure.ask(move |azure, now_us| serve_azure(azure, &call, now_us)).await,
+                CallTarget::Arm => azure.ask(move |azure, now_us| serve_azure(azure, &call, now_us)).await,
             };
             tokio::time::sleep_until(clock.instant(due_us)).await;
             // There is no receiver any more when the model was stopped.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use simulator_models::arm::{BadEnd, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency};
+use simulator_models::arm::{
+    Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency, OperationFailure,
+};
 use thiserror::Error;
 
 /// A text that says nothing.
@@ -110,8 +112,8 @@ fn effect(name: &str) -> Option<FaultEffect> {
         "html" => Some(answer(502, "BadGateway", FaultBody::Html)),
         "no-group" => Some(answer(404, "ResourceGroupNotFound", FaultBody::Gateway)),
         "no-role" => Some(answer(403, "AuthorizationFailed", FaultBody::Gateway)),
-        "failed" => Some(ends(BadEnd::Failed)),
-        "canceled" => Some(ends(BadEnd::Canceled)),
+        "failed" => Some(ends(OperationFailure::Failed)),
+        "canceled" => Some(ends(OperationFailure::Canceled)),
         _ => None,
     }
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::post_run_checks::PostRunChecks;
 use crate::truth::OutOfSyncPool;
 
-pub use drain::{AdminState, Drained, Times};
+pub use drain::{DrainReport, Drained, Times};
 pub use measure::RunInfo;
 
 use measure::Picture;
@@ -70,7 +70,7 @@ pub struct Report {
     /// Time for which pools had no member that could serve though their Services had endpoints.
     pub unserved: Unserved,
     /// Results for the nodes that left service.
-    pub admin_state: AdminState,
+    pub admin_state: DrainReport,
     /// Number of times ARM reset a member's flows because its admin state became `Down`.
     pub flows_reset: u64,
     /// Time that one write takes of a lane at the median: its read, its answer, and its operation as polls at
@@ -250,7 +250,7 @@ impl Report {
             return format!("PASSED: all {} pools are in sync.", self.pools);
         }
         let mut reasons = Vec::new();
-        let AdminState { wrong_entries, reached_in_time, reached_expected, .. } = &self.admin_state;
+        let DrainReport { wrong_entries, reached_in_time, reached_expected, .. } = &self.admin_state;
         if self.wrong_pools > 0 || !self.converged && *wrong_entries == 0 {
             reasons.push(format!("{} of {} pools are out of sync", self.wrong_pools, self.pools));
         }

@@ -26,12 +26,12 @@ pub(crate) struct Signal {
     pub(crate) until_us: Option<u64>,
 }
 
-/// All of them, in the order of time.
+/// All signals, in the order of time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Signals {
     all: Vec<Signal>,
-    /// Those that stand, by the node's name: its UID, and the place in the list.
-    standing: BTreeMap<String, (String, usize)>,
+    /// Active signals by node name: the node's UID, and the index in `all`.
+    active: BTreeMap<String, (String, usize)>,
     /// Notices by the node's UID.
     notices: BTreeMap<String, Notice>,
 }
@@ -57,19 +57,19 @@ impl Signals {
         let uid = object.as_ref().map(uid_of);
         let due_us =
             uid.as_ref().and_then(|uid| self.due_of(uid, object.as_ref().is_some_and(truth::leaves)));
-        if let Some((known, index)) = self.standing.get(node)
+        if let Some((known, index)) = self.active.get(node)
             && (uid.as_ref() != Some(known) || due_us.is_none())
         {
             self.all[*index].until_us = Some(now_us);
-            self.standing.remove(node);
+            self.active.remove(node);
         }
         let (Some(object), Some(uid), Some(due_us)) = (object, uid, due_us) else { return };
-        if let Some((_, index)) = self.standing.get(node) {
+        if let Some((_, index)) = self.active.get(node) {
             let signal = &mut self.all[*index];
             signal.due_us = due_us.or(signal.due_us);
             return;
         }
-        self.standing.insert(node.to_owned(), (uid, self.all.len()));
+        self.active.insert(node.to_owned(), (uid, self.all.len()));
         let (node, ips) = (node.to_owned(), truth::internal_ips(&object).collect());
         self.all.push(Signal { node, ips, from_us: now_us, due_us, until_us: None });
     }
@@ -78,7 +78,7 @@ impl Signals {
     pub(crate) fn observe_all(&mut self, model: &KubeModel, now_us: u64) {
         let name = |node: Value| node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let mut names: BTreeSet<String> = model.list(Resource::Nodes).map(name).collect();
-        names.extend(self.standing.keys().cloned());
+        names.extend(self.active.keys().cloned());
         for name in names {
             self.observe(model, &name, now_us);
         }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use simulator_models::arm::ArmModel;
-use simulator_models::ccm::{Answer, Call, Ccm, Counters, In, Settings, Side};
+use simulator_models::ccm::{Answer, Call, CallTarget, Ccm, Counters, In, Settings};
 use simulator_models::kube::{self, KubeModel, rfc3339};
 
 use crate::azure::Azure;
@@ -196,8 +196,8 @@ impl Stage {
 
     fn send(&mut self, call: &Call) {
         let (answer, due_us): (Answer, u64) = match call.side {
-            Side::Kubernetes => serve_cluster(&mut self.cluster, call, self.now),
-            Side::Arm => serve_azure(&mut self.azure, call, self.now),
+            CallTarget::Kubernetes => serve_cluster(&mut self.cluster, call, self.now),
+            CallTarget::Arm => serve_azure(&mut self.azure, call, self.now),
         };
         self.calls += 1;
         self.arriving.insert((due_us, self.calls), In::Answer(call.id, answer));

@@ -26,7 +26,7 @@ use super::plan::Plan;
 use super::{Files, api_server, files, observe, write};
 use crate::service::{self, Ended, Listeners, Options};
 use crate::telemetry::Levels;
-use crate::wiring::{Election, params};
+use crate::wiring::{ElectionStart, params};
 
 /// The flags of `check`.
 #[derive(Args, Debug)]
@@ -102,7 +102,7 @@ async fn run_checks(args: &CheckArgs, config: Config, findings: &mut Findings) -
     };
     let kubeconfig = args.kubeconfig.clone();
     let mut comparison = observe::comparison(&config, Duration::ZERO, args.within);
-    let (levels, election) = (Levels::none(), Election::AtOnce);
+    let (levels, election) = (Levels::none(), ElectionStart::Immediate);
     let options = Options { config, kubeconfig, dry_run: true, levels, restoring: None, election };
     let watcher = async |handle| observe::until_compared(&handle, &mut comparison).await;
     let Ended { answer, handle: service } = service::serve(options, Listeners::Absent, watcher).await?;

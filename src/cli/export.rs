@@ -92,7 +92,7 @@ pub(super) fn run(options: Options, args: &ExportArgs) -> anyhow::Result<ExitCod
     let plan = Plan::of(&comparison, end == End::Complete, service.clock);
     export.write(&plan)?;
     match end {
-        End::Late => {
+        End::TimedOut => {
             bail!("not everything was compared within {:?}: {missing}; the log says more", args.within)
         }
         End::Complete if plan.is_pending() => Ok(ExitCode::from(PENDING)),

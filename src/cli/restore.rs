@@ -33,7 +33,7 @@ use super::snapshot::{Azure, check_scope, read_file};
 use super::{Files, eprint_lines, files, observe, print_lines, run, write};
 use crate::service::{self, Ended, Listeners, Options, ServiceHandle};
 use crate::telemetry;
-use crate::wiring::Election;
+use crate::wiring::ElectionStart;
 use crate::wiring::params::{self, Restoring};
 
 /// Exit code if pools would be written.
@@ -114,7 +114,7 @@ pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
         dry_run: args.dry_run,
         levels: log.levels.clone(),
         restoring: Some(Restoring { pins, pauses: !args.leave_unpaused, named }),
-        election: Election::WhenTold,
+        election: ElectionStart::Deferred,
     };
     let mut task = Task { args, config: &config, created: &stored.created_at, images, started: None };
     service::in_system(async {
@@ -161,7 +161,7 @@ impl Task<'_> {
         let since = service.clock.now();
         let pools = self.pools(&findings);
         self.started = Some((findings, since));
-        service.ballot.cast().await;
+        service.election_trigger.join_election().await;
         let file = self.args.file.file_name().unwrap_or_default().to_string_lossy();
         let reason = format!("pools were restored from {file}, a snapshot of {}", self.created);
         let work = PoolRestore {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::clock::Clock;
-use actors::kubernetes::{NamespacedName, ask_config_map};
+use actors::kubernetes::{NamespacedName, send_config_map_request};
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::Selector;
-use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
+use model::config_map::{ConfigMapAnswer, ConfigMapFacts, ConfigMapRequest};
 use model::machine::Now;
 use model::redact::safe_line;
 use nodes::switch::{self, DownNodes};
@@ -206,10 +206,10 @@ impl Retirement<'_> {
 
     /// Switches the admin state off, and returns the nodes that the controller has set to Down.
     async fn switch_off(&self) -> Result<DownNodes, Arc<str>> {
-        let mut facts = self.send_config_map_request(ConfigMapAsk::Get).await?;
+        let mut facts = self.send_config_map_request(ConfigMapRequest::Get).await?;
         if let Some(on) = facts.take_if(|facts| !switch::is_off(facts)) {
             let edit = switch::off(self.clock.now());
-            facts = self.send_config_map_request(ConfigMapAsk::Replace(on, edit)).await?;
+            facts = self.send_config_map_request(ConfigMapRequest::Replace(on, edit)).await?;
         }
         Ok(facts.map(|facts| DownNodes::of(&facts, self.clock.now())).unwrap_or_default())
     }
@@ -231,16 +231,16 @@ impl Retirement<'_> {
     }
 
     async fn try_switch_on(&self) -> Result<(), Arc<str>> {
-        let facts = self.send_config_map_request(ConfigMapAsk::Get).await?;
+        let facts = self.send_config_map_request(ConfigMapRequest::Get).await?;
         if let Some(off) = facts.filter(|facts| switch::is_off(facts)) {
-            self.send_config_map_request(ConfigMapAsk::Replace(off, switch::on())).await?;
+            self.send_config_map_request(ConfigMapRequest::Replace(off, switch::on())).await?;
         }
         Ok(())
     }
 
     /// Returns the error message about the nodes that are still Down, or that may be.
     async fn still_down(&self) -> Option<String> {
-        match self.send_config_map_request(ConfigMapAsk::Get).await {
+        match self.send_config_map_request(ConfigMapRequest::Get).await {
             Ok(facts) => {
                 let down = DownNodes::of(&*facts?, self.clock.now()).all();
                 let nodes = count_and_names("node", &down);
@@ -257,10 +257,10 @@ impl Retirement<'_> {
     /// Sends a request about our ConfigMap and returns its state. `None`: it does not exist, or is not named.
     async fn send_config_map_request(
         &self,
-        request: ConfigMapAsk,
+        request: ConfigMapRequest,
     ) -> Result<Option<Arc<ConfigMapFacts>>, Arc<str>> {
         let Some(name) = &self.args.configmap else { return Ok(None) };
-        match ask_config_map(self.client.clone(), name.clone(), self.clock, request).await {
+        match send_config_map_request(self.client.clone(), name.clone(), self.clock, request).await {
             ConfigMapAnswer::Seen(facts) => Ok(Some(facts)),
             ConfigMapAnswer::Absent => Ok(None),
             ConfigMapAnswer::Conflict | ConfigMapAnswer::Unchanged => {

@@ -7,7 +7,7 @@ use config::LogFormat;
 use super::{RunArgs, export, files, migrate};
 use crate::service::{self, Options, StorageSetBack};
 use crate::telemetry::{self, LineFormat};
-use crate::wiring::Election;
+use crate::wiring::ElectionStart;
 
 /// Runs until SIGTERM or SIGINT, until an export is done, or until the API server's storage was restored to an earlier
 /// state.
@@ -26,7 +26,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         dry_run,
         levels: log.levels.clone(),
         restoring: None,
-        election: if migrates { Election::WhenTold } else { Election::AtOnce },
+        election: if migrates { ElectionStart::Deferred } else { ElectionStart::Immediate },
     };
     if args.export.is_requested() {
         return export::run(options, &args.export);

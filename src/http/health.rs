@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::answers::Renderings;
 use super::problem::Serves;
 use super::{Health, get};
-use crate::wiring::Pulse;
+use crate::wiring::LivenessTargets;
 
 /// Paths that the health listener serves, for its 404 responses.
 pub(super) const SERVES: Serves = Serves("/livez, /readyz, /healthz and /metrics");
@@ -44,12 +44,12 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 type Check = (&'static str, Result<String, String>);
 
 async fn livez(request: HttpRequest, health: web::Data<Health>) -> HttpResponse {
-    answer(&request, &check_machines(&health.pulse).await)
+    answer(&request, &check_machines(&health.liveness_targets).await)
 }
 
 /// Checks that each machine still handles messages.
-async fn check_machines(pulse: &Pulse) -> Vec<Check> {
-    let checks = pulse.0.iter().map(|(name, machine)| async move {
+async fn check_machines(liveness_targets: &LivenessTargets) -> Vec<Check> {
+    let checks = liveness_targets.0.iter().map(|(name, machine)| async move {
         let answered = tokio::time::timeout(PING_TIMEOUT, machine.send(Ping)).await;
         let check = match answered {
             Ok(Ok(())) => Ok(OK.to_owned()),
@@ -204,10 +204,13 @@ mod tests {
         tokio::time::pause();
         let machine = |is_stuck| Machine { is_stuck }.start().recipient();
         let request = TestRequest::default().to_http_request();
-        let steps_on = check_machines(&Pulse(Arc::new([("writer", machine(false))]))).await;
+        let steps_on = check_machines(&LivenessTargets(Arc::new([("writer", machine(false))]))).await;
         assert_eq!(answer(&request, &steps_on).status(), 200);
-        let checks =
-            check_machines(&Pulse(Arc::new([("writer", machine(false)), ("leader", machine(true))]))).await;
+        let checks = check_machines(&LivenessTargets(Arc::new([
+            ("writer", machine(false)),
+            ("leader", machine(true)),
+        ])))
+        .await;
         let named =
             |check: &Check| matches!(check, ("leader", Err(detail)) if detail == "did not step within 2s");
         assert!(checks[0].1.is_ok() && named(&checks[1]), "{checks:?}");

@@ -10,7 +10,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use model::ids::PoolId;
 use model::view::Snapshot;
 use model::xds::ResourceValue as Content;
-use model::xds::assignment::{LoadAssignment, Standing};
+use model::xds::assignment::{EndpointHealth, LoadAssignment};
 use model::xds::cache::{Error, ResourceState};
 use model::xds::dump::{ResourceDump, ServerDump};
 use model::xds::facts::{ResourceKey, ResourceKind};
@@ -119,7 +119,7 @@ struct Resource<'a> {
     error: Option<ResourceError<'a>>,
 }
 
-/// How many addresses there are in all priorities, by how they stand.
+/// How many addresses there are in all priorities, by health.
 #[derive(Serialize, ToSchema)]
 struct AssignedAddresses {
     /// How many priorities there are.
@@ -342,16 +342,16 @@ fn resource(resource: &ResourceDump) -> Resource<'_> {
     }
 }
 
-/// The addresses of all priorities of an assignment, by how they stand.
+/// The addresses of all priorities of an assignment, by health.
 fn counted(assignment: &LoadAssignment) -> AssignedAddresses {
-    let standings = || assignment.priorities.iter().flat_map(|priority| priority.addresses.values());
-    let count = |standing: Standing| standings().filter(|known| **known == standing).count();
+    let known = || assignment.priorities.iter().flat_map(|priority| priority.addresses.values());
+    let count = |health: EndpointHealth| known().filter(|known| **known == health).count();
     AssignedAddresses {
         priorities: assignment.priorities.len(),
-        healthy: count(Standing::Healthy),
-        degraded: count(Standing::Degraded),
-        draining: count(Standing::Draining),
-        out: count(Standing::Out),
+        healthy: count(EndpointHealth::Healthy),
+        degraded: count(EndpointHealth::Degraded),
+        draining: count(EndpointHealth::Draining),
+        out: count(EndpointHealth::Unhealthy),
     }
 }
 

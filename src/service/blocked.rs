@@ -11,11 +11,11 @@ use simulator::{Fakes, FileOptions, Files, Settings, Size, World};
 use tokio::time::Instant;
 
 use super::{
-    Clock, Instance, Listeners, Options, in_system, kubernetes_client, machines, params, parts, recorder,
-    wiring,
+    Clock, Instance, Listeners, Options, actor_dependencies, in_system, kubernetes_client, machines, params,
+    recorder, wiring,
 };
 use crate::telemetry::Levels;
-use crate::wiring::Election;
+use crate::wiring::ElectionStart;
 
 /// The time for which the machines are blocked.
 const BLOCKED: Duration = Duration::from_secs(40);
@@ -48,7 +48,7 @@ fn w8_blocked_machines_delay_no_renewal_and_fail_livez() {
         let controller = config::read(&files.controller).expect("it is there");
         let config = Config::load(cloud, controller, &BTreeMap::new()).expect("it is valid").config;
         let kubeconfig = Some(files.kubeconfig.clone());
-        let (levels, election) = (Levels::none(), Election::AtOnce);
+        let (levels, election) = (Levels::none(), ElectionStart::Immediate);
         let options = Options { config, kubeconfig, dry_run: false, levels, restoring: None, election };
 
         let clock = Clock::start();
@@ -59,7 +59,13 @@ fn w8_blocked_machines_delay_no_renewal_and_fail_livez() {
         let machine_params = machines(&options, &instance, Listeners::Absent, None);
         let lease = params::leases(&options.config).own;
         let leases: Api<Lease> = Api::namespaced(client.clone(), &lease.namespace);
-        let running = wiring::start(parts(&options, clock, machine_params, (client, azure, None), metrics));
+        let running = wiring::start(actor_dependencies(
+            &options,
+            clock,
+            machine_params,
+            (client, azure, None),
+            metrics,
+        ));
 
         let started = Instant::now();
         while lease_holder(&leases, &lease.name).await.is_none_or(|(holder, _)| holder != "this-one") {
@@ -79,11 +85,11 @@ fn w8_blocked_machines_delay_no_renewal_and_fail_livez() {
             let (holder, renewed) = lease_holder(&leases, &lease.name).await.expect("it is held");
             assert_eq!(holder, "this-one");
             renewals.insert(renewed);
-            let pulses = running.pulse.0.iter().map(|(name, machine)| async move {
+            let pings = running.liveness_targets.0.iter().map(|(name, machine)| async move {
                 let answered = tokio::time::timeout(PING_TIMEOUT, machine.send(Ping)).await.is_ok();
                 (*name, answered)
             });
-            let alive: Vec<&str> = futures::future::join_all(pulses)
+            let alive: Vec<&str> = futures::future::join_all(pings)
                 .await
                 .into_iter()
                 .filter_map(|(name, answered)| answered.then_some(name))

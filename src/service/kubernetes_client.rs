@@ -14,7 +14,7 @@ use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use model::redact::{REDACTED, Recipient, sent};
+use model::redact::{REDACTED, Recipient, record_sent_token};
 use proxy::{Connector, Proxies, Proxy};
 use tower::ServiceBuilder;
 
@@ -123,7 +123,7 @@ fn redact_credentials(request: Request<Body>) -> Request<Body> {
         let pair = pair.and_then(|pair| String::from_utf8(pair).ok());
         // A known password is also found in base64, after any user.
         let password = pair.as_deref().and_then(|pair| pair.split_once(':')).map(|(_, password)| password);
-        sent(&Recipient::ApiServer, password.unwrap_or(credentials));
+        record_sent_token(&Recipient::ApiServer, password.unwrap_or(credentials));
     }
     request
 }

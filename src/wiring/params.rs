@@ -119,10 +119,10 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
         admin_state: admin_state(config, instance, load_balancers, &listed),
         leader: leader::Params {
             identity: Arc::clone(&instance.identity),
-            contest: if instance.dry_run {
-                leader::Contest::Alone
+            election: if instance.dry_run {
+                leader::LeaderElection::Disabled
             } else {
-                leader::Contest::Elected(leader::Times::W8)
+                leader::LeaderElection::Enabled(leader::Times::W8)
             },
         },
         pauses: pauses::Params {
@@ -131,12 +131,12 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
                 Mode::AddOnly => policy::Mode::AddOnly,
                 Mode::Enforce => policy::Mode::Enforce,
             },
-            keeping: if instance.dry_run {
+            storage: if instance.dry_run {
                 pauses::PauseStorage::Nothing
             } else {
                 pauses::PauseStorage::ConfigMap
             },
-            heeding: pauses::PauseEffect::Pauses,
+            effect: pauses::PauseEffect::Pauses,
         },
         events: events::Params {
             capacity: MAX_QUEUED_EVENTS,
@@ -167,10 +167,10 @@ impl Machines {
         self.admin_state.role = model::node::Role::Silent;
         self.pauses.mode = policy::Mode::Enforce;
         // A dry run reads the ConfigMap too, so that the operator sees what is paused.
-        self.pauses.keeping = pauses::PauseStorage::ConfigMap;
-        self.pauses.heeding = pauses::PauseEffect::Restoring(pauses::Restoring {
-            reversed: restoring.pauses,
-            respects_single: !restoring.named,
+        self.pauses.storage = pauses::PauseStorage::ConfigMap;
+        self.pauses.effect = pauses::PauseEffect::Restoring(pauses::Restoring {
+            requires_global_pause: restoring.pauses,
+            respects_narrow_pauses: !restoring.named,
         });
         self
     }

@@ -179,9 +179,9 @@ fn every_resource_state_and_pool_remark_is_explained() {
     let xds = read("docs/xds.md");
     assert!(states.iter().all(|state| xds.contains(&format!("`{state}`"))), "docs/xds.md names each state");
 
-    let source = read("actors/core/model/src/xds/remark.rs");
+    let source = read("actors/core/model/src/xds/diagnostic.rs");
     let body = source.split_once("\nimpl Diagnostic {").and_then(|(_, rest)| rest.split_once("\n}\n"));
-    let (body, _) = body.expect("remark.rs has the names of remarks");
+    let (body, _) = body.expect("diagnostic.rs has the names of remarks");
     let remarks: BTreeSet<String> = quoted(body).map(str::to_owned).collect();
     assert!(remarks.len() >= 8, "{remarks:?}");
     assert_eq!(remarks, enumerated(&api, &["Remark", "reason"]));

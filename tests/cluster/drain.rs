@@ -31,7 +31,7 @@ async fn provision_ipv6(story: &Story<&Cluster>, name: &str) {
     service["metadata"]["name"] = json!(format!("{name}-ipv6"));
     // The rules of a load balancer have different names.
     service["spec"]["ports"] = json!([{ "port": 6080 }]);
-    story.azure.provision(&[service], |_| load_balancer(name).to_owned()).await;
+    story.azure.create_service_resources(&[service], |_| load_balancer(name).to_owned()).await;
 }
 
 /// Gives a Service IPv6 endpoints on these nodes.

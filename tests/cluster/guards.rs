@@ -219,7 +219,7 @@ async fn delete_neighbours(story: &Story<&Cluster>, namespace: &str, services: &
     assert!(pools.iter().filter(|(pool, _)| theirs(pool)).all(|(_, members)| *members == ips(["10.1.0.1"])));
     let puts = story.azure.puts().await;
     assert!(puts[before..].iter().all(|put| !theirs(&put.pool)), "{:?}", &puts[before..]);
-    story.azure.withdraw(services, |name| load_balancer(name).to_owned()).await;
+    story.azure.delete_service_resources(services, |name| load_balancer(name).to_owned()).await;
     story.converged("the deletion of a namespace").await;
 }
 

@@ -157,7 +157,7 @@ async fn waits_for(controller: &Controller, holder: &str) -> f64 {
 }
 
 fn ours(puts: &[Put]) -> Vec<&Put> {
-    puts.iter().filter(|put| put.who.starts_with(OURS)).collect()
+    puts.iter().filter(|put| put.user_agent.starts_with(OURS)).collect()
 }
 
 /// Writes a pool of the story past the controller, as the cloud-controller-manager does it.
@@ -313,14 +313,14 @@ async fn w7_our_hold_says_60_s_and_leaves_900_s_and_our_name() {
     waits_for(&controller, THEIRS).await;
 
     // Its holder does what the controller was about to do.
-    story.azure.take(Duration::from_millis(50), Duration::ZERO).await;
+    story.azure.set_write_latency(Duration::from_millis(50), Duration::ZERO).await;
     write_as_theirs(&story, "web-1", "10.1.0.1").await;
     lease.release().await;
     let begun = lease.began.transitions;
     lease.becomes("given back", |state| state.is_left(THEIRS) && state.transitions > begun).await;
     assert!(ours(&story.azure.puts().await).is_empty(), "there was nothing left to write");
 
-    story.azure.take(Duration::from_secs(1), Duration::from_secs(18)).await;
+    story.azure.set_write_latency(Duration::from_secs(1), Duration::from_secs(18)).await;
     story.replace_by_hand("web-1", &[("10.203.0.1", Some(&two))]).await;
     lease.becomes("given back", |state| state.is_left(OURS)).await;
     story.holds("web-1", ["10.1.0.2"]).await;

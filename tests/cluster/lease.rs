@@ -52,11 +52,11 @@ async fn w7_the_lease_is_shared_with_a_busy_cloud_controller_manager() {
 
     let puts = story.azure.puts().await;
     let ours = |who: &str| who.starts_with(OURS);
-    assert!(puts.iter().any(|put| ours(&put.who)) && puts.iter().any(|put| !ours(&put.who)));
+    assert!(puts.iter().any(|put| ours(&put.user_agent)) && puts.iter().any(|put| !ours(&put.user_agent)));
     for (number, put) in puts.iter().enumerate() {
         let meets = puts[..number]
             .iter()
-            .find(|other| ours(&other.who) != ours(&put.who) && other.answered_us > put.at_us);
+            .find(|other| ours(&other.user_agent) != ours(&put.user_agent) && other.answered_us > put.at_us);
         assert!(meets.is_none(), "two holders wrote at the same time: {meets:?} and {put:?}");
     }
     story.converged("all that has happened").await;

@@ -129,7 +129,7 @@ async fn arrange(story: &Story<&Cluster>) -> String {
         services: vec![Service::external(false), Service::internal(None)],
         ..Machines::default()
     };
-    story.azure.hold(machines).await;
+    story.azure.load_cluster(machines).await;
     for at in 0..3 {
         let (machine, ip) = story
             .azure
@@ -233,7 +233,7 @@ async fn frontends(story: &Story<&Cluster>) -> BTreeMap<String, String> {
 }
 
 fn is_of(write: &Write, who: &str) -> bool {
-    write.who.starts_with(who)
+    write.user_agent.starts_with(who)
 }
 
 /// Requires that no other client has written since the first change of a node, nor while the migration did. Gives how many

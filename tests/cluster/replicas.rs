@@ -103,7 +103,7 @@ pub(super) fn writers(puts: &[Put]) -> Vec<&str> {
     let mut runs: Vec<&str> = Vec::new();
     let mut busy_until = 0;
     for put in puts {
-        let who = put.who.split(['/', ' ']).next().unwrap_or_default();
+        let who = put.user_agent.split(['/', ' ']).next().unwrap_or_default();
         if runs.last() != Some(&who) {
             assert!(
                 put.at_us >= busy_until,
@@ -123,7 +123,7 @@ async fn w8_sigterm_hands_over_within_2_s_of_the_last_answer() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let pair = Pair::begin(cluster, "hand-over").await;
     // Operations end with their answers, so that the successor waits for nothing but its predecessor.
-    pair.story.azure.take(Duration::from_secs(5), Duration::ZERO).await;
+    pair.story.azure.set_write_latency(Duration::from_secs(5), Duration::ZERO).await;
     let is_idle = |name: &&String| load_balancer(name) == LOAD_BALANCERS[2];
     pair.write_of(pair.names.iter().filter(|name| !is_idle(name)), 4).await;
     let Pair { story, names, leader, standby, way: _way } = pair;
@@ -135,19 +135,20 @@ async fn w8_sigterm_hands_over_within_2_s_of_the_last_answer() {
         }
         eventually("the standby writes", PATIENCE, || async {
             let puts = story.azure.puts().await;
-            let put = puts.iter().find(|put| put.who.starts_with(&second)).map(|put| put.at_us);
+            let put = puts.iter().find(|put| put.user_agent.starts_with(&second)).map(|put| put.at_us);
             put.ok_or_else(|| format!("{:?}", puts.last()))
         })
         .await
     };
     let ((), wrote_us) = tokio::join!(leader.terminate(), handed_over);
     let puts = story.azure.puts().await;
-    let last_us = puts.iter().filter(|put| put.who.starts_with(&first)).map(|put| put.answered_us).max();
+    let last_us =
+        puts.iter().filter(|put| put.user_agent.starts_with(&first)).map(|put| put.answered_us).max();
     let last_us = last_us.expect("the first replica has written");
     assert!(wrote_us >= last_us, "written at {wrote_us}, beside a write until {last_us}");
     let took = Duration::from_micros(wrote_us - last_us);
     assert!(took < HAND_OVER_WITHIN, "the hand-over took {took:?}");
-    story.azure.take(Duration::from_millis(50), Duration::ZERO).await;
+    story.azure.set_write_latency(Duration::from_millis(50), Duration::ZERO).await;
     story.rolled_out(&names).await;
     story.converged("the hand-over").await;
     let puts = story.azure.puts().await;
@@ -159,7 +160,7 @@ async fn w8_sigterm_hands_over_within_2_s_of_the_last_answer() {
 async fn w8_sigkill_during_a_write_is_taken_over_within_75_s() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let pair = Pair::begin(cluster, "sigkill").await;
-    pair.story.azure.take(Duration::from_secs(2), Duration::from_secs(3)).await;
+    pair.story.azure.set_write_latency(Duration::from_secs(2), Duration::from_secs(3)).await;
     pair.write_is_in_flight(4).await;
     let Pair { story, names, leader, standby, way: _way } = pair;
     leader.kill();
@@ -167,7 +168,7 @@ async fn w8_sigkill_during_a_write_is_taken_over_within_75_s() {
     let second = replica_name("sigkill", 2);
     let first_us = eventually("the other replica writes", TAKE_OVER_WITHIN, || async {
         let puts = story.azure.puts().await;
-        let mut by_second = puts.iter().filter(|put| put.who.starts_with(&second));
+        let mut by_second = puts.iter().filter(|put| put.user_agent.starts_with(&second));
         by_second.next().map(|put| put.at_us).ok_or_else(|| format!("{:?}", puts.last()))
     })
     .await;
@@ -183,7 +184,7 @@ async fn w8_sigkill_during_a_write_is_taken_over_within_75_s() {
 async fn w8_a_leader_suspended_beyond_its_lease_never_writes() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let pair = Pair::begin(cluster, "sigstop").await;
-    pair.story.azure.take(Duration::from_secs(1), Duration::from_secs(2)).await;
+    pair.story.azure.set_write_latency(Duration::from_secs(1), Duration::from_secs(2)).await;
     pair.write_is_in_flight(4).await;
     let Pair { story, names, leader, standby, way: _way } = pair;
     leader.suspend();
@@ -205,7 +206,7 @@ async fn w8_a_leader_suspended_beyond_its_lease_never_writes() {
         .puts()
         .await
         .into_iter()
-        .partition(|put| put.who.starts_with(&first) && put.at_us >= went_on_us);
+        .partition(|put| put.user_agent.starts_with(&first) && put.at_us >= went_on_us);
     assert!(late.iter().all(|put| put.refused), "{late:?}");
     assert_eq!(writers(&puts), [first, second]);
     leader.terminate().await;
@@ -216,7 +217,7 @@ async fn w8_a_leader_suspended_beyond_its_lease_never_writes() {
 async fn w8_a_leader_without_the_api_server_stops_first() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let pair = Pair::begin(cluster, "cut").await;
-    pair.story.azure.take(Duration::from_secs(1), Duration::from_secs(2)).await;
+    pair.story.azure.set_write_latency(Duration::from_secs(1), Duration::from_secs(2)).await;
     pair.write_is_in_flight(4).await;
     let Pair { story, names, leader, standby, way } = pair;
     // Azure is within its reach all the time.
@@ -245,7 +246,7 @@ fn w8_writers_that_overlap_on_whatever_load_balancer_are_seen() {
     let put = |who: &str, at_us, answered_us| Put {
         at_us,
         answered_us,
-        who: format!("{who}/1.0"),
+        user_agent: format!("{who}/1.0"),
         pool: String::new(),
         members: None,
         refused: false,

@@ -1,5 +1,5 @@
-//! The bench of the commands that only look: the simulator's fakes with a small world, the files for the binary, and the
-//! proof that nothing was written.
+//! The test bench of commands: the fakes of the simulator with a small world, the files for the binary, and the check
+//! that nothing was written.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 use crate::admin::stage::PROGRAM;
 use crate::support::{PATIENCE, eventually, log_lines};
 
-/// The running fakes with what a command needs to find them.
+/// The running fakes, and the files with which a command finds them.
 pub struct Bench {
     pub fakes: Fakes,
     pub folder: TempDir,
@@ -27,7 +27,7 @@ pub struct Bench {
     version: u64,
 }
 
-/// The end of a command.
+/// Exit code and output of a command.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -48,7 +48,7 @@ impl Bench {
         Self::with(services, &json!({})).await
     }
 
-    /// The same with keys of controller.yaml.
+    /// The same, with these keys of controller.yaml.
     pub async fn with(services: usize, overlay: &Value) -> Self {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let size = Size { services, load_balancers: 2, nodes: 6, endpoints: 2, dual_stack: false };
@@ -69,8 +69,8 @@ impl Bench {
         Self { fakes, folder, files, world, journal, version }
     }
 
-    /// Changes the world; what the command does is counted from here.
-    pub async fn arranged(&mut self) {
+    /// Counts writes to the cluster from now on. Called after a test has changed the world.
+    pub async fn reset_baseline(&mut self) {
         self.version = resource_version(&self.fakes).await;
     }
 
@@ -111,8 +111,8 @@ impl Bench {
         self.folder.path().join(name).to_str().expect("temporary paths are text").to_owned()
     }
 
-    /// Requires that ARM was read and nothing else, and that nothing in the cluster has changed.
-    pub async fn nothing_was_written(&self) {
+    /// Asserts that ARM was only read, and that nothing in the cluster has changed.
+    pub async fn assert_nothing_written(&self) {
         let writes: Vec<String> = self
             .journal
             .borrow()
@@ -124,7 +124,7 @@ impl Bench {
         assert_eq!(resource_version(&self.fakes).await, self.version, "an object of the cluster was written");
     }
 
-    /// Returns the PUTs of pools that ARM has had over HTTP, and how each was answered.
+    /// Returns the PUTs of pools that ARM received over HTTP, with their answers.
     pub fn puts(&self) -> Vec<Arc<Exchange>> {
         let is_put = |exchange: &&Arc<Exchange>| exchange.request.method == Method::Put;
         self.journal.borrow().iter().filter(is_put).cloned().collect()
@@ -135,7 +135,7 @@ impl Bench {
         self.journal.borrow().len()
     }
 
-    /// Returns the ConfigMap that is named like our Lease.
+    /// Returns the ConfigMap of the controller.
     pub async fn config_map(&self) -> Option<Value> {
         let name = "azure-backend-pool-controller";
         self.fakes
@@ -145,7 +145,7 @@ impl Bench {
     }
 }
 
-/// A command or controller that runs, with its log.
+/// A running command or controller, with its log.
 pub struct Running {
     pub child: Child,
     log: PathBuf,
@@ -161,15 +161,15 @@ impl Running {
         Running { child, log }
     }
 
-    /// Returns a controller that leads, and its admin API.
-    pub async fn leading(bench: &Bench) -> (Running, String) {
+    /// Starts a controller, waits until it leads, and returns the address of its admin API.
+    pub async fn start_leader(bench: &Bench) -> (Running, String) {
         let running = Running::start(bench, "run", &[], "controller.log");
-        let admin = running.leads().await;
+        let admin = running.wait_until_leading().await;
         (running, admin)
     }
 
-    /// Waits until the controller leads, and gives its admin API.
-    pub async fn leads(&self) -> String {
+    /// Waits until the controller leads, and returns the address of its admin API.
+    pub async fn wait_until_leading(&self) -> String {
         eventually("the controller leads", PATIENCE, || async {
             let lines = self.lines();
             let leads = lines.iter().any(|line| line["message"] == "leadership" && line["role"] == "leader");
@@ -191,8 +191,8 @@ impl Running {
         log_lines(&self.log)
     }
 
-    /// Waits until the log contains this.
-    pub async fn says(&self, words: &str) {
+    /// Waits until the log contains this text.
+    pub async fn wait_for_log(&self, words: &str) {
         eventually(words, PATIENCE, || async {
             let text = std::fs::read_to_string(&self.log).unwrap_or_default();
             if text.contains(words) { Ok(()) } else { Err(text) }

@@ -44,7 +44,7 @@ impl Findings {
 async fn check(bench: &Bench) -> Findings {
     let ended = bench.run("check", &["--output", "json", "--within", "20s"]).await;
     let findings = judged(&ended);
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
     findings
 }
 
@@ -84,7 +84,7 @@ async fn c4_check_finds_nothing_in_a_healthy_world() {
     let text = bench.run("check", &[]).await;
     assert_eq!((text.code, text.stderr.as_str()), (Some(0), ""), "{text:?}");
     assert!(text.stdout.contains("0 problems, 0 warnings"), "{}", text.stdout);
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -92,7 +92,7 @@ async fn d2_check_is_complete_with_a_rule_to_the_pool_of_the_cluster() {
     let mut bench = Bench::new(1).await;
     add_service(&bench.fakes, "shared", &[0]).await;
     send_to_cluster_pool(&bench.fakes, "shared", "kubernetes").await;
-    bench.arranged().await;
+    bench.reset_baseline().await;
     let findings = check(&bench).await;
     assert_eq!(findings.bad(), Vec::<String>::new());
     findings.must_have("pools", "ok", "2 pools are proven to be ours, 0 are not");
@@ -121,7 +121,7 @@ async fn check_names_the_load_balancers_that_it_looked_for_and_where() {
         cloud["multipleStandardLoadBalancerConfigurations"] =
             json!([{ "name": "elsewhere", "primaryVMSet": "v" }]);
     });
-    bench.arranged().await;
+    bench.reset_baseline().await;
     let findings = check(&bench).await;
     findings.must_have(
         "load-balancers",
@@ -220,7 +220,7 @@ async fn check_does_not_blame_rights_for_a_throttled_load_balancer() {
         ..Fault::every_nth_put(1, 429, "SubscriptionRequestsThrottled", Some("60"))
     };
     bench.fakes.tune_arm(move |arm| arm.faults = vec![throttled]).await;
-    bench.arranged().await;
+    bench.reset_baseline().await;
     let findings = judged(&bench.run("check", &["--output", "json", "--within", "10s"]).await);
     findings.must_have("load-balancers", "problem", "lb-2 cannot be read: HTTP 429");
     // The quota closes the gate for both, and which of them is read first is open.
@@ -229,7 +229,7 @@ async fn check_does_not_blame_rights_for_a_throttled_load_balancer() {
     let remedies: Vec<&str> = findings.0.iter().filter_map(|it| it["remedy"].as_str()).collect();
     assert!(remedies.iter().all(|remedy| !remedy.contains("grant")), "{remedies:?}");
     assert!(findings.of("candidates", "warning").is_empty(), "{:#?}", findings.0);
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -299,11 +299,11 @@ async fn w7_check_names_the_holder_of_the_shared_lease() {
             "spec": { "holderIdentity": holder, "leaseDurationSeconds": 900, "renewTime": now },
         });
         bench.fakes.apply(vec![lease]).await.expect("a good Lease");
-        bench.arranged().await;
+        bench.reset_baseline().await;
         check(&bench).await.must_have("shared-lease", severity, words);
     }
     bench.fakes.delete(Resource::Leases, "kube-system", "aks-managed-resource-locker").await;
-    bench.arranged().await;
+    bench.reset_baseline().await;
     check(&bench).await.must_have("shared-lease", "warning", "does not exist");
 }
 
@@ -325,7 +325,7 @@ async fn g6_check_warns_of_pauses_and_of_keys_that_cannot_be_read() {
         "pause.nothing": "?",
     });
     bench.fakes.apply(vec![map(all)]).await.expect("a good ConfigMap");
-    bench.arranged().await;
+    bench.reset_baseline().await;
     let findings = check(&bench).await;
     for words in [
         "everything is paused since 2026-11-20T08:00:00Z by alice, the network moves",
@@ -349,7 +349,7 @@ async fn d2_check_names_unproven_and_missing_pools() {
         azure.model.remove_pool(simulator::CLUSTER_NAME, &bare);
     };
     bench.fakes.azure.ask(spoil).await;
-    bench.arranged().await;
+    bench.reset_baseline().await;
     let findings = check(&bench).await;
     findings.must_have("pools", "warning", "inbound_nat_rule: 1 pools are not written");
     findings.must_have("pools", "warning", "kubernetes/shop-nat (shop/nat)");

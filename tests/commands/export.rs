@@ -37,7 +37,7 @@ async fn c4_an_export_of_pools_in_sync_ends_with_0_and_writes_nothing() {
     assert_eq!(ended.code, Some(0), "{plan:#}");
     assert_eq!((&plan["complete"], &plan["schemaVersion"]), (&json!(true), &json!(1)));
     assert_eq!((&plan["summary"]["pools"], &plan["summary"]["wouldChange"]), (&json!(4), &json!(0)));
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -59,7 +59,7 @@ async fn c4_an_export_lists_changes_with_reasons_and_ends_with_3() {
         azure.model.add_inbound_nat_rule(simulator::CLUSTER_NAME, "nat-rule", &nat);
     };
     bench.fakes.azure.ask(spoil).await;
-    bench.arranged().await;
+    bench.reset_baseline().await;
 
     let ended = bench.run("run", &ONCE).await;
     let plan = ended.json();
@@ -84,7 +84,7 @@ async fn c4_an_export_lists_changes_with_reasons_and_ends_with_3() {
     let counts = ["wouldChange", "add", "remove", "held", "paused", "notCompared", "notManageable"];
     let counts: Vec<&Value> = counts.iter().map(|key| &summary[key]).collect();
     assert_eq!(counts, [1, 1, 1, 1, 1, 0, 1], "{summary}");
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 
     let mut text = ONCE.to_vec();
     text.extend(["--output", "text"]);
@@ -102,7 +102,7 @@ async fn d4_an_export_waits_until_it_is_certain_that_a_member_must_go() {
     let mut bench = Bench::with(1, &json!({ "members": { "removalDelay": "3s" } })).await;
     add_service(&bench.fakes, "web", &[0, 1]).await;
     set_endpoints(&bench.fakes, "web", &[Endpoint::ready(&node_name(0))]).await;
-    bench.arranged().await;
+    bench.reset_baseline().await;
     let ended = bench.run("run", &ONCE).await;
     let plan = ended.json();
     assert_eq!((ended.code, &pool(&plan, "web")["remove"]), (Some(3), &json!([node_ip(1)])), "{plan:#}");
@@ -116,7 +116,7 @@ async fn g6_an_observing_start_lists_the_changes() {
     add_service(&bench.fakes, "web", &[0]).await;
     set_endpoints(&bench.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))])
         .await;
-    bench.arranged().await;
+    bench.reset_baseline().await;
     let ended = bench.run("run", &ONCE).await;
     let plan = ended.json();
     assert_eq!((ended.code, &plan["summary"]["wouldChange"]), (Some(3), &json!(1)), "{plan:#}");
@@ -131,11 +131,11 @@ async fn g2_a_removal_that_is_only_held_back_is_pending_too() {
     let mut bench = Bench::with(1, &short()).await;
     add_service(&bench.fakes, "empty", &[0]).await;
     set_endpoints(&bench.fakes, "empty", &[]).await;
-    bench.arranged().await;
+    bench.reset_baseline().await;
     let ended = bench.run("run", &ONCE).await;
     let summary = ended.json()["summary"].clone();
     assert_eq!((ended.code, &summary["wouldChange"], &summary["held"]), (Some(3), &json!(0), &json!(1)));
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -174,7 +174,7 @@ async fn d3_an_export_is_incomplete_with_an_unreadable_load_balancer() {
     ] {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
     }
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -184,7 +184,7 @@ async fn d2_an_export_includes_the_pool_of_the_cluster() {
         add_service(&bench.fakes, name, &[0]).await;
         send_to_cluster_pool(&bench.fakes, name, pool).await;
     }
-    bench.arranged().await;
+    bench.reset_baseline().await;
     let mut arguments = ONCE;
     arguments[5] = "20s";
     let ended = bench.run("run", &arguments).await;
@@ -192,7 +192,7 @@ async fn d2_an_export_includes_the_pool_of_the_cluster() {
     assert_eq!(ended.code, Some(0), "{}\n{plan:#}", ended.stderr);
     let summary = &plan["summary"];
     assert_eq!((&plan["complete"], &summary["pools"]), (&json!(true), &json!(3)), "{summary}");
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -35,7 +35,7 @@ async fn bench(cluster: Cluster) -> Bench {
         cloud.remove("multipleStandardLoadBalancerConfigurations");
         cloud.insert("loadBalancerBackendPoolConfigurationType".to_owned(), json!("nodeIPConfiguration"));
     });
-    bench.arranged().await;
+    bench.reset_baseline().await;
     bench
 }
 
@@ -136,7 +136,7 @@ async fn a_plan_is_printed_and_stored_and_nothing_is_written() {
     let printed = plan(&bench, &["-o", "json"]).await.json();
     assert_eq!(printed, stored);
     assert_eq!(stored["loadBalancers"].as_array().map(Vec::len), Some(2));
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,7 +196,9 @@ async fn a_migration_interrupted_before_the_outage_allows_a_new_plan() {
     bench.fakes.apply(vec![lease(SHARED, "cloud-controller-manager")]).await.expect("a good Lease");
     let arguments = ["apply", "--plan", &file, "--journal", &journal];
     let running = Running::start(&bench, "migrate-basic-lb", &arguments, "apply.log");
-    running.says("cloud-controller-manager holds the Lease kube-system/aks-managed-resource-locker").await;
+    running
+        .wait_for_log("cloud-controller-manager holds the Lease kube-system/aks-managed-resource-locker")
+        .await;
     running.signal(Signal::INT);
     let ended = running.ended().await;
     assert_eq!(ended.code, Some(3), "{ended:?}");

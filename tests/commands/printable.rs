@@ -48,7 +48,7 @@ async fn a_plan_names_a_service_in_one_printable_line() {
         build::with_ingress(build::service(NAMESPACE, "x", &[80], &[Family::V4]), &["20.1.1.1"]);
     service["metadata"]["name"] = json!(HOSTILE);
     bench.fakes.apply(vec![service]).await.expect("the model takes any name");
-    bench.arranged().await;
+    bench.reset_baseline().await;
     let arguments = ["--dry-run", "--export", "-", "--output", "text", "--until-synced", "--within", "20s"];
     let ended = bench.run("run", &arguments).await;
     assert!(ended.stdout.contains(SHOWN), "{ended:?}");
@@ -102,7 +102,7 @@ async fn what_azure_and_a_pause_say_is_printed_escaped() {
         "data": { "pause.everything": format!("since: 2026-11-20T08:00:00Z\nby: alice\nreason: {reason}\n") },
     });
     bench.fakes.apply(vec![map]).await.expect("a good object");
-    bench.arranged().await;
+    bench.reset_baseline().await;
     let restored = bench.run("restore", &[&file, "--dry-run"]).await;
     must_show(&restored, shown);
 

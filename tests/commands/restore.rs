@@ -1,8 +1,8 @@
-//! `restore`: pools that another client has overwritten are put back, under the rules of `run`, and stay so.
+//! `restore`: it restores pools that another client has overwritten, and no controller changes them afterwards.
 
 mod confirmation;
 mod killed;
-mod spared;
+mod skipped;
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use simulator::models::arm::Fault;
 use super::bench::{Bench, Ended, Running};
 use crate::support::{PATIENCE, eventually};
 
-/// The address of no node.
+/// An address that no node has.
 const WRONG: &str = "10.224.0.99";
-/// An address that is only in pre-images: no endpoint asks for it.
+/// An address that only pre-images contain; no endpoint requires it.
 const OLD: &str = "10.224.0.50";
 
 /// A pool of a snapshot.
@@ -33,23 +33,23 @@ impl Pool {
     }
 }
 
-/// Returns a setting with which a controller soon removes what no endpoint asks for.
+/// Returns a setting with which a controller soon removes members that no endpoint requires.
 fn soon_removed() -> Value {
     json!({ "members": { "removalDelay": "1s" } })
 }
 
-/// Gives one pool of each Service one more member, stores all, and gives the Services' pools.
-async fn stored(bench: &Bench, file: &str) -> Vec<Pool> {
-    for pool in pools(bench, &bench.path("before.json")).await {
+/// Adds a member to the pool of each Service, takes a snapshot, and returns the pools of Services.
+async fn snapshot_with_old_member(bench: &Bench, file: &str) -> Vec<Pool> {
+    for pool in take_snapshot(bench, &bench.path("before.json")).await {
         let mut members = pool.members.clone();
         members.push((OLD.to_owned(), "old-node".to_owned()));
-        put(bench, &pool, &members).await;
+        foreign_put(bench, &pool, &members).await;
     }
-    pools(bench, file).await
+    take_snapshot(bench, file).await
 }
 
-/// Stores all pools and gives those of Services.
-async fn pools(bench: &Bench, file: &str) -> Vec<Pool> {
+/// Takes a snapshot of all pools and returns those of Services.
+async fn take_snapshot(bench: &Bench, file: &str) -> Vec<Pool> {
     let ended = bench.run("snapshot", &["--output", file]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let text = std::fs::read_to_string(file).expect("the file");
@@ -70,8 +70,8 @@ async fn pools(bench: &Bench, file: &str) -> Vec<Pool> {
     pools
 }
 
-/// Another client writes a pool, as soon as its load balancer lets it.
-async fn put(bench: &Bench, pool: &Pool, members: &[(String, String)]) {
+/// Lets another client write a pool, as soon as no operation runs on its load balancer.
+async fn foreign_put(bench: &Bench, pool: &Pool, members: &[(String, String)]) {
     let members: Vec<(String, String)> =
         members.iter().map(|(ip, name)| (name.clone(), ip.clone())).collect();
     eventually("another client writes a pool", PATIENCE, || async {
@@ -81,13 +81,13 @@ async fn put(bench: &Bench, pool: &Pool, members: &[(String, String)]) {
     .await;
 }
 
-/// Another client puts another member in the place of all.
-async fn wreck(bench: &Bench, pool: &Pool) {
-    put(bench, pool, &[(WRONG.to_owned(), "wrong".to_owned())]).await;
+/// Lets another client replace all members by one that is no node.
+async fn overwrite(bench: &Bench, pool: &Pool) {
+    foreign_put(bench, pool, &[(WRONG.to_owned(), "wrong".to_owned())]).await;
 }
 
-/// Returns the members of a pool now, as in [`Pool::members`], sorted.
-async fn now(bench: &Bench, pool: &Pool) -> Vec<(String, String)> {
+/// Returns the current members of a pool as in [`Pool::members`], sorted.
+async fn current_members(bench: &Bench, pool: &Pool) -> Vec<(String, String)> {
     let members = bench.fakes.members(&pool.lb, &pool.name).await.expect("the pool");
     let mut members: Vec<(String, String)> = members.into_iter().map(|it| (it.ip, it.name)).collect();
     members.sort();
@@ -97,16 +97,16 @@ async fn now(bench: &Bench, pool: &Pool) -> Vec<(String, String)> {
 async fn is_restored(bench: &Bench, pool: &Pool) -> bool {
     let mut then = pool.members.clone();
     then.sort();
-    now(bench, pool).await == then
+    current_members(bench, pool).await == then
 }
 
 /// Returns the line of the last table about a pool.
-fn line<'a>(ended: &'a Ended, pool: &Pool) -> &'a str {
+fn result_line<'a>(ended: &'a Ended, pool: &Pool) -> &'a str {
     let head = format!("- {}: ", pool.id());
     ended.stdout.lines().rev().find_map(|line| line.strip_prefix(&head)).unwrap_or("")
 }
 
-async fn show(admin: &str, path: &str) -> Result<Value, String> {
+async fn get_json(admin: &str, path: &str) -> Result<Value, String> {
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     let answer =
         client.get(format!("http://{admin}{path}")).send().await.map_err(|error| error.to_string())?;
@@ -117,7 +117,7 @@ async fn show(admin: &str, path: &str) -> Result<Value, String> {
 /// Waits until a controller shows every pool paused.
 async fn all_paused(admin: &str) {
     eventually("every pool is paused", PATIENCE, || async {
-        let status = show(admin, "/api/v1/status").await?;
+        let status = get_json(admin, "/api/v1/status").await?;
         let (total, paused) = (&status["pools"]["total"], &status["pools"]["byState"]["paused"]);
         if total == paused && *total != json!(0) { Ok(()) } else { Err(status["pools"].to_string()) }
     })
@@ -125,13 +125,13 @@ async fn all_paused(admin: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w2_wrecked_pools_are_restored_by_one_put_each() {
+async fn w2_overwritten_pools_are_restored_by_one_put_each() {
     let bench = Bench::new(4).await;
     let file = bench.path("pools.json");
-    let pools = stored(&bench, &file).await;
+    let pools = snapshot_with_old_member(&bench, &file).await;
     assert!(pools.len() >= 4, "{pools:?}");
     for pool in &pools[..2] {
-        wreck(&bench, pool).await;
+        overwrite(&bench, pool).await;
     }
     let ended = bench.run("restore", &[&file, "--yes"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -139,10 +139,10 @@ async fn w2_wrecked_pools_are_restored_by_one_put_each() {
         assert!(is_restored(&bench, pool).await, "{pool:?}: {ended:?}");
     }
     for pool in &pools[..2] {
-        assert_eq!(line(&ended, pool), "restored", "{ended:?}");
+        assert_eq!(result_line(&ended, pool), "restored", "{ended:?}");
         assert!(ended.stdout.contains(&format!("remove {WRONG} (wrong)")), "{ended:?}");
     }
-    assert_eq!(line(&ended, &pools[2]), "", "what is in sync is only counted");
+    assert_eq!(result_line(&ended, &pools[2]), "", "what is in sync is only counted");
     let puts = bench.puts();
     let named: Vec<String> = puts.iter().filter_map(|put| Some(put.pool()?.pool.to_string())).collect();
     assert_eq!(named.len(), 2, "{named:?}");
@@ -159,7 +159,7 @@ async fn w2_wrecked_pools_are_restored_by_one_put_each() {
     let keys: Vec<&String> = map["data"].as_object().expect("data").keys().collect();
     assert_eq!(keys, ["pause.everything"], "no start is noted");
 
-    let (controller, admin) = Running::leading(&bench).await;
+    let (controller, admin) = Running::start_leader(&bench).await;
     all_paused(&admin).await;
     controller.signal(Signal::TERM);
     let log = controller.ended().await;
@@ -170,17 +170,17 @@ async fn w2_wrecked_pools_are_restored_by_one_put_each() {
 async fn w8_a_controller_that_leads_is_waited_for_and_named() {
     let bench = Bench::with(2, &soon_removed()).await;
     let file = bench.path("pools.json");
-    let pools = stored(&bench, &file).await;
-    let (controller, admin) = Running::leading(&bench).await;
+    let pools = snapshot_with_old_member(&bench, &file).await;
+    let (controller, admin) = Running::start_leader(&bench).await;
     eventually("the controller has made the pools what endpoints ask for", PATIENCE, || async {
         let put = bench.puts().len();
         if put == pools.len() { Ok(()) } else { Err(put.to_string()) }
     })
     .await;
-    let status = show(&admin, "/api/v1/status").await.expect("the status");
+    let status = get_json(&admin, "/api/v1/status").await.expect("the status");
     let leader = status["leadership"]["identity"].as_str().expect("a name").to_owned();
     let restore = Running::start(&bench, "restore", &[&file, "--yes", "--leave-unpaused"], "restore.log");
-    restore.says(&format!("{leader} leads: nothing is restored before it ends")).await;
+    restore.wait_for_log(&format!("{leader} leads: nothing is restored before it ends")).await;
     assert_eq!(bench.puts().len(), pools.len());
     controller.signal(Signal::TERM);
     assert_eq!(controller.ended().await.code, Some(0));
@@ -188,7 +188,7 @@ async fn w8_a_controller_that_leads_is_waited_for_and_named() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for pool in &pools {
         assert!(is_restored(&bench, pool).await, "{pool:?}");
-        assert_eq!(line(&ended, pool), "restored", "{ended:?}");
+        assert_eq!(result_line(&ended, pool), "restored", "{ended:?}");
     }
     assert_eq!(bench.puts().len(), 2 * pools.len());
     assert!(ended.stdout.contains("nothing is paused: a controller that runs"), "{ended:?}");
@@ -200,9 +200,9 @@ async fn w8_a_controller_that_leads_is_waited_for_and_named() {
 async fn d2_missing_or_unproven_pools_are_named_and_others_restored() {
     let bench = Bench::new(3).await;
     let file = bench.path("pools.json");
-    let pools = stored(&bench, &file).await;
+    let pools = snapshot_with_old_member(&bench, &file).await;
     for pool in &pools {
-        wreck(&bench, pool).await;
+        overwrite(&bench, pool).await;
     }
     let (gone, foreign) = (pools[0].clone(), pools[1].clone());
     bench.fakes.azure.ask(move |azure, _| azure.model.remove_pool(&gone.lb, &gone.name)).await;
@@ -213,9 +213,9 @@ async fn d2_missing_or_unproven_pools_are_named_and_others_restored() {
         .await;
     let ended = bench.run("restore", &[&file, "--yes"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert_eq!(line(&ended, &pools[0]), "no longer exists", "{ended:?}");
-    assert!(line(&ended, &pools[1]).contains("an outbound rule uses the pool"), "{ended:?}");
-    assert_eq!(line(&ended, &pools[2]), "restored", "{ended:?}");
+    assert_eq!(result_line(&ended, &pools[0]), "no longer exists", "{ended:?}");
+    assert!(result_line(&ended, &pools[1]).contains("an outbound rule uses the pool"), "{ended:?}");
+    assert_eq!(result_line(&ended, &pools[2]), "restored", "{ended:?}");
     assert!(is_restored(&bench, &pools[2]).await);
     assert_eq!(bench.puts().len(), 1);
 }
@@ -224,17 +224,17 @@ async fn d2_missing_or_unproven_pools_are_named_and_others_restored() {
 async fn g2_an_empty_saved_pool_with_endpoints_needs_a_flag() {
     let bench = Bench::new(1).await;
     let file = bench.path("pools.json");
-    let pool = pools(&bench, &bench.path("before.json")).await.remove(0);
-    put(&bench, &pool, &[]).await;
-    assert!(pools(&bench, &file).await[0].members.is_empty());
-    put(&bench, &pool, &pool.members).await;
+    let pool = take_snapshot(&bench, &bench.path("before.json")).await.remove(0);
+    foreign_put(&bench, &pool, &[]).await;
+    assert!(take_snapshot(&bench, &file).await[0].members.is_empty());
+    foreign_put(&bench, &pool, &pool.members).await;
     let ended = bench.run("restore", &[&file, "--yes"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(line(&ended, &pool).contains("pass --allow-empty"), "{ended:?}");
-    bench.nothing_was_written().await;
+    assert!(result_line(&ended, &pool).contains("pass --allow-empty"), "{ended:?}");
+    bench.assert_nothing_written().await;
     let ended = bench.run("restore", &[&file, "--yes", "--allow-empty"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(now(&bench, &pool).await.is_empty());
+    assert!(current_members(&bench, &pool).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -243,9 +243,9 @@ async fn w5_conflicts_and_throttling_on_the_way_are_overcome() {
     // What ARM refuses for 2 s is tried again soon after.
     bench.configure(|cloud| cloud["loadBalancerBackendPoolUpdateIntervalInSeconds"] = json!(1));
     let file = bench.path("pools.json");
-    let pools = stored(&bench, &file).await;
+    let pools = snapshot_with_old_member(&bench, &file).await;
     for pool in &pools {
-        wreck(&bench, pool).await;
+        overwrite(&bench, pool).await;
     }
     let once = |status, code, after| Fault { limit: Some(1), ..Fault::every_nth_put(1, status, code, after) };
     let faults = vec![
@@ -260,7 +260,7 @@ async fn w5_conflicts_and_throttling_on_the_way_are_overcome() {
     assert!(statuses.contains(&Some(412)) && statuses.contains(&Some(429)), "{statuses:?}");
     assert!(is_restored(&bench, &pools[0]).await && is_restored(&bench, &pools[1]).await);
     assert_eq!(
-        now(&bench, &pools[2]).await,
+        current_members(&bench, &pools[2]).await,
         [(WRONG.to_owned(), "wrong".to_owned())],
         "it was not asked for"
     );
@@ -270,13 +270,13 @@ async fn w5_conflicts_and_throttling_on_the_way_are_overcome() {
 async fn w5_a_pool_that_cannot_be_written_is_named_with_the_reason() {
     let bench = Bench::new(1).await;
     let file = bench.path("pools.json");
-    let pools = stored(&bench, &file).await;
-    wreck(&bench, &pools[0]).await;
+    let pools = snapshot_with_old_member(&bench, &file).await;
+    overwrite(&bench, &pools[0]).await;
     let fault = Fault::every_nth_put(1, 403, "LinkedAuthorizationFailed", None);
     bench.fakes.tune_arm(move |arm| arm.faults = vec![fault]).await;
     let ended = bench.run("restore", &[&file, "--yes"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    let line = line(&ended, &pools[0]);
+    let line = result_line(&ended, &pools[0]);
     assert!(line.starts_with("failed: ") && line.contains("LinkedAuthorizationFailed"), "{ended:?}");
 }
 
@@ -284,7 +284,7 @@ async fn w5_a_pool_that_cannot_be_written_is_named_with_the_reason() {
 async fn c4_a_dry_run_shows_writes_and_skipped_pools() {
     let mut bench = Bench::with(2, &soon_removed()).await;
     let file = bench.path("pools.json");
-    let pools = stored(&bench, &file).await;
+    let pools = snapshot_with_old_member(&bench, &file).await;
     // Another Service's rule sends to the pool of the cluster as a whole.
     let uid = "0badcafe-0000-4000-8000-000000000000";
     let service = json!({
@@ -295,33 +295,33 @@ async fn c4_a_dry_run_shows_writes_and_skipped_pools() {
     bench.fakes.apply(vec![service]).await.expect("a good Service");
     let rule = format!("a{}-TCP-80", &uid.replace('-', "")[..31]);
     bench.fakes.azure.ask(move |azure, _| azure.model.add_rule("lb-2", &rule, "kubernetes", true)).await;
-    bench.arranged().await;
+    bench.reset_baseline().await;
     let ended = bench.run("restore", &[&file, "--dry-run", "--within", "20s"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let other = bench.run("run", &["--dry-run", "--export", "-", "--until-synced", "--within", "60s"]).await;
     assert_eq!(other.json()["complete"], true, "{other:?}");
-    wreck(&bench, &pools[0]).await;
+    overwrite(&bench, &pools[0]).await;
     let mut renamed = pools[1].members.clone();
-    put(&bench, &pools[1], &[(WRONG.to_owned(), "wrong".to_owned())]).await;
+    foreign_put(&bench, &pools[1], &[(WRONG.to_owned(), "wrong".to_owned())]).await;
     renamed[0].1 = "renamed".to_owned();
-    put(&bench, &pools[1], &renamed).await;
+    foreign_put(&bench, &pools[1], &renamed).await;
     let ended = bench.run("restore", &[&file, "--dry-run"]).await;
     assert_eq!(ended.code, Some(3), "{ended:?}");
-    let words = line(&ended, &pools[0]);
+    let words = result_line(&ended, &pools[0]);
     assert!(
         words.contains(&format!("{OLD} (old-node)")) && words.contains(&format!("remove {WRONG}")),
         "{ended:?}"
     );
-    let words = line(&ended, &pools[1]);
+    let words = result_line(&ended, &pools[1]);
     assert!(words.starts_with("not restored: ") && words.ends_with(" and is renamed"), "{ended:?}");
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_or_foreign_file_is_refused_before_anything_is_read() {
     let bench = Bench::new(1).await;
     let file = bench.path("pools.json");
-    let pools = stored(&bench, &file).await;
+    let pools = snapshot_with_old_member(&bench, &file).await;
     let text = std::fs::read_to_string(&file).expect("the file");
     let before = bench.requests();
     let refused = async |arguments: &[&str], words: &str| {
@@ -338,15 +338,15 @@ async fn a_damaged_or_foreign_file_is_refused_before_anything_is_read() {
     bench.configure(|cloud| cloud["subscriptionId"] = json!("11111111-2222-3333-4444-555555555555"));
     refused(&[&file, "--yes"], "11111111-2222-3333-4444-555555555555").await;
     assert_eq!(bench.requests(), before);
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_signal_or_timeout_ends_it_in_good_order_with_a_report() {
     let bench = Bench::new(1).await;
     let file = bench.path("pools.json");
-    let pools = stored(&bench, &file).await;
-    wreck(&bench, &pools[0]).await;
+    let pools = snapshot_with_old_member(&bench, &file).await;
+    overwrite(&bench, &pools[0]).await;
     let time = jiff::Timestamp::now();
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -360,15 +360,15 @@ async fn a_signal_or_timeout_ends_it_in_good_order_with_a_report() {
     let ended = bench.run("restore", &[&file, "--yes", "--within", "4s"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("replica-2 leads"), "{ended:?}");
-    assert!(line(&ended, &pools[0]).starts_with("not done: "), "{ended:?}");
+    assert!(result_line(&ended, &pools[0]).starts_with("not done: "), "{ended:?}");
 
     let restore = Running::start(&bench, "restore", &[&file, "--yes"], "restore.log");
-    restore.says("replica-2 leads").await;
+    restore.wait_for_log("replica-2 leads").await;
     restore.signal(Signal::INT);
     let ended = tokio::time::timeout(Duration::from_secs(30), restore.ended()).await.expect("it ends");
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(
-        ended.stderr.contains("interrupted") && line(&ended, &pools[0]).starts_with("not done"),
+        ended.stderr.contains("interrupted") && result_line(&ended, &pools[0]).starts_with("not done"),
         "{ended:?}"
     );
     assert_eq!(bench.puts().len(), 0);

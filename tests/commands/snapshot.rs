@@ -37,7 +37,7 @@ async fn w3_a_snapshot_has_every_pool_as_azure_has_it() {
         assert_eq!(lb["etag"].as_str(), etag.as_deref());
     }
     assert!(pools >= 4 && ended.stdout.contains(&format!("{pools} pools of 2 load balancers")), "{ended:?}");
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -87,7 +87,7 @@ async fn verify_shows_differences_and_refuses_edited_files() {
     }
     let differences = different.stdout.lines().filter(|line| line.starts_with("- "));
     assert!(differences.clone().all(|line| line.contains(&format!("{name}/{id}: "))), "{}", different.stdout);
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 
     let text = std::fs::read_to_string(&file).expect("the file");
     std::fs::write(&file, text.replacen(gone, "10.224.0.77", 1)).expect("the folder can be written");

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::bench::{Bench, Ended};
 use super::check::{Findings, judged};
-use crate::xds::stage::{at, control_plane, locality, server, write_bootstrap};
+use crate::xds::stage::{control_plane, endpoints_at, locality, server, write_bootstrap};
 
 const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
@@ -72,14 +72,14 @@ impl Scene {
 
     async fn check(&self, within: &str) -> Findings {
         let ended = self.bench.run("check", &["--output", "json", "--within", within]).await;
-        self.bench.nothing_was_written().await;
+        self.bench.assert_nothing_written().await;
         judged(&ended)
     }
 
     async fn export(&self, within: &str, form: &str) -> Ended {
         let flags = ["--dry-run", "--export", "-", "--until-synced", "--within", within, "--output", form];
         let ended = self.bench.run("run", &flags).await;
-        self.bench.nothing_was_written().await;
+        self.bench.assert_nothing_written().await;
         ended
     }
 }
@@ -87,7 +87,7 @@ impl Scene {
 /// Returns a control plane with good, bad and reported endpoints, and without those of any other name.
 async fn mixed() -> ControlPlane {
     let plane = control_plane().await;
-    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
     plane.set_bad(Kind::Endpoints, "bad", Bad::Content).await;
     plane.fail(Kind::Endpoints, "denied", Code::PermissionDenied, "not for you").await;
     plane

@@ -9,7 +9,7 @@ mod nodes;
 use serde_json::{Value, json};
 use simulator::Act;
 use simulator::models::arm::{
-    BadEnd, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, PoolSpec, SyncMode,
+    Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, OperationFailure, PoolSpec, SyncMode,
 };
 use simulator::models::kube::build::{self, Family};
 use simulator::models::kube::{Resource, StreamingLists};
@@ -441,8 +441,10 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
     planned.effect = match *effect {
         "lost" => FaultEffect::LoseAnswer,
         "refused" => FaultEffect::Refuse,
-        "canceled" => FaultEffect::FailOperation { end: BadEnd::Canceled, code: answer.code, message },
-        "failed" => FaultEffect::FailOperation { end: BadEnd::Failed, code: answer.code, message },
+        "canceled" => {
+            FaultEffect::FailOperation { end: OperationFailure::Canceled, code: answer.code, message }
+        }
+        "failed" => FaultEffect::FailOperation { end: OperationFailure::Failed, code: answer.code, message },
         status => {
             answer.status = status.parse().map_err(|_| format!("{status:?} is neither status nor effect"))?;
             FaultEffect::Answer(answer)

@@ -1,5 +1,5 @@
-//! A fake Azure of a story's own: the simulator's ARM, with every written pool on record, and a
-//! cloud-controller-manager that makes pools and rules and sets no members.
+//! A fake Azure for one story: the ARM of the simulator, which records every write, and the part of the
+//! cloud-controller-manager that creates pools and rules but sets no members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ const PUT_US: u64 = 50_000;
 /// Time for which a write's operation runs after its answer, in microseconds.
 const OPERATION_US: u64 = 300_000;
 
-/// A written pool.
+/// A PUT of a pool.
 #[derive(Clone, Debug)]
 pub struct Put {
     /// Time at which the request arrived, in microseconds of [`Azure::now_us`].
@@ -28,16 +28,16 @@ pub struct Put {
     /// Time at which it was answered.
     pub answered_us: u64,
     /// The client: the request's `User-Agent`.
-    pub who: String,
+    pub user_agent: String,
     /// The pool.
     pub pool: String,
     /// The addresses that were written; `None` when the body had no array of them.
     pub members: Option<BTreeSet<IpAddr>>,
-    /// True if Azure has refused it: nothing was written.
+    /// True if Azure refused it, so that nothing was written.
     pub refused: bool,
 }
 
-/// A write of anything.
+/// A write of any resource.
 #[derive(Clone, Debug)]
 pub struct Write {
     /// Time at which the request arrived, in microseconds of [`Azure::now_us`].
@@ -45,12 +45,12 @@ pub struct Write {
     /// Time at which it was answered.
     pub answered_us: u64,
     /// The client: the request's `User-Agent`.
-    pub who: String,
+    pub user_agent: String,
     /// The written path.
     pub path: String,
 }
 
-/// A running fake. Its listener stops with this value.
+/// A running fake, which stops when it is dropped.
 pub struct Azure {
     arm: Arm,
     journal: Journal,
@@ -58,8 +58,8 @@ pub struct Azure {
 }
 
 impl Azure {
-    /// Returns a fake with these load balancers and no pools, on the current runtime. Writes run on after their answer,
-    /// as Azure's do.
+    /// Starts a fake with these load balancers and no pools on the current runtime. As in Azure, the operation of a write
+    /// continues after its answer.
     pub async fn start(load_balancers: &[&str]) -> Self {
         let settings = Settings {
             get_latency: Latency::Fixed { us: 5_000 },
@@ -84,8 +84,8 @@ impl Azure {
         &self.arm.url
     }
 
-    /// Returns the time for which writes take from now on: to be answered, and then to be carried out.
-    pub async fn take(&self, put: Duration, operation: Duration) {
+    /// Sets how long writes take from now on: until their answer, and then until the end of their operation.
+    pub async fn set_write_latency(&self, put: Duration, operation: Duration) {
         let fixed =
             |span: Duration| Latency::Fixed { us: u64::try_from(span.as_micros()).unwrap_or(u64::MAX) };
         let (put, operation) = (fixed(put), fixed(operation));
@@ -98,18 +98,19 @@ impl Azure {
         self.arm.azure.ask(change).await;
     }
 
-    /// Holds this cluster and nothing else from now on, with writes that run on after their answer.
-    pub async fn hold(&self, cluster: Cluster) {
+    /// Replaces the whole model by the resources of this cluster.
+    pub async fn load_cluster(&self, cluster: Cluster) {
         let url = self.arm.url.clone();
-        let hold = move |azure: &mut simulator::Azure, _: u64| {
+        let load = move |azure: &mut simulator::Azure, _: u64| {
             let mut model = cluster.build(azure.model.settings().clone()).expect("Azure takes the cluster");
             model.set_endpoint(&url);
             azure.model = model;
         };
-        self.arm.azure.ask(hold).await;
+        self.arm.azure.ask(load).await;
     }
 
-    /// Holds the answer to the first deletion back: says when it has arrived, and waits until it is let go.
+    /// Delays the answer to the first DELETE. Returns a receiver that completes when the request arrives, and a sender that
+    /// releases the answer.
     pub async fn hold_first_deletion(&self) -> (oneshot::Receiver<()>, oneshot::Sender<()>) {
         let (arrived, arrival) = oneshot::channel();
         let (release, released) = oneshot::channel();
@@ -125,7 +126,7 @@ impl Azure {
         (arrival, release)
     }
 
-    /// Asks or changes the model.
+    /// Reads or changes the model.
     pub async fn model<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut ArmModel) -> T + Send + 'static,
@@ -138,7 +139,7 @@ impl Azure {
         self.arm.azure.clock().now_us()
     }
 
-    /// Returns the cloud configuration that leads to this fake, as the cloud-controller-manager has it.
+    /// Returns the cloud configuration of the cloud-controller-manager for this fake.
     pub fn cloud_config(&self) -> Value {
         let defaults = Settings::default();
         let balancers = self.load_balancers.iter().map(|name| json!({ "name": name, "primaryVMSet": name }));
@@ -153,15 +154,19 @@ impl Azure {
         })
     }
 
-    /// Does for these Services what the cloud-controller-manager does when it sees them: a pool without members and a
-    /// rule for each port, on the load balancer that `load_balancer_of` names.
-    pub async fn provision(&self, services: &[Value], load_balancer_of: impl Fn(&str) -> String) {
+    /// Creates what the cloud-controller-manager creates for these Services: a pool without members and a rule for each
+    /// port, on the load balancer that `load_balancer_of` names.
+    pub async fn create_service_resources(
+        &self,
+        services: &[Value],
+        load_balancer_of: impl Fn(&str) -> String,
+    ) {
         let subscription = Settings::default().subscription;
         let network = format!(
             "/subscriptions/{subscription}/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/{VNET}"
         );
         for service in services {
-            let Belongings { pool, rules } = Belongings::of(service);
+            let ServiceResources { pool, rules } = ServiceResources::of(service);
             let balancer = load_balancer_of(text(service, "name"));
             let spec =
                 PoolSpec { virtual_network: VirtualNetwork::Pool(network.clone()), ..PoolSpec::default() };
@@ -175,10 +180,14 @@ impl Azure {
         }
     }
 
-    /// Does for these Services what the cloud-controller-manager does when they are deleted: their rules and pools go.
-    pub async fn withdraw(&self, services: &[Value], load_balancer_of: impl Fn(&str) -> String) {
+    /// Deletes what the cloud-controller-manager deletes with these Services: their rules and pools.
+    pub async fn delete_service_resources(
+        &self,
+        services: &[Value],
+        load_balancer_of: impl Fn(&str) -> String,
+    ) {
         for service in services {
-            let Belongings { pool, rules } = Belongings::of(service);
+            let ServiceResources { pool, rules } = ServiceResources::of(service);
             let balancer = load_balancer_of(text(service, "name"));
             let withdraw = move |azure: &mut simulator::Azure, _: u64| {
                 rules.iter().for_each(|rule| azure.model.remove_rule(&balancer, rule));
@@ -217,7 +226,7 @@ impl Azure {
     /// Returns the writes so far, oldest first.
     pub async fn puts(&self) -> Vec<Put> {
         let journal = self.journal.clone();
-        // Asked of the owner, so that whatever has arrived before is in it.
+        // Read in the task of the model, so that all earlier requests are included.
         let exchanges = self.arm.azure.ask(move |_, _| journal.borrow().clone()).await;
         let puts = exchanges.iter().filter(|exchange| exchange.request.method == Method::Put);
         puts.map(|exchange| put(exchange)).collect()
@@ -231,18 +240,18 @@ impl Azure {
         let write = |exchange: &std::sync::Arc<Exchange>| Write {
             at_us: exchange.arrived_us,
             answered_us: exchange.ended_us.unwrap_or(u64::MAX),
-            who: exchange.header("User-Agent").unwrap_or_default().to_owned(),
+            user_agent: exchange.header("User-Agent").unwrap_or_default().to_owned(),
             path: exchange.request.path_and_query.clone(),
         };
         exchanges.iter().filter(is_write).map(write).collect()
     }
 
-    /// ARM's sums so far.
+    /// Returns the counters of ARM.
     pub async fn counters(&self) -> Counters {
         self.arm.azure.ask(|azure, _| azure.model.counters()).await
     }
 
-    /// Requires that no two writes of one load balancer ever overlapped, neither their requests nor their operations.
+    /// Asserts that no two writes of one load balancer overlapped, neither their requests nor their operations.
     pub async fn assert_serial(&self) {
         let balancers = self.load_balancers.clone();
         let most = move |azure: &mut simulator::Azure, _: u64| {
@@ -258,13 +267,13 @@ impl Azure {
     }
 }
 
-/// The objects that the cloud-controller-manager makes for a Service.
-struct Belongings {
+/// The Azure resources that the cloud-controller-manager creates for a Service.
+struct ServiceResources {
     pool: String,
     rules: Vec<String>,
 }
 
-impl Belongings {
+impl ServiceResources {
     fn of(service: &Value) -> Self {
         let prefix = rule_prefix(text(service, "uid"));
         let ports = service["spec"]["ports"].as_array().expect("a Service has ports");
@@ -285,7 +294,7 @@ pub fn pool_name(namespace: &str, service: &str) -> String {
     format!("{namespace}-{service}").to_lowercase()
 }
 
-/// Returns the prefix of the names of a Service's rules, as the cloud-controller-manager makes it.
+/// Returns the prefix that the cloud-controller-manager gives to the names of a Service's rules.
 fn rule_prefix(uid: &str) -> String {
     format!("a{}", uid.replace('-', "")).chars().take(32).collect()
 }
@@ -302,9 +311,9 @@ pub fn members(exchange: &Exchange) -> Option<BTreeSet<IpAddr>> {
 fn put(exchange: &Exchange) -> Put {
     Put {
         at_us: exchange.arrived_us,
-        // A write whose answer is held back is in flight until it is let go.
+        // A write whose answer is delayed is in flight until the answer is released.
         answered_us: exchange.ended_us.unwrap_or(u64::MAX),
-        who: exchange.header("User-Agent").unwrap_or_default().to_owned(),
+        user_agent: exchange.header("User-Agent").unwrap_or_default().to_owned(),
         pool: exchange.pool().map(|pool| pool.pool).unwrap_or_default(),
         members: members(exchange),
         refused: exchange.status.is_some_and(|status| status >= 400),

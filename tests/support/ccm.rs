@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use reqwest::{Client, Method};
 use serde_json::Value;
-use simulator::models::ccm::{Answer, Call, Ccm, Counters, In, Settings, Side};
+use simulator::models::ccm::{Answer, Call, CallTarget, Ccm, Counters, In, Settings};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -132,8 +132,10 @@ impl Driver {
         drop(tokio::spawn(async move {
             let method = Method::from_bytes(call.verb.word().as_bytes()).expect("it is a method");
             let arrived = match call.side {
-                Side::Kubernetes => api.raw(method, &call.path_and_query, &call.headers, call.bytes()).await,
-                Side::Arm => {
+                CallTarget::Kubernetes => {
+                    api.raw(method, &call.path_and_query, &call.headers, call.bytes()).await
+                }
+                CallTarget::Arm => {
                     let mut request = http.request(method, format!("{azure}{}", call.path_and_query));
                     for (name, value) in &call.headers {
                         request = request.header(name, value);

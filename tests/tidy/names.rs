@@ -12,8 +12,7 @@ const OF_EACH_MACHINE: [&str; 3] = ["In", "Out", "Params"];
 
 /// The other names that several modules of the core still share, and how many do. This list can only shrink: give a
 /// new type a name of its own.
-const SHARED: &[(&str, usize)] =
-    &[("AdminState", 2), ("Done", 2), ("Due", 2), ("Effect", 2), ("Failure", 2), ("Standing", 2)];
+const SHARED: &[(&str, usize)] = &[("AdminState", 2), ("Done", 2), ("Effect", 2), ("Failure", 2)];
 
 /// Returns the names that follow this keyword in a line of code.
 fn declared<'a>(line: &'a str, keyword: &str) -> Option<&'a str> {

@@ -6,7 +6,7 @@ use serde_json::json;
 use simulator::control_plane::{ControlPlane, Endpoint, HealthStatus, Kind, Locality, cluster, endpoints};
 use tokio::time::Instant;
 
-use super::stage::{Plan, Scene, at, control_plane, entry_name, locality, server};
+use super::stage::{Plan, Scene, control_plane, endpoints_at, entry_name, locality, server};
 use crate::support::{PATIENCE, eventually};
 
 const BEFORE: &str = "10.9.0.1";
@@ -27,7 +27,9 @@ async fn x2_a_draining_endpoint_is_down_and_an_unhealthy_one_out() {
     let plane = control_plane().await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Unknown), ("10.1.0.3", Healthy)]).await;
     let scene = scene(&plane).await;
-    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.2", "None"), ("10.1.0.3", "None")]).await;
+    scene
+        .wait_for_admin_states("web", &[("10.1.0.1", "None"), ("10.1.0.2", "None"), ("10.1.0.3", "None")])
+        .await;
     for entry in scene.entries("web").await {
         assert_eq!(entry.name, entry_name(&entry.ip));
     }
@@ -38,14 +40,16 @@ async fn x2_a_draining_endpoint_is_down_and_an_unhealthy_one_out() {
         &[("10.1.0.1", Healthy), ("10.1.0.2", Draining), ("10.1.0.3", Healthy), ("10.1.0.4", Draining)],
     )
     .await;
-    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down"), ("10.1.0.3", "None")]).await;
+    scene
+        .wait_for_admin_states("web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down"), ("10.1.0.3", "None")])
+        .await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Draining), ("10.1.0.3", Unhealthy)]).await;
-    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down")]).await;
+    scene.wait_for_admin_states("web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down")]).await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Healthy), ("10.1.0.3", Timeout)]).await;
-    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.2", "None")]).await;
+    scene.wait_for_admin_states("web", &[("10.1.0.1", "None"), ("10.1.0.2", "None")]).await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Unhealthy), ("10.1.0.3", Healthy)]).await;
-    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.3", "None")]).await;
-    scene.logged_no_errors();
+    scene.wait_for_admin_states("web", &[("10.1.0.1", "None"), ("10.1.0.3", "None")]).await;
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -54,17 +58,17 @@ async fn x2_a_down_of_a_draining_endpoint_outlives_the_process() {
     let plane = control_plane().await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Healthy)]).await;
     let scene = scene(&plane).await;
-    scene.holds("web", &["10.1.0.1", "10.1.0.2"]).await;
+    scene.wait_for_members("web", &["10.1.0.1", "10.1.0.2"]).await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Draining)]).await;
-    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down")]).await;
+    scene.wait_for_admin_states("web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down")]).await;
     let puts = scene.puts("web").await;
     let scene = scene.restart("second").await;
-    scene.has_no_error("web").await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &["10.1.0.1", "10.1.0.2"], puts).await;
-    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down")]).await;
+    scene.wait_for_no_error("web").await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &["10.1.0.1", "10.1.0.2"], puts).await;
+    scene.wait_for_admin_states("web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down")]).await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Healthy)]).await;
-    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.2", "None")]).await;
+    scene.wait_for_admin_states("web", &[("10.1.0.1", "None"), ("10.1.0.2", "None")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,27 +85,27 @@ async fn x2_the_next_priority_is_used_and_later_the_better_again() {
     };
     assign(Healthy, Healthy).await;
     let scene = scene(&plane).await;
-    scene.holds("web", &["10.1.0.1"]).await;
+    scene.wait_for_members("web", &["10.1.0.1"]).await;
     assign(Unhealthy, Healthy).await;
-    scene.holds("web", &["10.2.0.1"]).await;
-    scene.pool("web", |pool| remarks(pool) == ["priority_used"]).await;
+    scene.wait_for_members("web", &["10.2.0.1"]).await;
+    scene.wait_for_pool("web", |pool| remarks(pool) == ["priority_used"]).await;
     assign(Healthy, Healthy).await;
-    scene.holds("web", &["10.1.0.1"]).await;
-    scene.pool("web", |pool| remarks(pool).is_empty()).await;
+    scene.wait_for_members("web", &["10.1.0.1"]).await;
+    scene.wait_for_pool("web", |pool| remarks(pool).is_empty()).await;
     // What is degraded is used where nothing healthy is left, of whatever priority.
     assign(Degraded, Healthy).await;
-    scene.holds("web", &["10.2.0.1"]).await;
+    scene.wait_for_members("web", &["10.2.0.1"]).await;
     assign(Degraded, Unhealthy).await;
-    scene.holds("web", &["10.1.0.1"]).await;
-    scene.pool("web", |pool| remarks(pool).contains(&"degraded_used".to_owned())).await;
+    scene.wait_for_members("web", &["10.1.0.1"]).await;
+    scene.wait_for_pool("web", |pool| remarks(pool).contains(&"degraded_used".to_owned())).await;
     // A gap in the priorities is a data error, and costs nothing.
     let puts = scene.puts("web").await;
     let gap = endpoints("web", [locality(1, &[("10.3.0.1", Healthy)])]);
     plane.set(Kind::Endpoints, "web", gap).await;
-    scene.notes("web", "priority").await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &["10.1.0.1"], puts).await;
-    scene.logged_no_errors();
+    scene.wait_for_note("web", "priority").await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &["10.1.0.1"], puts).await;
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -115,17 +119,17 @@ async fn x2_a_better_priority_is_awaited_as_configured() {
     assign(Unhealthy).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
     let scene = plan.with("xds", json!({ "failback": "3s" })).start(&[server(&plane, &[])]).await;
-    scene.holds("web", &["10.2.0.1"]).await;
+    scene.wait_for_members("web", &["10.2.0.1"]).await;
     let begin = Instant::now();
     assign(Healthy).await;
-    scene.pool("web", |pool| pool["remarks"].to_string().contains("failback_waits")).await;
+    scene.wait_for_pool("web", |pool| pool["remarks"].to_string().contains("failback_waits")).await;
     assert_eq!(scene.puts("web").await, 1);
-    scene.holds("web", &["10.1.0.1"]).await;
+    scene.wait_for_members("web", &["10.1.0.1"]).await;
     let took = begin.elapsed();
     assert!(took >= Duration::from_secs(3), "it came back after {took:?}");
     // There is no waiting before a failure is heeded.
     assign(Unhealthy).await;
-    scene.holds("web", &["10.2.0.1"]).await;
+    scene.wait_for_members("web", &["10.2.0.1"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -138,10 +142,10 @@ async fn x2_two_pools_of_one_source_have_their_own_families() {
     plane.set(Kind::Endpoints, "web", both("10.1.0.1", "fd00::1")).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
     let scene = plan.pool("web-ipv6", "eds:web", &["fd00::9"]).await.start(&[server(&plane, &[])]).await;
-    scene.holds("web", &["10.1.0.1"]).await;
-    scene.holds("web-ipv6", &["fd00::1"]).await;
+    scene.wait_for_members("web", &["10.1.0.1"]).await;
+    scene.wait_for_members("web-ipv6", &["fd00::1"]).await;
     assert_eq!(scene.entries("web-ipv6").await[0].name, "fd00--1");
-    assert_eq!(scene.pool("web-ipv6", |_| true).await["family"], "IPv6");
+    assert_eq!(scene.wait_for_pool("web-ipv6", |_| true).await["family"], "IPv6");
     let journal = plane.journal().await;
     let mut subscribed =
         journal.iter().filter(|request| request.type_url == Kind::Endpoints.type_url()).peekable();
@@ -151,38 +155,38 @@ async fn x2_two_pools_of_one_source_have_their_own_families() {
     );
     // One family changes, and the pool of the other is not written.
     plane.set(Kind::Endpoints, "web", both("10.1.0.1", "fd00::2")).await;
-    scene.holds("web-ipv6", &["fd00::2"]).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &["10.1.0.1"], 1).await;
-    scene.is_at_rest("web-ipv6", &["fd00::2"], 2).await;
-    scene.logged_no_errors();
+    scene.wait_for_members("web-ipv6", &["fd00::2"]).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &["10.1.0.1"], 1).await;
+    scene.assert_members_and_puts("web-ipv6", &["fd00::2"], 2).await;
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_a_cluster_with_other_endpoints_is_followed_when_they_come() {
     let plane = control_plane().await;
     plane.set(Kind::Clusters, "shop", cluster("shop", "")).await;
-    plane.set(Kind::Endpoints, "shop", at("shop", &["10.1.0.1"])).await;
+    plane.set(Kind::Endpoints, "shop", endpoints_at("shop", &["10.1.0.1"])).await;
     let plan = Plan::new().await.pool("web", "cluster:shop", &[BEFORE]).await;
     let scene = plan.pool("direct", "eds:blue", &[BEFORE]).await.start(&[server(&plane, &[])]).await;
     // A cluster without a name for its endpoints means those of its own name.
-    scene.holds("web", &["10.1.0.1"]).await;
+    scene.wait_for_members("web", &["10.1.0.1"]).await;
 
     plane.set(Kind::Clusters, "shop", cluster("shop", "blue")).await;
-    scene.shows(Kind::Clusters, "shop", |shown| shown.version == "2").await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &["10.1.0.1"], 1).await;
+    scene.wait_for_csds(Kind::Clusters, "shop", |shown| shown.version == "2").await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &["10.1.0.1"], 1).await;
     assert!(scene.dump().await.endpoints("shop").is_some(), "what is in use is watched on");
-    plane.set(Kind::Endpoints, "blue", at("blue", &["10.2.0.1"])).await;
-    scene.holds("web", &["10.2.0.1"]).await;
-    scene.holds("direct", &["10.2.0.1"]).await;
+    plane.set(Kind::Endpoints, "blue", endpoints_at("blue", &["10.2.0.1"])).await;
+    scene.wait_for_members("web", &["10.2.0.1"]).await;
+    scene.wait_for_members("direct", &["10.2.0.1"]).await;
     eventually("what is not used is watched no more", PATIENCE, || async {
         let shown = scene.dump().await.shown(Kind::Endpoints, "shop");
         if shown.is_none() { Ok(()) } else { Err(format!("{shown:?}")) }
     })
     .await;
-    plane.set(Kind::Endpoints, "shop", at("shop", &["10.3.0.1"])).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &["10.2.0.1"], 2).await;
-    scene.logged_no_errors();
+    plane.set(Kind::Endpoints, "shop", endpoints_at("shop", &["10.3.0.1"])).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &["10.2.0.1"], 2).await;
+    scene.assert_no_logged_errors();
 }

@@ -6,7 +6,7 @@ use envoy_types::pb::google::protobuf::Any;
 use serde_json::Value;
 use simulator::control_plane::{Endpoint, HealthStatus, Kind, Locality, endpoints};
 
-use super::stage::{Plan, at, control_plane, locality, server};
+use super::stage::{Plan, control_plane, endpoints_at, locality, server};
 
 const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
@@ -38,7 +38,7 @@ fn invalid() -> [(&'static str, Any, &'static str); 4] {
             endpoints("weightless", [of(vec![weighted("10.1.0.2", 0)])]),
             "is 0 and must be at least 1",
         ),
-        ("named", at("named", &["web.test"]), "is not an IP address"),
+        ("named", endpoints_at("named", &["web.test"]), "is not an IP address"),
     ]
 }
 
@@ -47,7 +47,7 @@ async fn x2_x3_an_invalid_assignment_is_explained_and_costs_no_write() {
     let plane = control_plane().await;
     let mut plan = Plan::new().await;
     for (name, assignment, _) in invalid() {
-        plane.set(Kind::Endpoints, name, at(name, &[GOOD])).await;
+        plane.set(Kind::Endpoints, name, endpoints_at(name, &[GOOD])).await;
         let fresh = format!("never-{name}");
         // The same, where nothing was known before.
         plane.set(Kind::Endpoints, &fresh, renamed(&assignment, &fresh)).await;
@@ -56,25 +56,25 @@ async fn x2_x3_an_invalid_assignment_is_explained_and_costs_no_write() {
     }
     let scene = plan.start(&[server(&plane, &[])]).await;
     for (name, assignment, words) in invalid() {
-        scene.holds(name, &[GOOD]).await;
+        scene.wait_for_members(name, &[GOOD]).await;
         plane.set(Kind::Endpoints, name, assignment).await;
         for name in [name, &format!("never-{name}")] {
-            let shown = scene.endpoints_are(name, Nacked).await;
+            let shown = scene.wait_for_csds_state(name, Nacked).await;
             let (_, details) = shown.error.expect("an error");
             assert!(details.contains(words), "{name}: {details}");
         }
-        scene.notes(name, words).await;
+        scene.wait_for_note(name, words).await;
         let nack = |request: &simulator::control_plane::RecordedRequest| {
             request.error.as_ref().is_some_and(|error| error.message.contains(words))
         };
         plane.wait_until(|journal| journal.iter().any(nack)).await.expect("the control plane is told, too");
     }
-    scene.all_is_written().await;
+    scene.flush_writes().await;
     for (name, ..) in invalid() {
-        scene.is_at_rest(name, &[GOOD], 1).await;
-        scene.is_at_rest(&format!("never-{name}"), &[BEFORE], 0).await;
+        scene.assert_members_and_puts(name, &[GOOD], 1).await;
+        scene.assert_members_and_puts(&format!("never-{name}"), &[BEFORE], 0).await;
     }
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }
 
 /// The same assignment under another name.
@@ -124,9 +124,9 @@ async fn x2_limits_of_a_pool_are_remarked_while_they_are_exceeded() {
         plane.set(Kind::Endpoints, name, assignment).await;
         plan = plan.pool(name, &format!("eds:{name}"), &[BEFORE]).await;
     }
-    plane.set(Kind::Endpoints, "nothing", at("nothing", &[GOOD])).await;
+    plane.set(Kind::Endpoints, "nothing", endpoints_at("nothing", &[GOOD])).await;
     let scene = plan.pool("nothing", "eds:nothing", &[BEFORE]).await.start(&[server(&plane, &[])]).await;
-    scene.holds("nothing", &[GOOD]).await;
+    scene.wait_for_members("nothing", &[GOOD]).await;
     let unhealthy = locality(0, &[(GOOD, HealthStatus::Unhealthy), ("10.1.0.2", HealthStatus::Timeout)]);
     plane.set(Kind::Endpoints, "nothing", endpoints("nothing", [unhealthy])).await;
 
@@ -136,22 +136,24 @@ async fn x2_limits_of_a_pool_are_remarked_while_they_are_exceeded() {
     };
     for (name, _, members, reason) in remarkable() {
         let members: Vec<&str> = members.iter().map(String::as_str).collect();
-        scene.holds(name, &members).await;
-        let pool = scene.pool(name, |pool| has_remark(pool, reason)).await;
+        scene.wait_for_members(name, &members).await;
+        let pool = scene.wait_for_pool(name, |pool| has_remark(pool, reason)).await;
         let is_said = |remark: &Value| remark["detail"].as_str().is_some_and(|detail| !detail.is_empty());
         assert!(pool["remarks"].as_array().is_none_or(|remarks| remarks.iter().all(is_said)), "{pool}");
         assert_eq!(pool["note"], super::stage::NODE_NOTE, "it is no error: {pool}");
     }
-    scene.pool("nothing", |pool| has_remark(pool, Some("nothing_usable")) && pool["held"].is_object()).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("nothing", &[GOOD], 1).await;
+    scene
+        .wait_for_pool("nothing", |pool| has_remark(pool, Some("nothing_usable")) && pool["held"].is_object())
+        .await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("nothing", &[GOOD], 1).await;
     for (name, ..) in remarkable() {
         assert_eq!(scene.puts(name).await, 1, "{name}");
     }
 
     for name in remarkable().map(|(name, ..)| name).into_iter().chain(["nothing"]) {
-        plane.set(Kind::Endpoints, name, at(name, &[GOOD])).await;
-        scene.pool(name, |pool| pool["remarks"].as_array().is_none_or(Vec::is_empty)).await;
+        plane.set(Kind::Endpoints, name, endpoints_at(name, &[GOOD])).await;
+        scene.wait_for_pool(name, |pool| pool["remarks"].as_array().is_none_or(Vec::is_empty)).await;
     }
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use simulator::control_plane::{ControlPlane, Ending, Identity, Kind, RecordedRequest};
 use tempfile::TempDir;
 
-use super::stage::{BALANCER, FREE, Plan, TOKEN, at};
+use super::stage::{BALANCER, FREE, Plan, TOKEN, endpoints_at};
 use crate::admin::stage::Prepared;
 use crate::support::certificates::Authority;
 
@@ -150,7 +150,7 @@ impl Secured {
         let identity =
             Identity { certificates: pair.certificate, key: pair.key, client_roots: Some(ours.pem()) };
         let plane = ControlPlane::start_tls(FREE, &identity).await.expect("loopback has free ports");
-        plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
+        plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
         let folder = tempfile::tempdir().expect("a temporary folder");
         Self { folder, ours, plane }
     }
@@ -180,7 +180,7 @@ async fn x2_tls_and_tokens_are_read_for_each_stream_and_never_shown() {
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
     let scene = plan.start(&[secured.server(&secured.ours, "first-secret-token\n")]).await;
     scene.stage.post("/api/v1/log-level", TOKEN, &json!({ "level": "trace" })).await;
-    scene.holds("web", &[GOOD]).await;
+    scene.wait_for_members("web", &[GOOD]).await;
     let sent = |journal: &[RecordedRequest]| journal.last().and_then(|request| request.authorization.clone());
     assert_eq!(sent(&plane.journal().await).as_deref(), Some("Bearer first-secret-token"));
 
@@ -189,23 +189,23 @@ async fn x2_tls_and_tokens_are_read_for_each_stream_and_never_shown() {
     plane.cut(Ending::Connections).await;
     let second = Some("Bearer second-secret-token".to_owned());
     plane.wait_until(|journal| sent(journal) == second).await.expect("the new token");
-    plane.set(Kind::Endpoints, "web", at("web", &["10.1.0.2"])).await;
-    scene.holds("web", &["10.1.0.2"]).await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &["10.1.0.2"])).await;
+    scene.wait_for_members("web", &["10.1.0.2"]).await;
 
     // An authority that did not sign the server's certificate ends that, and files tell why.
     secured.server(&Authority::new("another authority"), "third-secret-token");
     plane.cut(Ending::Connections).await;
-    let note = scene.notes("web", "ca.pem").await;
+    let note = scene.wait_for_note("web", "ca.pem").await;
     assert!(note.contains("the stream ended without a response: "), "{note}");
-    scene.tells_no_codes(["web"]).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &["10.1.0.2"], 2).await;
+    scene.assert_no_codes_shown(["web"]).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &["10.1.0.2"], 2).await;
     secured.server(&secured.ours, "third-secret-token");
-    scene.has_no_error("web").await;
+    scene.wait_for_no_error("web").await;
     let log = format!("{:?}", scene.stage.log());
     assert!(log.contains("TRACE"), "the log has lines of all levels");
     assert!(!log.contains("secret-token"), "a token was logged");
     let shown = scene.stage.admin(reqwest::Method::GET, "/api/v1/queues/kubernetes/web").await.text;
     assert!(!shown.contains("secret-token"), "{shown}");
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }

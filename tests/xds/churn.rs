@@ -13,7 +13,7 @@ use simulator::control_plane::{
 };
 
 use super::dump::Dump;
-use super::stage::{FAILS, Plan, Scene, at, control_plane, locality, server};
+use super::stage::{FAIL_ON_DATA_ERRORS, Plan, Scene, control_plane, endpoints_at, locality, server};
 use crate::support::{PATIENCE, eventually};
 
 const STEPS: usize = 60;
@@ -43,7 +43,7 @@ fn addresses(random: &mut Random) -> Vec<String> {
 }
 
 fn assigned(name: &str, addresses: &[String]) -> Any {
-    at(name, &addresses.iter().map(String::as_str).collect::<Vec<_>>())
+    endpoints_at(name, &addresses.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// The same with another address that cannot be used, behind it a second priority that is not needed.
@@ -76,7 +76,7 @@ async fn step(plane: &ControlPlane, random: &mut Random) -> String {
             format!("{endpoints} = {some:?} in the second priority")
         }
         18 => {
-            plane.set(Kind::Endpoints, endpoints, at(endpoints, &[])).await;
+            plane.set(Kind::Endpoints, endpoints, endpoints_at(endpoints, &[])).await;
             format!("{endpoints} = nothing")
         }
         0..=4 => {
@@ -159,11 +159,11 @@ fn wanted(dump: &Dump) -> BTreeMap<&'static str, BTreeSet<String>> {
 /// Waits until all that the control plane has said was heard, and then until the pools are what CSDS shows.
 async fn agree(scene: &Scene, plane: &ControlPlane, tick: usize, done: &[String]) {
     let address = format!("10.7.0.{tick}");
-    plane.set(Kind::Endpoints, TICK, at(TICK, &[&address])).await;
-    scene.holds(TICK, &[&address]).await;
+    plane.set(Kind::Endpoints, TICK, endpoints_at(TICK, &[&address])).await;
+    scene.wait_for_members(TICK, &[&address]).await;
     eventually(&format!("the pools have what CSDS shows after {done:#?}"), PATIENCE, || differences(scene))
         .await;
-    scene.all_is_written().await;
+    scene.flush_writes().await;
     if let Err(differences) = differences(scene).await {
         panic!("the pools were what CSDS shows, and are not any more: {differences} after {done:#?}");
     }
@@ -174,7 +174,7 @@ async fn agree(scene: &Scene, plane: &ControlPlane, tick: usize, done: &[String]
 async fn differences(scene: &Scene) -> Result<(), String> {
     let mut different = Vec::new();
     for (pool, wanted) in wanted(&scene.dump().await) {
-        let held = scene.pool(pool, |_| true).await["held"].take();
+        let held = scene.wait_for_pool(pool, |_| true).await["held"].take();
         let members = scene.members(pool).await;
         let reasons = if wanted.is_empty() { ["empty_confirm", "fraction"] } else { ["fraction"; 2] };
         let is_held = |address: &String| {
@@ -193,7 +193,7 @@ async fn differences(scene: &Scene) -> Result<(), String> {
 async fn churned(seed: u64, features: &[&str]) {
     let plane = control_plane().await;
     for name in ENDPOINTS.into_iter().chain([TICK]) {
-        plane.set(Kind::Endpoints, name, at(name, &["10.1.0.1"])).await;
+        plane.set(Kind::Endpoints, name, endpoints_at(name, &["10.1.0.1"])).await;
     }
     for name in CLUSTERS {
         plane.set(Kind::Clusters, name, cluster(name, "")).await;
@@ -204,7 +204,7 @@ async fn churned(seed: u64, features: &[&str]) {
     }
     let scene = plan.start(&[server(&plane, features)]).await;
     for (pool, ..) in POOLS {
-        scene.holds(pool, &["10.1.0.1"]).await;
+        scene.wait_for_members(pool, &["10.1.0.1"]).await;
     }
     let mut random = Random::new(seed);
     let mut done = vec![format!("seed {seed}")];
@@ -215,17 +215,17 @@ async fn churned(seed: u64, features: &[&str]) {
         }
     }
     for name in ENDPOINTS {
-        plane.set(Kind::Endpoints, name, at(name, &["10.1.0.1", "10.1.0.99"])).await;
+        plane.set(Kind::Endpoints, name, endpoints_at(name, &["10.1.0.1", "10.1.0.99"])).await;
     }
     for name in CLUSTERS {
         plane.set(Kind::Clusters, name, cluster(name, "")).await;
     }
     for (pool, ..) in POOLS {
-        scene.holds(pool, &["10.1.0.1", "10.1.0.99"]).await;
-        scene.has_no_error(pool).await;
+        scene.wait_for_members(pool, &["10.1.0.1", "10.1.0.99"]).await;
+        scene.wait_for_no_error(pool).await;
     }
     agree(&scene, &plane, STEPS + 1, &done).await;
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -235,5 +235,5 @@ async fn h5_quiet_pools_match_the_accepted_resources_of_csds() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h5_pools_match_csds_at_rest_with_fail_on_data_errors() {
-    churned(57, &[FAILS]).await;
+    churned(57, &[FAIL_ON_DATA_ERRORS]).await;
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 use simulator::control_plane::{Bad, Code, ControlPlane, Kind, cluster};
 
 use super::dump::Shown;
-use super::stage::{FAILS, Plan, Scene, at, control_plane, server};
+use super::stage::{FAIL_ON_DATA_ERRORS, Plan, Scene, control_plane, endpoints_at, server};
 
 /// The feature of A53 that A88 has made one without effect.
 const IGNORES: &str = "ignore_resource_deletion";
@@ -66,7 +66,7 @@ async fn set_good(plane: &ControlPlane) {
 }
 
 async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
-    let endpoints = known().map(|name| (endpoints_of(name), at(&endpoints_of(name), &[GOOD])));
+    let endpoints = known().map(|name| (endpoints_of(name), endpoints_at(&endpoints_of(name), &[GOOD])));
     plane.set_all(Kind::Endpoints, endpoints).await;
     set_good(plane).await;
     let mut plan = Plan::new().await;
@@ -75,8 +75,8 @@ async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
     }
     let scene = plan.start(&[server(plane, features)]).await;
     for pool in known() {
-        scene.holds(pool, &[GOOD]).await;
-        scene.has_no_error(pool).await;
+        scene.wait_for_members(pool, &[GOOD]).await;
+        scene.wait_for_no_error(pool).await;
     }
     scene
 }
@@ -95,7 +95,7 @@ async fn go_wrong(plane: &ControlPlane) {
 async fn all_are_wrong(scene: &Scene) -> Vec<Shown> {
     let mut all = Vec::new();
     for Row { pool, state, shown: words, .. } in rows() {
-        let shown = scene.shows(Kind::Clusters, pool, |shown| shown.state == state).await;
+        let shown = scene.wait_for_csds(Kind::Clusters, pool, |shown| shown.state == state).await;
         let (rejected, details) = shown.error.clone().expect("an error");
         assert!(!rejected.is_empty() && details.contains(words), "{pool}: {rejected:?} {details:?}");
         all.push(shown);
@@ -107,10 +107,10 @@ async fn all_are_wrong(scene: &Scene) -> Vec<Shown> {
 /// responses.
 async fn errors_outlive_changes_of_other_clusters(plane: &ControlPlane, scene: &Scene, puts: usize) {
     let before = all_are_wrong(scene).await;
-    plane.set(Kind::Endpoints, "better", at("better", &[BETTER])).await;
+    plane.set(Kind::Endpoints, "better", endpoints_at("better", &[BETTER])).await;
     plane.set(Kind::Clusters, "sound", cluster("sound", "better")).await;
-    scene.holds("sound", &[BETTER]).await;
-    scene.is_at_rest("sound", &[BETTER], puts).await;
+    scene.wait_for_members("sound", &[BETTER]).await;
+    scene.assert_members_and_puts("sound", &[BETTER], puts).await;
     let after = all_are_wrong(scene).await;
     for ((row, before), after) in rows().into_iter().zip(before).zip(after) {
         // What is refused comes with each response, and what is deleted is missing in each, and so with its version.
@@ -118,7 +118,7 @@ async fn errors_outlive_changes_of_other_clusters(plane: &ControlPlane, scene: &
             assert_eq!(after, before, "{}", row.pool);
         }
     }
-    scene.is_reported("XdsResourceError", rows().len() as u64).await;
+    scene.wait_for_reports("XdsResourceError", rows().len() as u64).await;
     assert_eq!(plane.streams().await.opened_us.len(), 1, "all of it was on one stream");
 }
 
@@ -132,7 +132,7 @@ async fn nothing_was_known(features: &[&str]) {
     ];
     let plane = control_plane().await;
     plane.set(Kind::Clusters, "sound", cluster("sound", "")).await;
-    plane.set(Kind::Endpoints, "sound", at("sound", &[GOOD])).await;
+    plane.set(Kind::Endpoints, "sound", endpoints_at("sound", &[GOOD])).await;
     plane.set_bad(Kind::Clusters, "never-nacked", Bad::Content).await;
     plane.fail(Kind::Clusters, "never-found", Code::NotFound, "who is that?").await;
     plane.fail(Kind::Clusters, "never-allowed", Code::PermissionDenied, "not for you").await;
@@ -143,39 +143,44 @@ async fn nothing_was_known(features: &[&str]) {
         plan = plan.pool(name, &format!("cluster:{name}"), &[BEFORE]).await;
     }
     let scene = plan.start(&[server(&plane, features)]).await;
-    scene.holds("sound", &[GOOD]).await;
+    scene.wait_for_members("sound", &[GOOD]).await;
     let are_as_they_were = async || {
         for (name, state, words) in rows {
-            let shown = scene.shows(Kind::Clusters, name, |shown| shown.state == state).await;
+            let shown = scene.wait_for_csds(Kind::Clusters, name, |shown| shown.state == state).await;
             assert_eq!(shown.version, "", "{name}: {shown:?}");
             let (rejected, details) = shown.error.expect("an error");
             assert!(!rejected.is_empty() && details.contains(words), "{name}: {rejected:?} {details:?}");
             let source = format!("cluster:{name}");
-            scene.event("XdsResourceError", &[&source, "no valid endpoints have been received", words]).await;
-            let source = scene.source(&source, |source| source["error"].is_object()).await;
+            scene
+                .wait_for_event(
+                    "XdsResourceError",
+                    &[&source, "no valid endpoints have been received", words],
+                )
+                .await;
+            let source = scene.wait_for_source(&source, |source| source["error"].is_object()).await;
             assert_eq!(source["assigned"], "unknown", "{source}");
         }
         // Of one that never comes not even its absence says anything: only its timer does.
-        let shown = scene.shows(Kind::Clusters, "never-there", |_| true).await;
+        let shown = scene.wait_for_csds(Kind::Clusters, "never-there", |_| true).await;
         let by_timer =
             |(rejected, words): &(String, String)| rejected.is_empty() && words.contains("within 15 s");
         let is_waited_for = shown.state == Requested && shown.error.is_none();
         let was_waited_for = shown.state == DoesNotExist && shown.error.as_ref().is_some_and(by_timer);
         assert!(shown.version.is_empty() && (is_waited_for || was_waited_for), "{shown:?}");
-        scene.all_is_written().await;
+        scene.flush_writes().await;
         for name in names.clone() {
-            scene.is_at_rest(name, &[BEFORE], 0).await;
+            scene.assert_members_and_puts(name, &[BEFORE], 0).await;
         }
     };
     are_as_they_were().await;
     plane.remove(Kind::Clusters, "never-nacked").await;
     plane.remove(Kind::Clusters, "never-found").await;
-    plane.set(Kind::Endpoints, "better", at("better", &[BETTER])).await;
+    plane.set(Kind::Endpoints, "better", endpoints_at("better", &[BETTER])).await;
     plane.set(Kind::Clusters, "sound", cluster("sound", "better")).await;
-    scene.holds("sound", &[BETTER]).await;
+    scene.wait_for_members("sound", &[BETTER]).await;
     are_as_they_were().await;
-    scene.tells_no_codes(names.clone()).await;
-    scene.logged_no_errors();
+    scene.assert_no_codes_shown(names.clone()).await;
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -185,7 +190,7 @@ async fn x3_a88_errors_of_unknown_clusters_change_no_pool() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_a88_an_unknown_cluster_empties_nothing_with_data_errors() {
-    nothing_was_known(&[FAILS, IGNORES]).await;
+    nothing_was_known(&[FAIL_ON_DATA_ERRORS, IGNORES]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -201,44 +206,44 @@ async fn x3_a88_errors_of_used_clusters_are_ambient_and_cost_no_write() {
         assert_eq!(content(now.find(Kind::Clusters, pool)), content(good), "{pool}");
         let source = format!("cluster:{pool}");
         let effect = "the last good endpoints stay in use in 1 backend pool";
-        scene.event("XdsResourceError", &[&format!("{source};"), effect, event_text]).await;
-        scene.notes(pool, event_text).await;
-        let source = scene.source(&source, |source| source["ambientErrors"] != json!([])).await;
+        scene.wait_for_event("XdsResourceError", &[&format!("{source};"), effect, event_text]).await;
+        scene.wait_for_note(pool, event_text).await;
+        let source = scene.wait_for_source(&source, |source| source["ambientErrors"] != json!([])).await;
         assert_eq!((&source["assigned"], &source["error"]), (&json!("usable"), &json!(null)), "{source}");
         assert!(scene.dump().await.endpoints(&endpoints_of(pool)).is_some(), "its endpoints are watched on");
     }
-    scene.shows_the_same_everywhere().await;
-    scene.counts(Kind::Clusters, "nacked_but_cached", 1).await;
-    scene.counts(Kind::Clusters, "received_error_but_cached", 4).await;
-    scene.counts(Kind::Clusters, "does_not_exist_but_cached", 1).await;
-    scene.counts(Kind::Clusters, "acked", 1).await;
+    scene.assert_admin_api_matches_csds().await;
+    scene.wait_for_cache_count(Kind::Clusters, "nacked_but_cached", 1).await;
+    scene.wait_for_cache_count(Kind::Clusters, "received_error_but_cached", 4).await;
+    scene.wait_for_cache_count(Kind::Clusters, "does_not_exist_but_cached", 1).await;
+    scene.wait_for_cache_count(Kind::Clusters, "acked", 1).await;
     errors_outlive_changes_of_other_clusters(&plane, &scene, 2).await;
-    scene.all_is_written().await;
+    scene.flush_writes().await;
     for row in rows() {
-        scene.is_at_rest(row.pool, &[GOOD], 1).await;
+        scene.assert_members_and_puts(row.pool, &[GOOD], 1).await;
     }
-    scene.tells_no_codes(known()).await;
+    scene.assert_no_codes_shown(known()).await;
 
     set_good(&plane).await;
     for row in rows() {
-        let shown = scene.shows(Kind::Clusters, row.pool, |shown| shown.state == Acked).await;
+        let shown = scene.wait_for_csds(Kind::Clusters, row.pool, |shown| shown.state == Acked).await;
         assert!(shown.is_good(), "{shown:?}");
-        scene.has_no_error(row.pool).await;
+        scene.wait_for_no_error(row.pool).await;
     }
     // All of them came back in one response.
-    scene.event("XdsResourceRecovered", &["cluster:deleted", "and 3 others"]).await;
-    scene.is_reported("XdsResourceRecovered", 1).await;
-    scene.all_is_written().await;
+    scene.wait_for_event("XdsResourceRecovered", &["cluster:deleted", "and 3 others"]).await;
+    scene.wait_for_reports("XdsResourceRecovered", 1).await;
+    scene.flush_writes().await;
     for row in rows() {
-        scene.is_at_rest(row.pool, &[GOOD], 1).await;
+        scene.assert_members_and_puts(row.pool, &[GOOD], 1).await;
     }
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_a88_only_data_errors_of_clusters_empty_with_fail_on_them() {
     let plane = control_plane().await;
-    let scene = scene(&plane, &[FAILS, IGNORES]).await;
+    let scene = scene(&plane, &[FAIL_ON_DATA_ERRORS, IGNORES]).await;
     go_wrong(&plane).await;
     for (Row { pool, event_text, is_of_data, .. }, shown) in
         rows().into_iter().zip(all_are_wrong(&scene).await)
@@ -249,33 +254,36 @@ async fn x3_a88_only_data_errors_of_clusters_empty_with_fail_on_them() {
         } else {
             ("the last good endpoints stay in use in", "usable")
         };
-        scene.event("XdsResourceError", &[&format!("cluster:{pool};"), effect, event_text]).await;
-        scene.source(&format!("cluster:{pool}"), |source| source["assigned"] == assigned).await;
-        scene.notes(pool, event_text).await;
-        scene.holds(pool, if is_of_data { &[] } else { &[GOOD] }).await;
+        scene.wait_for_event("XdsResourceError", &[&format!("cluster:{pool};"), effect, event_text]).await;
+        scene.wait_for_source(&format!("cluster:{pool}"), |source| source["assigned"] == assigned).await;
+        scene.wait_for_note(pool, event_text).await;
+        scene.wait_for_members(pool, if is_of_data { &[] } else { &[GOOD] }).await;
     }
-    scene.shows_the_same_everywhere().await;
-    scene.counts(Kind::Clusters, "received_error_but_cached", 1).await;
-    scene.counts(Kind::Clusters, "received_error", 3).await;
-    scene.counts(Kind::Clusters, "nacked", 1).await;
-    scene.counts(Kind::Clusters, "does_not_exist", 1).await;
+    scene.assert_admin_api_matches_csds().await;
+    scene.wait_for_cache_count(Kind::Clusters, "received_error_but_cached", 1).await;
+    scene.wait_for_cache_count(Kind::Clusters, "received_error", 3).await;
+    scene.wait_for_cache_count(Kind::Clusters, "nacked", 1).await;
+    scene.wait_for_cache_count(Kind::Clusters, "does_not_exist", 1).await;
     errors_outlive_changes_of_other_clusters(&plane, &scene, 2).await;
-    scene.all_is_written().await;
+    scene.flush_writes().await;
     for Row { pool, is_of_data, .. } in rows() {
         let (members, puts): (&[&str], usize) = if is_of_data { (&[], 2) } else { (&[GOOD], 1) };
-        scene.is_at_rest(pool, members, puts).await;
+        scene.assert_members_and_puts(pool, members, puts).await;
     }
     // The events of these writes say why, in brackets at the end.
     let emptied = scene
-        .event("LoadBalancerBackendPoolUpdated", &["has 0 members", "[envoy.config.cluster.v3.Cluster "])
+        .wait_for_event(
+            "LoadBalancerBackendPoolUpdated",
+            &["has 0 members", "[envoy.config.cluster.v3.Cluster "],
+        )
         .await;
     assert!(rows().iter().any(|row| emptied.contains(row.event_text)), "{emptied}");
-    scene.tells_no_codes(known()).await;
+    scene.assert_no_codes_shown(known()).await;
 
     set_good(&plane).await;
     for row in rows() {
-        scene.holds(row.pool, &[GOOD]).await;
-        scene.has_no_error(row.pool).await;
+        scene.wait_for_members(row.pool, &[GOOD]).await;
+        scene.wait_for_no_error(row.pool).await;
     }
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }

@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType;
 use serde_json::json;
 use simulator::control_plane::{Bad, Code, ControlPlane, Kind, cluster};
 
-use super::stage::{FAILS, NODE, Plan, Scene, at, control_plane, server};
+use super::stage::{FAIL_ON_DATA_ERRORS, NODE, Plan, Scene, control_plane, endpoints_at, server};
 
 /// Member of the pools before.
 const BEFORE: &str = "10.9.0.1";
@@ -22,11 +22,11 @@ const UNKNOWN: [&str; 4] = ["never-nacked", "never-found", "never-allowed", "nev
 
 /// Returns the pools of all sources, and one that a cluster fills.
 async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
-    let known = KNOWN.map(|name| (name.to_owned(), at(name, &[GOOD])));
+    let known = KNOWN.map(|name| (name.to_owned(), endpoints_at(name, &[GOOD])));
     plane
         .set_all(
             Kind::Endpoints,
-            known.into_iter().chain([("of-cluster".to_owned(), at("of-cluster", &[GOOD]))]),
+            known.into_iter().chain([("of-cluster".to_owned(), endpoints_at("of-cluster", &[GOOD]))]),
         )
         .await;
     plane.set(Kind::Clusters, "deleted", cluster("deleted", "of-cluster")).await;
@@ -42,8 +42,8 @@ async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
     let plan = plan.pool("never-there", "cluster:never-there", &[BEFORE]).await;
     let scene = plan.start(&[server(plane, features)]).await;
     for pool in KNOWN.into_iter().chain(["deleted"]) {
-        scene.holds(pool, &[GOOD]).await;
-        scene.has_no_error(pool).await;
+        scene.wait_for_members(pool, &[GOOD]).await;
+        scene.wait_for_no_error(pool).await;
     }
     scene
 }
@@ -67,27 +67,28 @@ async fn nothing_was_known(scene: &Scene) {
         ("never-available", ReceivedError, "come again"),
     ];
     for (name, state, words) in rows {
-        let shown = scene.endpoints_are(name, state).await;
+        let shown = scene.wait_for_csds_state(name, state).await;
         assert_eq!(shown.version, "", "{name}: {shown:?}");
         let (rejected, details) = shown.error.expect("an error");
         assert!(!rejected.is_empty() && details.contains(words), "{name}: {rejected:?} {details:?}");
         let source = format!("eds:{name};");
         scene
-            .event(
+            .wait_for_event(
                 "XdsResourceError",
                 &[&source, "no valid endpoints have been received", "1 backend pool", words],
             )
             .await;
-        let source = scene.source(&format!("eds:{name}"), |source| source["error"].is_object()).await;
+        let source =
+            scene.wait_for_source(&format!("eds:{name}"), |source| source["error"].is_object()).await;
         assert_eq!(source["assigned"], "unknown", "{source}");
         assert!(source["error"].to_string().contains(words), "{source}");
     }
     // A response of clusters that does not name one of which nothing is known says nothing of it: it is waited for.
-    let shown = scene.shows(Kind::Clusters, "never-there", |_| true).await;
+    let shown = scene.wait_for_csds(Kind::Clusters, "never-there", |_| true).await;
     assert_eq!((shown.state, shown.version.as_str(), shown.error), (Requested, "", None));
-    scene.counts(Kind::Endpoints, "nacked", 1).await;
+    scene.wait_for_cache_count(Kind::Endpoints, "nacked", 1).await;
     for pool in UNKNOWN.into_iter().chain(["never-there"]) {
-        scene.is_at_rest(pool, &[BEFORE], 0).await;
+        scene.assert_members_and_puts(pool, &[BEFORE], 0).await;
     }
 }
 
@@ -133,23 +134,24 @@ async fn x3_a88_errors_of_cached_ones_are_ambient_and_cost_no_write() {
     go_wrong(&plane).await;
     for (row, version) in rows().into_iter().zip(&before) {
         let Row { pool, words, .. } = row;
-        let shown = scene.shows(row.kind, pool, |shown| shown.state == row.state).await;
+        let shown = scene.wait_for_csds(row.kind, pool, |shown| shown.state == row.state).await;
         assert_eq!(&shown.version, version, "what was known is shown on: {shown:?}");
         let (rejected, details) = shown.error.expect("an error");
         assert_ne!(&rejected, version, "{pool}: it is another version that is wrong");
         assert!(details.contains(words), "{pool}: {details}");
-        let note = scene.notes(pool, words).await;
+        let note = scene.wait_for_note(pool, words).await;
         assert!(!note.contains("node id"), "{note}");
         for code in ["NOT_FOUND", "PERMISSION_DENIED", "INVALID_ARGUMENT"] {
             assert!(!note.contains(code), "X4: codes are not passed on: {note}");
         }
         let source = format!("{};", row.source());
         let effect = "the last good endpoints stay in use in 1 backend pool";
-        scene.event("XdsResourceError", &[&source, effect, words]).await;
-        let source = scene.source(&row.source(), |source| source["ambientErrors"] != json!([])).await;
+        scene.wait_for_event("XdsResourceError", &[&source, effect, words]).await;
+        let source =
+            scene.wait_for_source(&row.source(), |source| source["ambientErrors"] != json!([])).await;
         assert_eq!((&source["assigned"], &source["error"]), (&json!("usable"), &json!(null)), "{source}");
     }
-    scene.shows_the_same_everywhere().await;
+    scene.assert_admin_api_matches_csds().await;
     let shown = scene.dump().await.node;
     let client =
         plane.journal().await.into_iter().find_map(|client| client.node).expect("a client has asked");
@@ -165,36 +167,36 @@ async fn x3_a88_errors_of_cached_ones_are_ambient_and_cost_no_write() {
     );
     assert_eq!((client.user_agent_version.as_str(), &client.features), (version, &shown.client_features));
     assert!(!version.is_empty() && !shown.client_features.is_empty(), "{shown:?}");
-    scene.counts(Kind::Endpoints, "nacked_but_cached", 1).await;
-    scene.counts(Kind::Endpoints, "received_error_but_cached", 4).await;
-    scene.counts(Kind::Clusters, "does_not_exist_but_cached", 1).await;
-    scene.counts(Kind::Endpoints, "received_error", 3).await;
+    scene.wait_for_cache_count(Kind::Endpoints, "nacked_but_cached", 1).await;
+    scene.wait_for_cache_count(Kind::Endpoints, "received_error_but_cached", 4).await;
+    scene.wait_for_cache_count(Kind::Clusters, "does_not_exist_but_cached", 1).await;
+    scene.wait_for_cache_count(Kind::Endpoints, "received_error", 3).await;
     nothing_was_known(&scene).await;
 
-    scene.all_is_written().await;
+    scene.flush_writes().await;
     for pool in KNOWN.into_iter().chain(["deleted"]) {
-        scene.is_at_rest(pool, &[GOOD], 1).await;
+        scene.assert_members_and_puts(pool, &[GOOD], 1).await;
     }
 
     recover(&plane).await;
     for row in rows() {
-        let shown = scene.shows(row.kind, row.pool, |shown| shown.state == Acked).await;
+        let shown = scene.wait_for_csds(row.kind, row.pool, |shown| shown.state == Acked).await;
         assert!(shown.is_good(), "{shown:?}");
-        scene.has_no_error(row.pool).await;
-        scene.event("XdsResourceRecovered", &[&row.source()]).await;
+        scene.wait_for_no_error(row.pool).await;
+        scene.wait_for_event("XdsResourceRecovered", &[&row.source()]).await;
     }
-    scene.counts(Kind::Endpoints, "nacked_but_cached", 0).await;
-    scene.all_is_written().await;
+    scene.wait_for_cache_count(Kind::Endpoints, "nacked_but_cached", 0).await;
+    scene.flush_writes().await;
     for pool in KNOWN.into_iter().chain(["deleted"]) {
-        scene.is_at_rest(pool, &[GOOD], 1).await;
+        scene.assert_members_and_puts(pool, &[GOOD], 1).await;
     }
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }
 
 /// Ends all errors: what was there before is there again.
 async fn recover(plane: &ControlPlane) {
     for name in KNOWN {
-        plane.set(Kind::Endpoints, name, at(name, &[GOOD])).await;
+        plane.set(Kind::Endpoints, name, endpoints_at(name, &[GOOD])).await;
     }
     plane.set(Kind::Clusters, "deleted", cluster("deleted", "of-cluster")).await;
 }
@@ -202,53 +204,53 @@ async fn recover(plane: &ControlPlane) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_a88_only_data_errors_empty_the_pool_with_fail_on_them() {
     let plane = control_plane().await;
-    let scene = scene(&plane, &[FAILS]).await;
+    let scene = scene(&plane, &[FAIL_ON_DATA_ERRORS]).await;
     go_wrong(&plane).await;
     let emptied = ["nacked", "unfound", "denied", "deleted"];
     for row in rows() {
         let Row { pool, words, .. } = row;
-        let shown = scene.shows(row.kind, pool, |shown| shown.state == row.state).await;
+        let shown = scene.wait_for_csds(row.kind, pool, |shown| shown.state == row.state).await;
         let is_used = !shown.version.is_empty();
         assert_eq!(is_used, !emptied.contains(&pool), "{pool}: {shown:?}");
         let (_, details) = shown.error.expect("an error");
         assert!(details.contains(words), "{pool}: {details}");
-        scene.notes(pool, words).await;
+        scene.wait_for_note(pool, words).await;
         let effect = if is_used {
             "the last good endpoints stay in use in"
         } else {
             "no longer used (fail_on_data_errors), which empties"
         };
-        scene.event("XdsResourceError", &[&format!("{};", row.source()), effect, words]).await;
+        scene.wait_for_event("XdsResourceError", &[&format!("{};", row.source()), effect, words]).await;
         let assigned = if is_used { "usable" } else { "dropped" };
-        scene.source(&row.source(), |source| source["assigned"] == assigned).await;
+        scene.wait_for_source(&row.source(), |source| source["assigned"] == assigned).await;
     }
-    scene.shows_the_same_everywhere().await;
+    scene.assert_admin_api_matches_csds().await;
     for pool in emptied {
-        scene.holds(pool, &[]).await;
+        scene.wait_for_members(pool, &[]).await;
     }
-    scene.counts(Kind::Endpoints, "nacked", 2).await;
-    scene.counts(Kind::Endpoints, "received_error", 5).await;
-    scene.counts(Kind::Endpoints, "received_error_but_cached", 2).await;
-    scene.counts(Kind::Clusters, "does_not_exist", 1).await;
-    scene.all_is_written().await;
+    scene.wait_for_cache_count(Kind::Endpoints, "nacked", 2).await;
+    scene.wait_for_cache_count(Kind::Endpoints, "received_error", 5).await;
+    scene.wait_for_cache_count(Kind::Endpoints, "received_error_but_cached", 2).await;
+    scene.wait_for_cache_count(Kind::Clusters, "does_not_exist", 1).await;
+    scene.flush_writes().await;
     for pool in emptied {
-        scene.is_at_rest(pool, &[], 2).await;
+        scene.assert_members_and_puts(pool, &[], 2).await;
     }
     for pool in ["unavailable", "internal", "sound"] {
-        scene.is_at_rest(pool, &[GOOD], 1).await;
+        scene.assert_members_and_puts(pool, &[GOOD], 1).await;
     }
     for pool in UNKNOWN {
-        scene.is_at_rest(pool, &[BEFORE], 0).await;
+        scene.assert_members_and_puts(pool, &[BEFORE], 0).await;
     }
 
     recover(&plane).await;
     for pool in emptied {
-        scene.holds(pool, &[GOOD]).await;
-        scene.has_no_error(pool).await;
+        scene.wait_for_members(pool, &[GOOD]).await;
+        scene.wait_for_no_error(pool).await;
     }
-    scene.all_is_written().await;
+    scene.flush_writes().await;
     for pool in ["unavailable", "internal", "sound"] {
-        scene.is_at_rest(pool, &[GOOD], 1).await;
+        scene.assert_members_and_puts(pool, &[GOOD], 1).await;
     }
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }

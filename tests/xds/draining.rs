@@ -27,13 +27,13 @@ async fn x2_n4_with_admin_state_off_a_draining_endpoint_is_out() {
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
     let plan = plan.with_cloud(json!({ "enableLoadBalancerAdminState": false }));
     let scene = plan.start(&[server(&plane, &[])]).await;
-    scene.has("web", &[(FIRST, "None"), (SECOND, "None")]).await;
+    scene.wait_for_admin_states("web", &[(FIRST, "None"), (SECOND, "None")]).await;
     assign(&plane, HealthStatus::Draining).await;
-    scene.has("web", &[(FIRST, "None")]).await;
+    scene.wait_for_admin_states("web", &[(FIRST, "None")]).await;
     assign(&plane, HealthStatus::Healthy).await;
-    scene.has("web", &[(FIRST, "None"), (SECOND, "None")]).await;
+    scene.wait_for_admin_states("web", &[(FIRST, "None"), (SECOND, "None")]).await;
     assert_eq!(scene.puts("web").await, 3, "nothing was ever Down in between");
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -45,15 +45,15 @@ async fn x2_n2_a_draining_endpoint_leaves_without_admin_state() {
     let plan = plan.with("adminState", json!({ "excludePools": ["EXCLUDED"] }));
     let scene = plan.start(&[server(&plane, &[])]).await;
     for pool in ["excluded", "web"] {
-        scene.has(pool, &[(FIRST, "None"), (SECOND, "None")]).await;
+        scene.wait_for_admin_states(pool, &[(FIRST, "None"), (SECOND, "None")]).await;
     }
     assign(&plane, HealthStatus::Draining).await;
-    scene.has("excluded", &[(FIRST, "None")]).await;
-    scene.has("web", &[(FIRST, "None"), (SECOND, "Down")]).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("excluded", &[FIRST], 2).await;
-    scene.is_at_rest("web", &[FIRST, SECOND], 2).await;
-    scene.logged_no_errors();
+    scene.wait_for_admin_states("excluded", &[(FIRST, "None")]).await;
+    scene.wait_for_admin_states("web", &[(FIRST, "None"), (SECOND, "Down")]).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("excluded", &[FIRST], 2).await;
+    scene.assert_members_and_puts("web", &[FIRST, SECOND], 2).await;
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,12 +62,12 @@ async fn w8_x2_a_down_of_the_leader_is_taken_back_by_its_successor() {
     assign(&plane, HealthStatus::Healthy).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
     let mut scene = plan.start(&[server(&plane, &[])]).await;
-    scene.has("web", &[(FIRST, "None"), (SECOND, "None")]).await;
+    scene.wait_for_admin_states("web", &[(FIRST, "None"), (SECOND, "None")]).await;
     let second = scene.stage.another("second").await;
     second.wait_until_ready().await;
     second.shown("/api/v1/status", |status| status["leadership"]["role"] == "standby").await;
     assign(&plane, HealthStatus::Draining).await;
-    scene.has("web", &[(FIRST, "None"), (SECOND, "Down")]).await;
+    scene.wait_for_admin_states("web", &[(FIRST, "None"), (SECOND, "Down")]).await;
     eventually("the standby knows it too", PATIENCE, || async {
         let shown = Dump::of(&second.csds).await.shown(Kind::Endpoints, "web");
         if shown.as_ref().is_some_and(|shown| shown.version == "2") {
@@ -83,15 +83,15 @@ async fn w8_x2_a_down_of_the_leader_is_taken_back_by_its_successor() {
     assert_eq!(scene.stage.ended().await.code(), Some(0));
     scene.stage = second;
     scene.stage.shown("/api/v1/status", |status| status["leadership"]["role"] == "leader").await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &[FIRST, SECOND], puts).await;
-    scene.has("web", &[(FIRST, "None"), (SECOND, "Down")]).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &[FIRST, SECOND], puts).await;
+    scene.wait_for_admin_states("web", &[(FIRST, "None"), (SECOND, "Down")]).await;
 
     assign(&plane, HealthStatus::Healthy).await;
-    scene.has("web", &[(FIRST, "None"), (SECOND, "None")]).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &[FIRST, SECOND], puts + 1).await;
-    scene.logged_no_errors();
+    scene.wait_for_admin_states("web", &[(FIRST, "None"), (SECOND, "None")]).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &[FIRST, SECOND], puts + 1).await;
+    scene.assert_no_logged_errors();
 }
 
 /// The address that a source and a node share, and how often it was written so far: it is `Down` exactly while either asks for
@@ -139,16 +139,20 @@ impl Shared {
 
     /// One write makes it so.
     async fn becomes(&mut self, state: &str) {
-        self.scene.has("web", &[(FIRST, "None"), (node_ip(Self::NODE).as_str(), state)]).await;
+        self.scene
+            .wait_for_admin_states("web", &[(FIRST, "None"), (node_ip(Self::NODE).as_str(), state)])
+            .await;
         self.puts += 1;
         self.stays(state).await;
     }
 
     /// No write follows.
     async fn stays(&self, state: &str) {
-        self.scene.all_is_written().await;
-        self.scene.is_at_rest("web", &[FIRST, node_ip(Self::NODE).as_str()], self.puts).await;
-        self.scene.has("web", &[(FIRST, "None"), (node_ip(Self::NODE).as_str(), state)]).await;
+        self.scene.flush_writes().await;
+        self.scene.assert_members_and_puts("web", &[FIRST, node_ip(Self::NODE).as_str()], self.puts).await;
+        self.scene
+            .wait_for_admin_states("web", &[(FIRST, "None"), (node_ip(Self::NODE).as_str(), state)])
+            .await;
     }
 }
 
@@ -176,5 +180,5 @@ async fn n4_x2_a_draining_address_stays_down_till_both_end() {
     shared.stays("Down").await;
     shared.source(HealthStatus::Healthy).await;
     shared.becomes("None").await;
-    shared.scene.logged_no_errors();
+    shared.scene.assert_no_logged_errors();
 }

@@ -13,7 +13,7 @@ use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{Acked, DoesNotExis
 use serde_json::{Value, json};
 use simulator::control_plane::{Bad, Code, Kind, cluster};
 
-use super::stage::{NODE, NODE_NOTE, Plan, Scene, at, control_plane, server};
+use super::stage::{NODE, NODE_NOTE, Plan, Scene, control_plane, endpoints_at, server};
 use plane::{Cache, GoPlane, Stats, endpoint, endpoint_with, program};
 use status::{Status, shows};
 
@@ -34,8 +34,8 @@ async fn two_pools(plane: &GoPlane) -> Scene {
     plane.publish().await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
     let scene = plan.pool("other", "eds:other", &[BEFORE]).await.start(&[plane.server()]).await;
-    scene.holds("web", &["10.1.0.1", "10.1.0.2"]).await;
-    scene.holds("other", &["10.2.0.1"]).await;
+    scene.wait_for_members("web", &["10.1.0.1", "10.1.0.2"]).await;
+    scene.wait_for_members("other", &["10.2.0.1"]).await;
     scene
 }
 
@@ -51,7 +51,7 @@ async fn fills_and_follows(cache: Cache) {
 
     plane.set_at("web", &["10.1.0.2", "10.1.0.3"]).await;
     plane.publish().await;
-    scene.holds("web", &["10.1.0.2", "10.1.0.3"]).await;
+    scene.wait_for_members("web", &["10.1.0.2", "10.1.0.3"]).await;
 
     let ill = json!({ "health": "UNHEALTHY" });
     let second = json!({ "priority": 1 });
@@ -62,24 +62,24 @@ async fn fills_and_follows(cache: Cache) {
         )
         .await;
     plane.publish().await;
-    scene.holds("web", &["10.1.0.2"]).await;
+    scene.wait_for_members("web", &["10.1.0.2"]).await;
     plane.set("web", &[endpoint_with("10.1.0.2", &ill), endpoint_with("10.1.0.4", &second)]).await;
     plane.publish().await;
-    scene.holds("web", &["10.1.0.4"]).await;
+    scene.wait_for_members("web", &["10.1.0.4"]).await;
 
     // Endpoints that no response names any more are as they were: SotW has no way to say that they are gone.
     let puts = scene.puts("other").await;
     plane.remove(Kind::Endpoints, "other").await;
     plane.set_at("web", &["10.1.0.5"]).await;
     plane.publish().await;
-    scene.holds("web", &["10.1.0.5"]).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("other", &["10.2.0.1"], puts).await;
-    scene.endpoints_are("other", Acked).await;
-    assert_eq!(scene.notes("other", NODE_NOTE).await, NODE_NOTE);
+    scene.wait_for_members("web", &["10.1.0.5"]).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("other", &["10.2.0.1"], puts).await;
+    scene.wait_for_csds_state("other", Acked).await;
+    assert_eq!(scene.wait_for_note("other", NODE_NOTE).await, NODE_NOTE);
     let stats = plane.stats().await;
     assert_eq!(stats.of(Kind::Endpoints, "nacks"), 0, "{stats:?}");
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -115,16 +115,16 @@ async fn counted(plane: &GoPlane, before: &Stats) -> Counted {
 async fn refuses_what_is_bad(cache: Cache) {
     let Some(plane) = GoPlane::start(cache).await else { return };
     let scene = two_pools(&plane).await;
-    let known = scene.endpoints_are("web", Acked).await.version;
+    let known = scene.wait_for_csds_state("web", Acked).await.version;
     let (puts, before) = (scene.puts("web").await, plane.stats().await);
 
     plane.set_at("web", &["10.1.0.1", "no-address"]).await;
     plane.set_at("other", &["10.2.0.2"]).await;
     plane.publish().await;
-    let shown = scene.endpoints_are("web", Nacked).await;
+    let shown = scene.wait_for_csds_state("web", Nacked).await;
     let (_, details) = shown.error.expect("an error");
     assert!(shown.version == known && details.contains("no-address"), "{known}: {details}");
-    scene.holds("other", &["10.2.0.2"]).await;
+    scene.wait_for_members("other", &["10.2.0.2"]).await;
     let Counted { requests, nacks, elapsed_ms } = counted(&plane, &before).await;
     // The cache answers a NACK at once with what was refused: without pauses there would be thousands.
     match cache {
@@ -132,25 +132,27 @@ async fn refuses_what_is_bad(cache: Cache) {
         Cache::Linear => assert_eq!(nacks, 1, "{cache:?} says it once"),
     }
     assert!(requests * 1_000 <= PER_SECOND * elapsed_ms, "{requests} requests in {elapsed_ms} ms");
-    scene.notes("web", "no-address").await;
+    scene.wait_for_note("web", "no-address").await;
 
     // Another version, which is wrong in another way.
     plane.set("web", &[endpoint("10.1.0.1"), endpoint_with("10.1.0.2", &json!({ "priority": 2 }))]).await;
     plane.publish().await;
-    scene.shows(Kind::Endpoints, "web", |shown| shown.state == Nacked && speaks_of_priority(shown)).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &["10.1.0.1", "10.1.0.2"], puts).await;
+    scene
+        .wait_for_csds(Kind::Endpoints, "web", |shown| shown.state == Nacked && speaks_of_priority(shown))
+        .await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &["10.1.0.1", "10.1.0.2"], puts).await;
     let stats = plane.stats().await;
     assert!(stats.last(Kind::Endpoints, "lastError").as_str().is_some_and(|error| error.contains("web")));
 
     plane.set_at("web", &["10.1.0.3"]).await;
     plane.publish().await;
-    scene.holds("web", &["10.1.0.3"]).await;
-    scene.endpoints_are("web", Acked).await;
-    assert_eq!(scene.notes("web", NODE_NOTE).await, NODE_NOTE);
+    scene.wait_for_members("web", &["10.1.0.3"]).await;
+    scene.wait_for_csds_state("web", Acked).await;
+    assert_eq!(scene.wait_for_note("web", NODE_NOTE).await, NODE_NOTE);
     let quiet = counted(&plane, &plane.stats().await).await;
     assert!(quiet.requests <= 1, "{} requests with nothing to say", quiet.requests);
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }
 
 fn speaks_of_priority(shown: &super::dump::Shown) -> bool {
@@ -179,17 +181,17 @@ async fn waits_for_what_is_missing(cache: Cache) {
     plane.publish().await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
     let scene = plan.pool("late", "eds:late", &[BEFORE]).await.start(&[plane.server()]).await;
-    scene.holds("web", &["10.1.0.1"]).await;
-    let shown = scene.endpoints_are("late", DoesNotExist).await;
+    scene.wait_for_members("web", &["10.1.0.1"]).await;
+    let shown = scene.wait_for_csds_state("late", DoesNotExist).await;
     assert_eq!(shown.version, "", "nothing was ever known: {shown:?}");
-    scene.all_is_written().await;
-    scene.is_at_rest("late", &[BEFORE], 0).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("late", &[BEFORE], 0).await;
     plane.set_at("late", &["10.3.0.1"]).await;
     plane.publish().await;
-    scene.holds("late", &["10.3.0.1"]).await;
-    scene.endpoints_are("late", Acked).await;
-    scene.holds("web", &["10.1.0.1"]).await;
-    scene.logged_no_errors();
+    scene.wait_for_members("late", &["10.3.0.1"]).await;
+    scene.wait_for_csds_state("late", Acked).await;
+    scene.wait_for_members("web", &["10.1.0.1"]).await;
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -214,9 +216,9 @@ async fn x3_an_ads_snapshot_with_unrequested_endpoints_is_silent() {
     plane.set_at("of-somebody-else", &["10.4.0.1"]).await;
     plane.publish().await;
     let scene = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await.start(&[plane.server()]).await;
-    scene.endpoints_are("web", DoesNotExist).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &[BEFORE], 0).await;
+    scene.wait_for_csds_state("web", DoesNotExist).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &[BEFORE], 0).await;
     let stats = plane.stats().await;
     assert_eq!(stats.of(Kind::Endpoints, "responses"), 0, "{stats:?}");
 
@@ -225,8 +227,8 @@ async fn x3_an_ads_snapshot_with_unrequested_endpoints_is_silent() {
     let plane = plane.again().await;
     plane.set_at("web", &["10.1.0.1"]).await;
     plane.publish().await;
-    scene.holds("web", &["10.1.0.1"]).await;
-    scene.endpoints_are("web", Acked).await;
+    scene.wait_for_members("web", &["10.1.0.1"]).await;
+    scene.wait_for_csds_state("web", Acked).await;
 }
 
 /// A control plane that dies and comes back with an empty cache costs no write, and changes come through afterwards.
@@ -236,37 +238,39 @@ async fn outlives_a_restart(cache: Cache) {
     // A version that the next process will have too, for something else.
     plane.set_at("other", &["10.2.0.2"]).await;
     plane.publish().await;
-    scene.holds("other", &["10.2.0.2"]).await;
+    scene.wait_for_members("other", &["10.2.0.2"]).await;
     let puts = (scene.puts("web").await, scene.puts("other").await);
 
     plane.kill().await;
-    let note = scene.pool("web", |pool| pool["note"].as_str().is_some_and(|note| !note.contains(NODE))).await;
+    let note = scene
+        .wait_for_pool("web", |pool| pool["note"].as_str().is_some_and(|note| !note.contains(NODE)))
+        .await;
     assert!(note["note"].as_str().is_some_and(|note| note.contains("refused")), "{note}");
     let plane = plane.again().await;
     let asks = |stats: &Stats| stats.of(Kind::Endpoints, "requests") > 0;
     let stats = plane.counts("the new process is asked", asks).await;
     assert_eq!(*stats.last(Kind::Endpoints, "names"), json!(["other", "web"]));
     assert_eq!(*stats.last(Kind::Endpoints, "node"), NODE, "each stream begins with who asks");
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &["10.1.0.1", "10.1.0.2"], puts.0).await;
-    scene.is_at_rest("other", &["10.2.0.2"], puts.1).await;
-    scene.endpoints_are("web", Acked).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &["10.1.0.1", "10.1.0.2"], puts.0).await;
+    scene.assert_members_and_puts("other", &["10.2.0.2"], puts.1).await;
+    scene.wait_for_csds_state("web", Acked).await;
 
     // The same resources again are nothing new.
     plane.set_at("web", &["10.1.0.1", "10.1.0.2"]).await;
     plane.set_at("other", &["10.2.0.2"]).await;
     plane.publish().await;
     plane.counts("the new process is answered", |stats| stats.of(Kind::Endpoints, "acks") > 0).await;
-    assert_eq!(scene.notes("web", NODE_NOTE).await, NODE_NOTE);
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &["10.1.0.1", "10.1.0.2"], puts.0).await;
-    scene.is_at_rest("other", &["10.2.0.2"], puts.1).await;
+    assert_eq!(scene.wait_for_note("web", NODE_NOTE).await, NODE_NOTE);
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &["10.1.0.1", "10.1.0.2"], puts.0).await;
+    scene.assert_members_and_puts("other", &["10.2.0.2"], puts.1).await;
 
     plane.set_at("web", &["10.1.0.6"]).await;
     plane.publish().await;
-    scene.holds("web", &["10.1.0.6"]).await;
-    scene.is_at_rest("other", &["10.2.0.2"], puts.1).await;
-    scene.logged_no_errors();
+    scene.wait_for_members("web", &["10.1.0.6"]).await;
+    scene.assert_members_and_puts("other", &["10.2.0.2"], puts.1).await;
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -294,29 +298,29 @@ async fn keeps_a_deleted_cluster(cache: Cache) {
     plane.publish().await;
     let plan = Plan::new().await.pool("web", "cluster:web", &[BEFORE]).await;
     let scene = plan.pool("stays", "cluster:stays", &[BEFORE]).await.start(&[plane.server()]).await;
-    scene.holds("web", &["10.1.0.1"]).await;
-    scene.holds("stays", &["10.2.0.1"]).await;
-    let known = scene.shows(Kind::Clusters, "web", |shown| shown.is_good()).await.version;
+    scene.wait_for_members("web", &["10.1.0.1"]).await;
+    scene.wait_for_members("stays", &["10.2.0.1"]).await;
+    let known = scene.wait_for_csds(Kind::Clusters, "web", |shown| shown.is_good()).await.version;
     let puts = scene.puts("web").await;
 
     plane.remove(Kind::Clusters, "web").await;
     plane.remove(Kind::Endpoints, "web-endpoints").await;
     plane.set_at("stays-endpoints", &["10.2.0.2"]).await;
     plane.publish().await;
-    let shown = scene.shows(Kind::Clusters, "web", |shown| shown.state == DoesNotExist).await;
+    let shown = scene.wait_for_csds(Kind::Clusters, "web", |shown| shown.state == DoesNotExist).await;
     assert_eq!(shown.version, known, "what was known is shown on: {shown:?}");
-    scene.notes("web", "does not exist").await;
-    scene.holds("stays", &["10.2.0.2"]).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &["10.1.0.1"], puts).await;
+    scene.wait_for_note("web", "does not exist").await;
+    scene.wait_for_members("stays", &["10.2.0.2"]).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &["10.1.0.1"], puts).await;
 
     plane.set_cluster("web", "web-endpoints").await;
     plane.set_at("web-endpoints", &["10.1.0.2"]).await;
     plane.publish().await;
-    scene.holds("web", &["10.1.0.2"]).await;
-    scene.shows(Kind::Clusters, "web", |shown| shown.is_good()).await;
-    assert_eq!(scene.notes("web", NODE_NOTE).await, NODE_NOTE);
-    scene.logged_no_errors();
+    scene.wait_for_members("web", &["10.1.0.2"]).await;
+    scene.wait_for_csds(Kind::Clusters, "web", |shown| shown.is_good()).await;
+    assert_eq!(scene.wait_for_note("web", NODE_NOTE).await, NODE_NOTE);
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -375,11 +379,11 @@ fn assert_status(status: &Status) {
 async fn h5_a_go_client_like_grpcdebug_sees_every_state() {
     let Some(csds) = program("csds") else { return };
     let plane = control_plane().await;
-    plane.set(Kind::Endpoints, "acked", at("acked", &["10.1.0.1"])).await;
+    plane.set(Kind::Endpoints, "acked", endpoints_at("acked", &["10.1.0.1"])).await;
     plane.set_bad(Kind::Endpoints, "nacked", Bad::Content).await;
     plane.fail(Kind::Endpoints, "denied", Code::PermissionDenied, "not for you").await;
     plane.set(Kind::Clusters, "gone", cluster("gone", "of-gone")).await;
-    plane.set(Kind::Endpoints, "of-gone", at("of-gone", &["10.1.0.2"])).await;
+    plane.set(Kind::Endpoints, "of-gone", endpoints_at("of-gone", &["10.1.0.2"])).await;
     plane.stop().await;
     let mut plan = Plan::new().await.pool("gone", "cluster:gone", &[BEFORE]).await;
     for name in ["acked", "nacked", "denied", "never"] {
@@ -390,8 +394,8 @@ async fn h5_a_go_client_like_grpcdebug_sees_every_state() {
     let address = &scene.stage.csds;
     shows(&csds, address, &STATES.map(|(kind, name, _)| (kind, name, "REQUESTED"))).await;
     plane.restart().await.expect("the port is free again");
-    scene.holds("acked", &["10.1.0.1"]).await;
-    scene.holds("gone", &["10.1.0.2"]).await;
+    scene.wait_for_members("acked", &["10.1.0.1"]).await;
+    scene.wait_for_members("gone", &["10.1.0.2"]).await;
     plane.remove(Kind::Clusters, "gone").await;
     assert_status(&shows(&csds, address, &STATES).await);
     let streamed = Status::of(&csds, address, &["-stream"]).await;

@@ -3,7 +3,7 @@
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::Nacked;
 use simulator::control_plane::{Kind, RecordedRequest};
 
-use super::stage::{Plan, at, control_plane, server};
+use super::stage::{Plan, control_plane, endpoints_at, server};
 
 const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
@@ -43,10 +43,10 @@ fn assigned(rest: &[u8]) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_a_response_of_empty_messages_costs_little_memory() {
     let plane = control_plane().await;
-    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
     let scene = plan.start(&[server(&plane, &[])]).await;
-    scene.holds("web", &[GOOD]).await;
+    scene.wait_for_members("web", &[GOOD]).await;
     let before = scene.stage.peak_bytes();
     let rows = [
         ("localities", assigned(&field(2, &[]).repeat(FULL / 2)), "web: endpoints: are"),
@@ -65,10 +65,10 @@ async fn c1_a_response_of_empty_messages_costs_little_memory() {
         let cost = scene.stage.peak_bytes() - before;
         assert!(cost <= MOST, "{what}: {} MiB", cost >> 20);
     }
-    scene.endpoints_are("web", Nacked).await;
-    plane.set(Kind::Endpoints, "web", at("web", &[BETTER])).await;
-    scene.holds("web", &[BETTER]).await;
-    scene.has_no_error("web").await;
+    scene.wait_for_csds_state("web", Nacked).await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &[BETTER])).await;
+    scene.wait_for_members("web", &[BETTER]).await;
+    scene.wait_for_no_error("web").await;
     assert_eq!(plane.streams().await.opened_us.len(), 1, "all of it was on one stream");
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }

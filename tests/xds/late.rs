@@ -5,7 +5,7 @@ use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{Acked, Nacked};
 use serde_json::json;
 use simulator::control_plane::{Bad, Code, Kind, cluster};
 
-use super::stage::{Plan, at, control_plane, server};
+use super::stage::{Plan, control_plane, endpoints_at, server};
 
 const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
@@ -15,41 +15,41 @@ const BETTER: &str = "10.2.0.1";
 async fn x1_x3_a_cluster_with_failed_endpoints_gets_cached_ones() {
     let plane = control_plane().await;
     plane.set(Kind::Clusters, "shop", cluster("shop", "")).await;
-    plane.set(Kind::Endpoints, "shop", at("shop", &[GOOD])).await;
-    plane.set(Kind::Endpoints, "blue", at("blue", &[BETTER])).await;
+    plane.set(Kind::Endpoints, "shop", endpoints_at("shop", &[GOOD])).await;
+    plane.set(Kind::Endpoints, "blue", endpoints_at("blue", &[BETTER])).await;
     let plan = Plan::new().await.pool("web", "cluster:shop", &[BEFORE]).await;
     let scene = plan.pool("direct", "eds:blue", &[BEFORE]).await.start(&[server(&plane, &[])]).await;
-    scene.holds("web", &[GOOD]).await;
-    scene.holds("direct", &[BETTER]).await;
+    scene.wait_for_members("web", &[GOOD]).await;
+    scene.wait_for_members("direct", &[BETTER]).await;
     plane.set_bad(Kind::Endpoints, "blue", Bad::Content).await;
-    scene.endpoints_are("blue", Nacked).await;
-    scene.notes("direct", "no-address").await;
-    scene.counts(Kind::Endpoints, "nacked_but_cached", 1).await;
-    scene.has_no_error("web").await;
+    scene.wait_for_csds_state("blue", Nacked).await;
+    scene.wait_for_note("direct", "no-address").await;
+    scene.wait_for_cache_count(Kind::Endpoints, "nacked_but_cached", 1).await;
+    scene.wait_for_no_error("web").await;
     let before = plane.requests(Kind::Endpoints).await;
 
     plane.set(Kind::Clusters, "shop", cluster("shop", "blue")).await;
-    scene.holds("web", &[BETTER]).await;
-    scene.notes("web", "no-address").await;
-    let source = scene.source("cluster:shop", |source| source["ambientErrors"] != json!([])).await;
+    scene.wait_for_members("web", &[BETTER]).await;
+    scene.wait_for_note("web", "no-address").await;
+    let source = scene.wait_for_source("cluster:shop", |source| source["ambientErrors"] != json!([])).await;
     assert_eq!((&source["assigned"], &source["error"]), (&json!("usable"), &json!(null)), "{source}");
     assert!(source["ambientErrors"].to_string().contains("no-address"), "{source}");
     let words = ["cluster:shop", "the last good endpoints stay in use in 1 backend pool", "no-address"];
-    scene.event("XdsResourceError", &words).await;
+    scene.wait_for_event("XdsResourceError", &words).await;
     // Nothing was asked for that was known already: only the former endpoints are given up.
     let journal = plane.journal().await;
     let of_endpoints = journal.iter().filter(|request| request.kind() == Some(Kind::Endpoints));
     assert!(of_endpoints.skip(before).all(|request| request.names == ["blue"]), "{journal:?}");
 
-    plane.set(Kind::Endpoints, "blue", at("blue", &[BETTER])).await;
+    plane.set(Kind::Endpoints, "blue", endpoints_at("blue", &[BETTER])).await;
     for pool in ["web", "direct"] {
-        scene.has_no_error(pool).await;
+        scene.wait_for_no_error(pool).await;
     }
-    scene.event("XdsResourceRecovered", &["cluster:shop"]).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &[BETTER], 2).await;
-    scene.is_at_rest("direct", &[BETTER], 1).await;
-    scene.logged_no_errors();
+    scene.wait_for_event("XdsResourceRecovered", &["cluster:shop"]).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &[BETTER], 2).await;
+    scene.assert_members_and_puts("direct", &[BETTER], 1).await;
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,7 +57,7 @@ async fn x2_a78_every_resource_counts_as_valid_or_invalid() {
     let plane = control_plane().await;
     plane.set(Kind::Clusters, "shop", cluster("shop", "")).await;
     for name in ["shop", "web"] {
-        plane.set(Kind::Endpoints, name, at(name, &[GOOD])).await;
+        plane.set(Kind::Endpoints, name, endpoints_at(name, &[GOOD])).await;
     }
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
     let scene = plan.pool("shop", "cluster:shop", &[BEFORE]).await.start(&[server(&plane, &[])]).await;
@@ -65,16 +65,16 @@ async fn x2_a78_every_resource_counts_as_valid_or_invalid() {
     let is_counted = async |kind: Kind, valid: u32, invalid: u32| {
         let resource_type = kind.type_url().trim_start_matches("type.googleapis.com/");
         let labels = [("grpc_xds_server", &*address), ("grpc_xds_resource_type", resource_type)];
-        scene.measures("grpc_xds_client_resource_updates_valid_total", &labels, valid).await;
-        scene.measures("grpc_xds_client_resource_updates_invalid_total", &labels, invalid).await;
+        scene.wait_for_metric("grpc_xds_client_resource_updates_valid_total", &labels, valid).await;
+        scene.wait_for_metric("grpc_xds_client_resource_updates_invalid_total", &labels, invalid).await;
     };
     for pool in ["web", "shop"] {
-        scene.holds(pool, &[GOOD]).await;
+        scene.wait_for_members(pool, &[GOOD]).await;
     }
     is_counted(Kind::Endpoints, 2, 0).await;
     is_counted(Kind::Clusters, 1, 0).await;
     // The same once more is one more.
-    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
     is_counted(Kind::Endpoints, 3, 0).await;
     plane.set_bad(Kind::Endpoints, "web", Bad::Content).await;
     is_counted(Kind::Endpoints, 3, 1).await;
@@ -83,21 +83,26 @@ async fn x2_a78_every_resource_counts_as_valid_or_invalid() {
     plane.set_bad(Kind::Clusters, "shop", Bad::Content).await;
     is_counted(Kind::Clusters, 1, 1).await;
     // One response, with a good resource and a bad one.
-    let bad = at("web", &["no-address"]);
-    plane.set_all(Kind::Endpoints, [("web".to_owned(), bad), ("shop".to_owned(), at("shop", &[GOOD]))]).await;
+    let bad = endpoints_at("web", &["no-address"]);
+    plane
+        .set_all(
+            Kind::Endpoints,
+            [("web".to_owned(), bad), ("shop".to_owned(), endpoints_at("shop", &[GOOD]))],
+        )
+        .await;
     is_counted(Kind::Endpoints, 4, 3).await;
     plane.set(Kind::Clusters, "shop", cluster("shop", "")).await;
     is_counted(Kind::Clusters, 2, 1).await;
     // On another stream everything comes again.
-    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
     is_counted(Kind::Endpoints, 5, 3).await;
     plane.cut(simulator::control_plane::Ending::Cleanly).await;
     is_counted(Kind::Endpoints, 7, 3).await;
     is_counted(Kind::Clusters, 3, 1).await;
-    scene.endpoints_are("web", Acked).await;
-    scene.all_is_written().await;
+    scene.wait_for_csds_state("web", Acked).await;
+    scene.flush_writes().await;
     for pool in ["web", "shop"] {
-        scene.is_at_rest(pool, &[GOOD], 1).await;
+        scene.assert_members_and_puts(pool, &[GOOD], 1).await;
     }
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }

@@ -5,7 +5,7 @@ use simulator::control_plane::{
     Bad, ControlPlane, DiscoveryResponse, Ending, Kind, Locality, RecordedRequest, StreamBehaviour, endpoints,
 };
 
-use super::stage::{Plan, Scene, at, control_plane, server};
+use super::stage::{Plan, Scene, control_plane, endpoints_at, server};
 
 const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
@@ -13,12 +13,12 @@ const BETTER: &str = "10.1.0.2";
 
 async fn scene(plane: &ControlPlane) -> Scene {
     for name in ["web", "mail"] {
-        plane.set(Kind::Endpoints, name, at(name, &[GOOD])).await;
+        plane.set(Kind::Endpoints, name, endpoints_at(name, &[GOOD])).await;
     }
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
     let scene = plan.pool("mail", "eds:mail", &[BEFORE]).await.start(&[server(plane, &[])]).await;
     for pool in ["web", "mail"] {
-        scene.holds(pool, &[GOOD]).await;
+        scene.wait_for_members(pool, &[GOOD]).await;
     }
     scene
 }
@@ -49,20 +49,20 @@ async fn x2_a_repeated_bad_response_is_answered_less_and_less_often() {
     }
     // While the next NACK is waited for, what is good is taken at once.
     let before = plane.journal().await.len();
-    plane.set(Kind::Endpoints, "mail", at("mail", &[BETTER])).await;
-    scene.holds("mail", &[BETTER]).await;
-    scene.notes("web", "no-address").await;
+    plane.set(Kind::Endpoints, "mail", endpoints_at("mail", &[BETTER])).await;
+    scene.wait_for_members("mail", &[BETTER]).await;
+    scene.wait_for_note("web", "no-address").await;
     let nacked = scene.metric("backend_pool_controller_xds_nacks_total", &[]).await;
     assert!((4.0..7.0).contains(&nacked), "{nacked} NACKs were sent");
     let count = plane.journal().await.len();
     assert!(count - before <= 3, "{count} requests after {before}");
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &[GOOD], 1).await;
-    scene.is_at_rest("mail", &[BETTER], 2).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &[GOOD], 1).await;
+    scene.assert_members_and_puts("mail", &[BETTER], 2).await;
     plane.repeat_on_nack(false).await;
-    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
-    scene.has_no_error("web").await;
-    scene.logged_no_errors();
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
+    scene.wait_for_no_error("web").await;
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,20 +71,20 @@ async fn x2_paced_acks_do_not_delay_changes() {
     let scene = scene(&plane).await;
     let before = acks(&plane.journal().await);
     plane.repeat_on_ack(true).await;
-    plane.set(Kind::Endpoints, "web", at("web", &[BETTER])).await;
-    scene.holds("web", &[BETTER]).await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &[BETTER])).await;
+    scene.wait_for_members("web", &[BETTER]).await;
     let many = before.len() + 80;
     let journal = plane.wait_until(|journal| acks(journal).len() >= many).await.expect("ACKs");
     // 50 at once, and then one every 100 ms: however late they arrive, 80 take at least this long.
     let took_ms = (acks(&journal)[many - 1] - before.last().expect("those of the start")) / 1_000;
     assert!(took_ms >= 2_900, "80 ACKs in {took_ms} ms");
-    plane.set(Kind::Endpoints, "mail", at("mail", &[BETTER])).await;
-    scene.holds("mail", &[BETTER]).await;
+    plane.set(Kind::Endpoints, "mail", endpoints_at("mail", &[BETTER])).await;
+    scene.wait_for_members("mail", &[BETTER]).await;
     plane.repeat_on_ack(false).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &[BETTER], 2).await;
-    scene.is_at_rest("mail", &[BETTER], 2).await;
-    scene.logged_no_errors();
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &[BETTER], 2).await;
+    scene.assert_members_and_puts("mail", &[BETTER], 2).await;
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,12 +96,12 @@ async fn x2_messages_that_cannot_be_read_are_paced() {
     for _ in 0..80 {
         plane.send_bytes(vec![0xff; 7]).await;
     }
-    plane.set(Kind::Endpoints, "web", at("web", &[BETTER])).await;
-    scene.holds("web", &[BETTER]).await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &[BETTER])).await;
+    scene.wait_for_members("web", &[BETTER]).await;
     let acks = acks(&plane.journal().await);
     let took_ms = (acks[before] - began_us) / 1_000;
     assert!(took_ms >= 2_500, "80 messages and a good one were read in {took_ms} ms");
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -109,27 +109,28 @@ async fn x2_a46_the_good_part_of_a_response_is_used() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;
     // `web` is invalid, and `mail` in the same response is not.
-    let (good, wrong) = (at("mail", &[BETTER]), endpoints("web", [Locality::of([("no-address", 80)])]));
+    let (good, wrong) =
+        (endpoints_at("mail", &[BETTER]), endpoints("web", [Locality::of([("no-address", 80)])]));
     plane.set_all(Kind::Endpoints, [("web".to_owned(), wrong), ("mail".to_owned(), good)]).await;
-    scene.holds("mail", &[BETTER]).await;
-    scene.endpoints_are("web", Nacked).await;
-    scene.has_no_error("mail").await;
+    scene.wait_for_members("mail", &[BETTER]).await;
+    scene.wait_for_csds_state("web", Nacked).await;
+    scene.wait_for_no_error("mail").await;
 
     // Bytes that are no resource have no name: the response is refused, and of no resource anything is said.
-    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
-    scene.has_no_error("web").await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
+    scene.wait_for_no_error("web").await;
     plane.set_bad(Kind::Endpoints, "web", Bad::Bytes).await;
     plane.wait_until(|journal| journal.last().is_some_and(RecordedRequest::is_nack)).await.expect("a NACK");
-    scene.has_no_error("web").await;
+    scene.wait_for_no_error("web").await;
     // With its name around it, it is that of the resource.
     plane.wrap(true).await;
     plane.set_bad(Kind::Endpoints, "web", Bad::Bytes).await;
-    assert!(!scene.endpoints_are("web", Nacked).await.version.is_empty());
+    assert!(!scene.wait_for_csds_state("web", Nacked).await.version.is_empty());
     // A message that is no response, and one of a type that was not asked for.
     plane.send_bytes(vec![0xff; 7]).await;
     let other = DiscoveryResponse {
         type_url: "type.googleapis.com/envoy.config.route.v3.RouteConfiguration".to_owned(),
-        resources: vec![at("web", &[BETTER])],
+        resources: vec![endpoints_at("web", &[BETTER])],
         ..DiscoveryResponse::default()
     };
     plane.send(other).await;
@@ -139,16 +140,16 @@ async fn x2_a46_the_good_part_of_a_response_is_used() {
     let count = plane.journal().await.len();
     plane.send(empty).await;
     plane.wait_until(|journal| journal.len() > count).await.expect("an ACK");
-    scene.all_is_written().await;
-    let mail = scene.shows(Kind::Endpoints, "mail", |_| true).await;
+    scene.flush_writes().await;
+    let mail = scene.wait_for_csds(Kind::Endpoints, "mail", |_| true).await;
     assert!(mail.is_good(), "what is not in a response is not deleted: {mail:?}");
-    scene.is_at_rest("web", &[GOOD], 1).await;
-    scene.is_at_rest("mail", &[BETTER], 2).await;
-    plane.set(Kind::Endpoints, "web", at("web", &[BETTER])).await;
-    scene.holds("web", &[BETTER]).await;
-    scene.has_no_error("web").await;
+    scene.assert_members_and_puts("web", &[GOOD], 1).await;
+    scene.assert_members_and_puts("mail", &[BETTER], 2).await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &[BETTER])).await;
+    scene.wait_for_members("web", &[BETTER]).await;
+    scene.wait_for_no_error("web").await;
     assert_eq!(plane.streams().await.opened_us.len(), 1, "all of it was on one stream");
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -164,9 +165,9 @@ async fn x2_a57_a_server_that_ends_its_streams_is_used_less_often() {
         assert!(*gap >= least, "{gaps:?}");
     }
     plane.behave(StreamBehaviour::Answers).await;
-    plane.set(Kind::Endpoints, "web", at("web", &[BETTER])).await;
-    scene.holds("web", &[BETTER]).await;
-    scene.has_no_error("web").await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &[BETTER])).await;
+    scene.wait_for_members("web", &[BETTER]).await;
+    scene.wait_for_no_error("web").await;
 
     // A response ends the growth: the next one would have been the wait of at least 5.2 s.
     for _ in 0..2 {
@@ -179,8 +180,8 @@ async fn x2_a57_a_server_that_ends_its_streams_is_used_less_often() {
         let is_acknowledged = |request: &RecordedRequest| request.stream > opened as u64 && request.is_ack();
         plane.wait_until(|journal| journal.iter().any(is_acknowledged)).await.expect("a response was heard");
     }
-    scene.has_no_error("web").await;
-    scene.logged_no_errors();
+    scene.wait_for_no_error("web").await;
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -192,11 +193,11 @@ async fn x2_requests_do_not_wait_for_the_headers_of_the_server() {
     plane.wait_for_streams(|streams| streams.opened_us.len() == 2).await.expect("another stream");
     // While it says nothing all is as it was, and nothing of what it owes is lost.
     plane.behave(StreamBehaviour::Silent).await;
-    plane.set(Kind::Endpoints, "web", at("web", &[BETTER])).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &[GOOD], 1).await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &[BETTER])).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &[GOOD], 1).await;
     plane.behave(StreamBehaviour::Answers).await;
-    scene.holds("web", &[BETTER]).await;
-    scene.has_no_error("web").await;
-    scene.logged_no_errors();
+    scene.wait_for_members("web", &[BETTER]).await;
+    scene.wait_for_no_error("web").await;
+    scene.assert_no_logged_errors();
 }

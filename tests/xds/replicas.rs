@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use simulator::control_plane::Kind;
 
 use super::dump::Dump;
-use super::stage::{Plan, at, control_plane, server};
+use super::stage::{Plan, control_plane, endpoints_at, server};
 use crate::support::{PATIENCE, eventually};
 
 const BEFORE: &str = "10.9.0.1";
@@ -12,10 +12,10 @@ const BEFORE: &str = "10.9.0.1";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w8_x2_a_standby_follows_the_control_plane_and_writes_nothing() {
     let plane = control_plane().await;
-    plane.set(Kind::Endpoints, "web", at("web", &["10.1.0.1"])).await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &["10.1.0.1"])).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
     let mut scene = plan.start(&[server(&plane, &[])]).await;
-    scene.holds("web", &["10.1.0.1"]).await;
+    scene.wait_for_members("web", &["10.1.0.1"]).await;
     let second = scene.stage.another("second").await;
     second.wait_until_ready().await;
     second.shown("/api/v1/status", |status| status["leadership"]["role"] == "standby").await;
@@ -29,11 +29,11 @@ async fn w8_x2_a_standby_follows_the_control_plane_and_writes_nothing() {
         .await;
     };
     follows("1").await;
-    plane.set(Kind::Endpoints, "web", at("web", &["10.1.0.2"])).await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &["10.1.0.2"])).await;
     follows("2").await;
-    scene.holds("web", &["10.1.0.2"]).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &["10.1.0.2"], 2).await;
+    scene.wait_for_members("web", &["10.1.0.2"]).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &["10.1.0.2"], 2).await;
     let wrote = second.log().iter().filter(|line| line["message"] == "wrote backend pool").count();
     assert_eq!(wrote, 0, "the standby has written");
 
@@ -43,25 +43,25 @@ async fn w8_x2_a_standby_follows_the_control_plane_and_writes_nothing() {
     plane.stop().await;
     scene.stage = second;
     scene.stage.shown("/api/v1/status", |status| status["leadership"]["role"] == "leader").await;
-    scene.notes("web", &plane.address().to_string()).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("web", &["10.1.0.2"], 2).await;
-    plane.set(Kind::Endpoints, "web", at("web", &["10.1.0.3"])).await;
+    scene.wait_for_note("web", &plane.address().to_string()).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("web", &["10.1.0.2"], 2).await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &["10.1.0.3"])).await;
     plane.restart().await.expect("the port is still ours");
-    scene.holds("web", &["10.1.0.3"]).await;
+    scene.wait_for_members("web", &["10.1.0.3"]).await;
     assert_eq!(scene.puts("web").await, 3);
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_x2_a_dry_run_follows_the_control_plane_and_writes_nothing() {
     let plane = control_plane().await;
-    plane.set(Kind::Endpoints, "web", at("web", &["10.1.0.1"])).await;
+    plane.set(Kind::Endpoints, "web", endpoints_at("web", &["10.1.0.1"])).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
     let scene = plan.start_flagged(&[server(&plane, &[])], &["--dry-run"]).await;
     let differs = |pool: &serde_json::Value| pool["members"]["missing"] == serde_json::json!(["10.1.0.1"]);
-    let pool = scene.pool("web", differs).await;
+    let pool = scene.wait_for_pool("web", differs).await;
     assert_eq!(pool["members"]["mustGo"], serde_json::json!([BEFORE]), "{pool}");
-    scene.is_at_rest("web", &[BEFORE], 0).await;
+    scene.assert_members_and_puts("web", &[BEFORE], 0).await;
     assert_eq!(scene.stage.fakes.counters().await.pool_puts, 0);
 }

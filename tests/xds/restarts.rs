@@ -4,7 +4,7 @@
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::Acked;
 use simulator::control_plane::{ControlPlane, Ending, Kind, Status, cluster};
 
-use super::stage::{NODE, Plan, Scene, at, control_plane, server};
+use super::stage::{NODE, Plan, Scene, control_plane, endpoints_at, server};
 
 const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
@@ -13,8 +13,8 @@ const POOLS: [&str; 2] = ["plain", "clustered"];
 
 async fn assign(plane: &ControlPlane, address: &str) {
     plane.set(Kind::Clusters, "web", cluster("web", "of-cluster")).await;
-    plane.set(Kind::Endpoints, "plain", at("plain", &[address])).await;
-    plane.set(Kind::Endpoints, "of-cluster", at("of-cluster", &[address])).await;
+    plane.set(Kind::Endpoints, "plain", endpoints_at("plain", &[address])).await;
+    plane.set(Kind::Endpoints, "of-cluster", endpoints_at("of-cluster", &[address])).await;
 }
 
 async fn scene(plane: &ControlPlane) -> Scene {
@@ -28,12 +28,12 @@ async fn scene(plane: &ControlPlane) -> Scene {
 /// Waits until all pools have this address, and requires that this has cost so many writes of each.
 async fn all_hold(scene: &Scene, address: &str, puts: usize) {
     for pool in POOLS {
-        scene.holds(pool, &[address]).await;
-        scene.has_no_error(pool).await;
+        scene.wait_for_members(pool, &[address]).await;
+        scene.wait_for_no_error(pool).await;
     }
-    scene.all_is_written().await;
+    scene.flush_writes().await;
     for pool in POOLS {
-        scene.is_at_rest(pool, &[address], puts).await;
+        scene.assert_members_and_puts(pool, &[address], puts).await;
     }
 }
 
@@ -70,24 +70,24 @@ async fn x3_a_restart_without_the_control_plane_leaves_all_members() {
 async fn leaves_all_members(plane: &ControlPlane, scene: Scene) {
     for source in ["eds:plain", "cluster:web"] {
         let message = scene
-            .event(
+            .wait_for_event(
                 "XdsResourceError",
                 &[source, "no valid endpoints have been received, so nothing is written"],
             )
             .await;
         assert!(message.contains(&plane.address().to_string()), "{message}");
     }
-    scene.all_is_written().await;
+    scene.flush_writes().await;
     for pool in POOLS {
-        scene.is_at_rest(pool, &[GOOD], 1).await;
+        scene.assert_members_and_puts(pool, &[GOOD], 1).await;
     }
 
     plane.restart().await.expect("the port is still ours");
     all_hold(&scene, GOOD, 1).await;
-    scene.event("XdsResourceRecovered", &["eds:plain"]).await;
+    scene.wait_for_event("XdsResourceRecovered", &["eds:plain"]).await;
     assign(plane, BETTER).await;
     all_hold(&scene, BETTER, 2).await;
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -109,15 +109,16 @@ async fn x2_a_control_plane_without_its_versions_costs_no_write() {
         assign(&plane, address).await;
     }
     let scene = scene(&plane).await;
-    let (version, stream) = (scene.endpoints_are("plain", Acked).await.version, last_stream(&plane).await);
+    let (version, stream) =
+        (scene.wait_for_csds_state("plain", Acked).await.version, last_stream(&plane).await);
     plane.restart().await.expect("the port is still ours");
     listens_again(&plane, stream).await;
-    let shown = scene.shows(Kind::Endpoints, "plain", |shown| shown.version != version).await;
+    let shown = scene.wait_for_csds(Kind::Endpoints, "plain", |shown| shown.version != version).await;
     assert!(shown.is_good() && shown.version == "1", "{shown:?} after version {version}");
     all_hold(&scene, GOOD, 1).await;
     assign(&plane, BETTER).await;
     all_hold(&scene, BETTER, 2).await;
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }
 
 async fn last_stream(plane: &ControlPlane) -> u64 {
@@ -148,7 +149,7 @@ async fn x2_a57_after_a_stream_all_is_requested_again_without_a_write() {
         }
         // A stream that has had a response may end: that is no error.
         for pool in POOLS {
-            scene.has_no_error(pool).await;
+            scene.wait_for_no_error(pool).await;
         }
     }
     let failures = scene.metric("grpc_xds_client_server_failure_total", &[]).await;
@@ -157,14 +158,14 @@ async fn x2_a57_after_a_stream_all_is_requested_again_without_a_write() {
     all_hold(&scene, GOOD, 1).await;
     assign(&plane, BETTER).await;
     all_hold(&scene, BETTER, 2).await;
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_a_repeated_resource_costs_no_write() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;
-    let before = scene.endpoints_are("plain", Acked).await.version;
+    let before = scene.wait_for_csds_state("plain", Acked).await.version;
     for _ in 0..3 {
         assign(&plane, GOOD).await;
     }
@@ -172,13 +173,13 @@ async fn x2_a_repeated_resource_costs_no_write() {
         let number = |text: &str| text.parse::<u64>().expect("the simulator counts versions");
         number(&shown.version) > number(&before) + 3
     };
-    assert!(scene.shows(Kind::Endpoints, "plain", newest).await.is_good());
+    assert!(scene.wait_for_csds(Kind::Endpoints, "plain", newest).await.is_good());
     // Another order of addresses is another text and no other assignment.
-    plane.set(Kind::Endpoints, "plain", at("plain", &[GOOD, BETTER])).await;
-    scene.holds("plain", &[GOOD, BETTER]).await;
-    plane.set(Kind::Endpoints, "plain", at("plain", &[BETTER, GOOD])).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("plain", &[GOOD, BETTER], 2).await;
-    scene.is_at_rest("clustered", &[GOOD], 1).await;
-    scene.logged_no_errors();
+    plane.set(Kind::Endpoints, "plain", endpoints_at("plain", &[GOOD, BETTER])).await;
+    scene.wait_for_members("plain", &[GOOD, BETTER]).await;
+    plane.set(Kind::Endpoints, "plain", endpoints_at("plain", &[BETTER, GOOD])).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("plain", &[GOOD, BETTER], 2).await;
+    scene.assert_members_and_puts("clustered", &[GOOD], 1).await;
+    scene.assert_no_logged_errors();
 }

@@ -1,8 +1,8 @@
-//! The stage of these tests: a load balancer with pools that are no Service's, scripted control planes, and the real
-//! binary between them.
+//! The test stage: a load balancer with pools that belong to no Service, scripted control planes, and the real binary
+//! between them.
 //!
-//! Beside them there is one Service, the canary: when its pool is written, whatever was due before it on the same load
-//! balancer was written too. So a test can show that nothing is written without waiting for it.
+//! There is also one Service, the canary. Once its pool is written, all earlier writes that were due on the same load
+//! balancer have been sent too. So a test can show that a pool is not written without waiting for a timeout.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -31,10 +31,10 @@ pub const BALANCER: &str = simulator::CLUSTER_NAME;
 pub const NODE: &str = "pools-of-the-test";
 /// Note of a pool whose source has no error (X4).
 pub const NODE_NOTE: &str = "xDS node id: pools-of-the-test";
-/// A token of a user who may ask for anything.
+/// A token of a user with all permissions.
 pub const TOKEN: Option<&str> = Some("a-secret-token");
-/// The server feature by which data errors end the use of what is cached (A88).
-pub const FAILS: &str = "fail_on_data_errors";
+/// The server feature with which a data error ends the use of the cached resource (A88).
+pub const FAIL_ON_DATA_ERRORS: &str = "fail_on_data_errors";
 
 const CANARY: &str = "canary";
 
@@ -46,8 +46,8 @@ pub async fn control_plane() -> ControlPlane {
     ControlPlane::start(FREE).await.expect("loopback has free ports")
 }
 
-/// Endpoints of this name at these addresses.
-pub fn at(name: &str, addresses: &[&str]) -> Any {
+/// Returns endpoints of this name at these addresses.
+pub fn endpoints_at(name: &str, addresses: &[&str]) -> Any {
     endpoints(name, [Locality::of(addresses.iter().map(|address| (*address, 8080)))])
 }
 
@@ -83,7 +83,7 @@ pub struct Scene {
 }
 
 impl Plan {
-    /// Creates a plan with the load balancer, without pools but the canary's.
+    /// Creates a plan with the load balancer and the pool of the canary.
     pub async fn new() -> Self {
         let prepared = Prepared::new(1).await;
         add_service(&prepared.fakes, CANARY, &[0]).await;
@@ -95,7 +95,7 @@ impl Plan {
         Self { prepared, pools: Vec::new(), keys, cloud: json!({}) }
     }
 
-    /// Adds a pool with a rule that is no Service's, these members, and this source.
+    /// Adds a pool with these members, this source, and a rule that belongs to no Service.
     pub async fn pool(self, name: &str, source: &str, members: &[&str]) -> Self {
         let rule = format!("edge-{name}");
         self.pool_with_rule(name, source, members, &rule).await
@@ -103,11 +103,11 @@ impl Plan {
 
     /// The same with this rule.
     pub async fn pool_with_rule(self, name: &str, source: &str, members: &[&str], rule: &str) -> Self {
-        make_pool(&self.prepared.fakes, name, members, rule).await;
+        create_pool(&self.prepared.fakes, name, members, rule).await;
         self.listed(name, source)
     }
 
-    /// Adds a pool that is only listed: it does not exist.
+    /// Adds a listed pool that does not exist in Azure.
     pub fn listed(mut self, name: &str, source: &str) -> Self {
         self.pools.push(json!({ "loadBalancer": BALANCER, "backendPool": name, "source": source }));
         self
@@ -141,12 +141,12 @@ impl Plan {
         self.keys["xds"]["bootstrap"] = json!(file);
         let stage = self.prepared.start_on_with(&self.keys, &self.cloud, flags).await;
         let scene = Scene { stage, folder };
-        scene.is_ready().await;
+        scene.wait_until_ready().await;
         scene
     }
 }
 
-async fn make_pool(fakes: &Fakes, name: &str, members: &[&str], rule: &str) {
+async fn create_pool(fakes: &Fakes, name: &str, members: &[&str], rule: &str) {
     let spec = PoolSpec {
         virtual_network: VirtualNetwork::Pool(simulator::vnet_id()),
         members: members.iter().map(|ip| (entry_name(ip), (*ip).to_owned())).collect(),
@@ -173,8 +173,8 @@ pub fn entry_name(ip: &str) -> String {
     ip.replace(['.', ':'], "-")
 }
 
-/// Returns a name in the manner of constants: `NotFound` is `NOT_FOUND`.
-fn shouted(name: &str) -> String {
+/// Converts a name to upper snake case: `NotFound` to `NOT_FOUND`.
+fn upper_snake_case(name: &str) -> String {
     let mut shouted = String::new();
     for letter in name.chars() {
         if letter.is_ascii_uppercase() && !shouted.is_empty() {
@@ -190,20 +190,20 @@ fn set(addresses: &[&str]) -> BTreeSet<String> {
 }
 
 impl Scene {
-    async fn is_ready(&self) {
+    async fn wait_until_ready(&self) {
         self.stage.wait_until_ready().await;
         let word = if self.stage.log().iter().any(|line| line["dry_run"] == true) { "" } else { "in sync: " };
         self.stage.verdict(CANARY, word).await;
     }
 
-    /// Ends the controller in good order and starts another one with the same files.
+    /// Shuts the controller down and starts another one with the same files.
     pub async fn restart(mut self, log: &str) -> Self {
         self.stage.signal(Signal::TERM);
         assert_eq!(self.stage.ended().await.code(), Some(0), "{:?}", self.stage.log());
         self.start_again(log).await
     }
 
-    /// Kills the controller with SIGKILL, so that its Lease has to run out, and starts another one with a log of this name.
+    /// Kills the controller with SIGKILL, so that its Lease must expire, and starts another one with this log.
     pub async fn kill_and_restart(mut self, log: &str) -> Self {
         self.stage.signal(Signal::KILL);
         assert_eq!(self.stage.ended().await.code(), None, "{:?}", self.stage.log());
@@ -213,16 +213,16 @@ impl Scene {
     async fn start_again(self, log: &str) -> Self {
         let stage = self.stage.another(log).await;
         let scene = Self { stage, folder: self.folder };
-        scene.is_ready().await;
+        scene.wait_until_ready().await;
         scene
     }
 
-    /// Makes a pool with these members and a rule that is no Service's.
-    pub async fn make_pool(&self, name: &str, members: &[&str]) {
-        make_pool(&self.stage.fakes, name, members, &format!("edge-{name}")).await;
+    /// Creates a pool with these members and a rule that belongs to no Service.
+    pub async fn create_pool(&self, name: &str, members: &[&str]) {
+        create_pool(&self.stage.fakes, name, members, &format!("edge-{name}")).await;
     }
 
-    /// Returns the members of a pool, as Azure has them.
+    /// Returns the members of a pool in Azure.
     pub async fn entries(&self, pool: &str) -> Vec<Member> {
         self.stage.fakes.members(BALANCER, pool).await.expect("there is such a pool")
     }
@@ -232,8 +232,8 @@ impl Scene {
         self.entries(pool).await.into_iter().map(|member| member.ip).collect()
     }
 
-    /// Waits until a pool has these addresses and no other, in these admin states.
-    pub async fn has(&self, pool: &str, wanted: &[(&str, &str)]) {
+    /// Waits until a pool has exactly these addresses, with these admin states.
+    pub async fn wait_for_admin_states(&self, pool: &str, wanted: &[(&str, &str)]) {
         let wanted: BTreeMap<String, String> =
             wanted.iter().map(|(ip, state)| ((*ip).to_owned(), (*state).to_owned())).collect();
         eventually(&format!("{pool} has {wanted:?}"), PATIENCE, || async {
@@ -245,8 +245,8 @@ impl Scene {
         .await;
     }
 
-    /// Waits until a pool has these addresses and no other.
-    pub async fn holds(&self, pool: &str, addresses: &[&str]) {
+    /// Waits until a pool has exactly these addresses.
+    pub async fn wait_for_members(&self, pool: &str, addresses: &[&str]) {
         let wanted = set(addresses);
         eventually(&format!("{pool} has {addresses:?}"), PATIENCE, || async {
             let members = self.members(pool).await;
@@ -261,7 +261,7 @@ impl Scene {
         log.split_off(log.len().saturating_sub(20))
     }
 
-    /// Returns the number of writes, and tries, of a pool.
+    /// Returns the number of PUTs of a pool, whatever their answer.
     pub async fn puts(&self, pool: &str) -> usize {
         let log = self.stage.fakes.log().await;
         let is_put = |kind: Request, of: Option<&str>| {
@@ -270,22 +270,22 @@ impl Scene {
         log.iter().filter(|entry| is_put(entry.kind, entry.pool.as_deref())).count()
     }
 
-    /// Returns the number of writes, and tries, of all pools but the canary's.
+    /// Returns the number of PUTs of all pools except the canary, whatever their answer.
     pub async fn puts_of_others(&self) -> usize {
         let (log, canary) = (self.stage.fakes.log().await, pool_of(CANARY));
         let is_others = |of: Option<&str>| of.is_none_or(|of| !of.eq_ignore_ascii_case(&canary));
         log.iter().filter(|entry| entry.kind == Request::PoolPut && is_others(entry.pool.as_deref())).count()
     }
 
-    /// Writes the canary, and waits until everything that was due before is written.
-    pub async fn all_is_written(&self) {
+    /// Changes the canary, and waits until all writes that were due before have been sent.
+    pub async fn flush_writes(&self) {
         for _ in 0..2 {
             let is_on_first = self.members(&pool_of(CANARY)).await.contains(&node_ip(0));
             let next = usize::from(is_on_first);
             set_endpoints(&self.stage.fakes, CANARY, &[build::Endpoint::ready(&node_name(next))]).await;
-            self.holds(&pool_of(CANARY), &[&node_ip(next)]).await;
+            self.wait_for_members(&pool_of(CANARY), &[&node_ip(next)]).await;
         }
-        // What else was due may be less urgent. What is shown must be of a later moment.
+        // Other due writes may be less urgent. The snapshot must be newer than the write of the canary.
         let written = Instant::now();
         self.stage
             .shown("/api/v1/queues", |answer| {
@@ -300,8 +300,8 @@ impl Scene {
             .await;
     }
 
-    /// Requires that a pool has these members, and was written so many times in all.
-    pub async fn is_at_rest(&self, pool: &str, addresses: &[&str], puts: usize) {
+    /// Asserts that a pool has exactly these members, and was written this number of times in total.
+    pub async fn assert_members_and_puts(&self, pool: &str, addresses: &[&str], puts: usize) {
         assert_eq!(self.members(pool).await, set(addresses), "{pool}: {:?}", self.tail());
         assert_eq!(self.puts(pool).await, puts, "{pool}: {:?}", self.tail());
     }
@@ -311,8 +311,8 @@ impl Scene {
         Dump::of(&self.stage.csds).await
     }
 
-    /// Waits until CSDS shows a resource so, and gives it.
-    pub async fn shows(&self, kind: Kind, name: &str, wanted: impl Fn(&Shown) -> bool) -> Shown {
+    /// Waits until CSDS shows a resource in the wanted state, and returns it.
+    pub async fn wait_for_csds(&self, kind: Kind, name: &str, wanted: impl Fn(&Shown) -> bool) -> Shown {
         eventually(&format!("CSDS shows {kind:?} {name}"), PATIENCE, || async {
             let shown = self.dump().await.shown(kind, name);
             match shown {
@@ -323,19 +323,19 @@ impl Scene {
         .await
     }
 
-    /// Waits until CSDS shows these endpoints in this state, and gives what it shows.
-    pub async fn endpoints_are(&self, name: &str, state: ClientResourceStatus) -> Shown {
-        self.shows(Kind::Endpoints, name, |shown| shown.state == state).await
+    /// Waits until CSDS shows these endpoints in this state, and returns them.
+    pub async fn wait_for_csds_state(&self, name: &str, state: ClientResourceStatus) -> Shown {
+        self.wait_for_csds(Kind::Endpoints, name, |shown| shown.state == state).await
     }
 
-    /// Waits until the admin API shows a pool so, and gives it.
-    pub async fn pool(&self, pool: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until the admin API shows a pool in the wanted state, and returns it.
+    pub async fn wait_for_pool(&self, pool: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let path = format!("/api/v1/queues/{BALANCER}/{pool}");
         self.stage.shown(&path, |answer| wanted(&answer["pool"])).await["pool"].clone()
     }
 
-    /// Returns a source of `/api/v1/resources`, once it is as wanted.
-    pub async fn source(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until `/api/v1/resources` shows a source in the wanted state, and returns it.
+    pub async fn wait_for_source(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let find = |answer: &Value| {
             let sources = answer["sources"].as_array().cloned().unwrap_or_default();
             sources.into_iter().find(|source| source["source"] == name)
@@ -344,8 +344,8 @@ impl Scene {
         find(&self.stage.shown("/api/v1/resources", wanted).await).expect("it was there")
     }
 
-    /// Requires that the admin API and CSDS show the same of all resources. Nothing may change meanwhile.
-    pub async fn shows_the_same_everywhere(&self) {
+    /// Asserts that the admin API and CSDS show the same state of all resources. Nothing may change in the meantime.
+    pub async fn assert_admin_api_matches_csds(&self) {
         let (answer, dump) = (self.stage.get("/api/v1/resources").await, self.dump().await);
         let items = answer["items"].as_array().expect("resources");
         assert_eq!(items.len(), dump.len(), "{answer}");
@@ -371,26 +371,27 @@ impl Scene {
         }
     }
 
-    /// Waits until the note of a pool contains these words (X4).
-    pub async fn notes(&self, pool: &str, words: &str) -> String {
-        let shown = self.pool(pool, |shown| shown["note"].as_str().is_some_and(|note| note.contains(words)));
+    /// Waits until the note of a pool contains this text, and returns the note (X4).
+    pub async fn wait_for_note(&self, pool: &str, words: &str) -> String {
+        let shown =
+            self.wait_for_pool(pool, |shown| shown["note"].as_str().is_some_and(|note| note.contains(words)));
         shown.await["note"].as_str().expect("a note").to_owned()
     }
 
-    /// Waits until nothing is wrong with the source of a pool: then the node id is all that is said of it (X4).
-    pub async fn has_no_error(&self, pool: &str) {
-        self.pool(pool, |shown| shown["note"] == NODE_NOTE).await;
+    /// Waits until the source of a pool has no error: its note is then the node id alone (X4).
+    pub async fn wait_for_no_error(&self, pool: &str) {
+        self.wait_for_pool(pool, |shown| shown["note"] == NODE_NOTE).await;
     }
 
-    /// Returns the number of reports of this reason: a repeated event exists once, with a count.
+    /// Returns the number of reports with this reason. A repeated Event exists once, with a count.
     pub async fn times_reported(&self, reason: &str) -> u64 {
         let events = self.event_objects().await;
         let of_reason = events.iter().filter(|event| event["reason"] == reason);
         of_reason.map(|event| event["count"].as_u64().expect("a count")).sum()
     }
 
-    /// Waits until this reason was reported so often, and requires that it was not reported more often.
-    pub async fn is_reported(&self, reason: &str, times: u64) {
+    /// Waits until this reason was reported this number of times, and asserts that it was not reported more often.
+    pub async fn wait_for_reports(&self, reason: &str, times: u64) {
         eventually(&format!("{reason} was reported {times} times"), PATIENCE, || async {
             let times_so_far = self.times_reported(reason).await;
             if times_so_far >= times { Ok(()) } else { Err(times_so_far.to_string()) }
@@ -400,7 +401,7 @@ impl Scene {
         assert_eq!(self.times_reported(reason).await, times, "{reason}: {events:?}");
     }
 
-    /// Returns the sum of the series of a metric that have all these labels; no number at all where there is none.
+    /// Returns the sum of the series of a metric that have all these labels; NaN if there is no such series.
     pub async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let text = self.stage.health("/metrics").await.text;
         let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
@@ -415,8 +416,8 @@ impl Scene {
         values.reduce(|sum, value| sum + value).unwrap_or(f64::NAN)
     }
 
-    /// Waits until the series of a metric that have all these labels come to this.
-    pub async fn measures(&self, name: &str, labels: &[(&str, &str)], wanted: u32) {
+    /// Waits until the sum of the series of a metric with all these labels has this value.
+    pub async fn wait_for_metric(&self, name: &str, labels: &[(&str, &str)], wanted: u32) {
         eventually(&format!("{name} {labels:?} is {wanted}"), PATIENCE, || async {
             let measured = self.metric(name, labels).await;
             if (measured - f64::from(wanted)).abs() < 0.5 { Ok(()) } else { Err(measured.to_string()) }
@@ -424,15 +425,15 @@ impl Scene {
         .await;
     }
 
-    /// Waits until so many watched resources of this kind are counted in this state of the cache (A78).
-    pub async fn counts(&self, kind: Kind, state: &str, count: u32) {
+    /// Waits until the metric counts this number of watched resources of this kind in this cache state (A78).
+    pub async fn wait_for_cache_count(&self, kind: Kind, state: &str, count: u32) {
         let resource_type = kind.type_url().trim_start_matches("type.googleapis.com/");
         let labels = [("grpc_xds_cache_state", state), ("grpc_xds_resource_type", resource_type)];
-        self.measures("grpc_xds_client_resources", &labels, count).await;
+        self.wait_for_metric("grpc_xds_client_resources", &labels, count).await;
     }
 
-    /// Waits until the cluster has an event of this reason that has these words, and gives its message.
-    pub async fn event(&self, reason: &str, words: &[&str]) -> String {
+    /// Waits until the cluster has an Event with this reason and these words, and returns its message.
+    pub async fn wait_for_event(&self, reason: &str, words: &[&str]) -> String {
         eventually(&format!("an event {reason} with {words:?}"), PATIENCE, || async {
             let events = self.events(reason).await;
             let found = events.iter().find(|message| words.iter().all(|word| message.contains(word)));
@@ -461,13 +462,13 @@ impl Scene {
         events.iter().map(|event| (text(event, "reason"), text(event, "message"))).collect()
     }
 
-    /// Requires that no status code of xDS is passed on to operators, in events or in what is noted of these pools (X4).
-    pub async fn tells_no_codes(&self, pools: impl IntoIterator<Item = &str>) {
+    /// Asserts that neither Events nor the notes of these pools contain a status code of xDS (X4).
+    pub async fn assert_no_codes_shown(&self, pools: impl IntoIterator<Item = &str>) {
         let mut texts = self.all_events().await;
-        assert!(!texts.is_empty(), "something was texts");
+        assert!(!texts.is_empty(), "there are events");
         for name in pools {
             let path = format!("/api/v1/queues/{BALANCER}/{name}");
-            // A pool that nothing is known for has no queue.
+            // A pool without an assignment has no queue.
             let answer = self.stage.admin(Method::GET, &path).await;
             if answer.status != 404 {
                 assert_eq!(answer.status, 200, "{answer:?}");
@@ -485,13 +486,13 @@ impl Scene {
         for (of, words) in texts {
             for code in codes {
                 let name = format!("{code:?}");
-                assert!(!words.contains(&name) && !words.contains(&shouted(&name)), "{of}: {words}");
+                assert!(!words.contains(&name) && !words.contains(&upper_snake_case(&name)), "{of}: {words}");
             }
         }
     }
 
-    /// Requires that the log has no errors.
-    pub fn logged_no_errors(&self) {
+    /// Asserts that the log has no errors.
+    pub fn assert_no_logged_errors(&self) {
         let errors: Vec<Value> = self
             .stage
             .log()

@@ -4,7 +4,7 @@
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{Acked, Requested};
 use simulator::control_plane::{ControlPlane, Ending, Kind, Status, StreamBehaviour, cluster};
 
-use super::stage::{FAILS, Plan, Scene, at, control_plane, server};
+use super::stage::{FAIL_ON_DATA_ERRORS, Plan, Scene, control_plane, endpoints_at, server};
 use crate::support::{PATIENCE, eventually};
 
 const BEFORE: &str = "10.9.0.1";
@@ -75,7 +75,7 @@ async fn plan() -> Plan {
 async fn assign(plane: &ControlPlane, address: &str) {
     plane.set(Kind::Clusters, "web", cluster("web", "of-cluster")).await;
     for name in POOLS {
-        plane.set(Kind::Endpoints, name, at(name, &[address])).await;
+        plane.set(Kind::Endpoints, name, endpoints_at(name, &[address])).await;
     }
 }
 
@@ -94,50 +94,50 @@ async fn is_ambient(features: &[&str]) {
     assign(&plane, GOOD).await;
     let scene = plan().await.start(&[server(&plane, features)]).await;
     for pool in POOLS {
-        scene.holds(pool, &[GOOD]).await;
+        scene.wait_for_members(pool, &[GOOD]).await;
     }
     for (failure, times) in Failure::ALL.into_iter().zip(1..) {
         let before = scene.puts_of_others().await;
         failure.begin(&plane).await;
         for pool in POOLS {
-            let note = scene.notes(pool, failure.words()).await;
+            let note = scene.wait_for_note(pool, failure.words()).await;
             assert!(note.contains(&plane.address().to_string()), "the server is named: {note}");
         }
         is_connected(&scene, false).await;
         for (kind, name) in [(Kind::Endpoints, "known"), (Kind::Clusters, "web")] {
-            let shown = scene.shows(kind, name, |_| true).await;
+            let shown = scene.wait_for_csds(kind, name, |_| true).await;
             assert!(shown.is_good(), "the resource itself is as it was: {shown:?}");
         }
-        scene.counts(Kind::Endpoints, "acked", 2).await;
+        scene.wait_for_cache_count(Kind::Endpoints, "acked", 2).await;
         let words = ["eds:known", "cluster:web", "stay in use in 2 backend pools", failure.words()];
-        scene.event("XdsResourceError", &words).await;
-        scene.all_is_written().await;
+        scene.wait_for_event("XdsResourceError", &words).await;
+        scene.flush_writes().await;
         for pool in POOLS {
-            scene.is_at_rest(pool, &[GOOD], 1).await;
+            scene.assert_members_and_puts(pool, &[GOOD], 1).await;
         }
         assert_eq!(scene.puts_of_others().await, before, "nothing else is written either");
 
         failure.end(&plane).await;
         for pool in POOLS {
-            scene.has_no_error(pool).await;
+            scene.wait_for_no_error(pool).await;
         }
         is_connected(&scene, true).await;
         // Each failure is told once, and so is its end.
-        scene.is_reported("XdsResourceError", times).await;
-        scene.is_reported("XdsResourceRecovered", times).await;
+        scene.wait_for_reports("XdsResourceError", times).await;
+        scene.wait_for_reports("XdsResourceRecovered", times).await;
     }
     let failures = scene.metric("grpc_xds_client_server_failure_total", &[]).await;
     assert!((failures - 5.0).abs() < 0.5, "each failure counts once: {failures}");
-    scene.all_is_written().await;
+    scene.flush_writes().await;
     for pool in POOLS {
-        scene.is_at_rest(pool, &[GOOD], 1).await;
+        scene.assert_members_and_puts(pool, &[GOOD], 1).await;
     }
     assign(&plane, BETTER).await;
     for pool in POOLS {
-        scene.holds(pool, &[BETTER]).await;
+        scene.wait_for_members(pool, &[BETTER]).await;
         assert_eq!(scene.puts(pool).await, 2);
     }
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -147,7 +147,7 @@ async fn x3_a88_a_failing_server_is_an_ambient_error() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_a88_a_failing_server_is_no_data_error() {
-    is_ambient(&[FAILS]).await;
+    is_ambient(&[FAIL_ON_DATA_ERRORS]).await;
 }
 
 async fn leaves_what_was_never_known(features: &[&str]) {
@@ -157,32 +157,32 @@ async fn leaves_what_was_never_known(features: &[&str]) {
     let scene = plan().await.start(&[server(&plane, features)]).await;
     let untouched = "no valid endpoints have been received, so nothing is written to";
     for source in ["eds:known", "cluster:web"] {
-        scene.event("XdsResourceError", &[source, untouched, Failure::Closes.words()]).await;
+        scene.wait_for_event("XdsResourceError", &[source, untouched, Failure::Closes.words()]).await;
     }
     for failure in [Failure::Ends, Failure::Gone] {
         failure.begin(&plane).await;
         plane.wait_for_streams(|streams| streams.open == 0).await.expect("no stream stays open");
         is_connected(&scene, false).await;
         for (kind, name) in [(Kind::Endpoints, "known"), (Kind::Clusters, "web")] {
-            let shown = scene.shows(kind, name, |shown| shown.state == Requested).await;
+            let shown = scene.wait_for_csds(kind, name, |shown| shown.state == Requested).await;
             assert_eq!((shown.version.as_str(), &shown.error), ("", &None));
         }
-        scene.counts(Kind::Endpoints, "requested", 1).await;
-        scene.all_is_written().await;
+        scene.wait_for_cache_count(Kind::Endpoints, "requested", 1).await;
+        scene.flush_writes().await;
         for pool in POOLS {
-            scene.is_at_rest(pool, &[BEFORE], 0).await;
+            scene.assert_members_and_puts(pool, &[BEFORE], 0).await;
         }
     }
     Failure::Gone.end(&plane).await;
     for pool in POOLS {
-        scene.holds(pool, &[GOOD]).await;
-        scene.has_no_error(pool).await;
+        scene.wait_for_members(pool, &[GOOD]).await;
+        scene.wait_for_no_error(pool).await;
     }
-    scene.endpoints_are("known", Acked).await;
-    scene.event("XdsResourceRecovered", &["eds:known"]).await;
+    scene.wait_for_csds_state("known", Acked).await;
+    scene.wait_for_event("XdsResourceRecovered", &["eds:known"]).await;
     // From one failure to the next nothing was better, and so there was nothing new to tell.
-    scene.is_reported("XdsResourceError", 1).await;
-    scene.logged_no_errors();
+    scene.wait_for_reports("XdsResourceError", 1).await;
+    scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -192,7 +192,7 @@ async fn x3_a88_a_failing_server_with_nothing_cached_changes_no_pool() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_a88_a_failing_server_with_nothing_cached_empties_nothing() {
-    leaves_what_was_never_known(&[FAILS]).await;
+    leaves_what_was_never_known(&[FAIL_ON_DATA_ERRORS]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -201,27 +201,27 @@ async fn x4_e1_a_failing_server_is_one_event_for_all_its_sources() {
     let names: Vec<String> = (0..30).map(|n| format!("shop-{n}")).collect();
     let mut plan = Plan::new().await;
     for name in &names {
-        plane.set(Kind::Endpoints, name, at(name, &[GOOD])).await;
+        plane.set(Kind::Endpoints, name, endpoints_at(name, &[GOOD])).await;
         plan = plan.pool(name, &format!("eds:{name}"), &[GOOD]).await;
     }
     let scene = plan.start(&[server(&plane, &[])]).await;
     for name in &names {
-        scene.has_no_error(name).await;
+        scene.wait_for_no_error(name).await;
     }
     plane.stop().await;
     for name in &names {
-        scene.notes(name, Failure::Gone.words()).await;
+        scene.wait_for_note(name, Failure::Gone.words()).await;
     }
-    scene.event("XdsResourceError", &["and 27 others", "stay in use in 30 backend pools"]).await;
+    scene.wait_for_event("XdsResourceError", &["and 27 others", "stay in use in 30 backend pools"]).await;
     plane.restart().await.expect("the port is still ours");
     for name in &names {
-        scene.has_no_error(name).await;
+        scene.wait_for_no_error(name).await;
     }
-    scene.event("XdsResourceRecovered", &["and 27 others"]).await;
+    scene.wait_for_event("XdsResourceRecovered", &["and 27 others"]).await;
     assert_eq!(scene.events("XdsResourceError").await.len(), 1);
     assert_eq!(scene.events("XdsResourceRecovered").await.len(), 1);
     for name in &names {
         assert_eq!(scene.puts(name).await, 0);
     }
-    scene.logged_no_errors();
+    scene.assert_no_logged_errors();
 }

@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{
 };
 use simulator::control_plane::{Code, ControlPlane, Ending, Kind, RecordedRequest, cluster};
 
-use super::stage::{FAILS, Plan, Scene, at, control_plane, server};
+use super::stage::{FAIL_ON_DATA_ERRORS, Plan, Scene, control_plane, endpoints_at, server};
 
 const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
@@ -21,7 +21,7 @@ const EXPECTED: [(Kind, &str); 3] =
 const LATE: [&str; 3] = ["late", "late-cluster", "half"];
 
 async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
-    plane.set(Kind::Endpoints, "kept", at("kept", &[GOOD])).await;
+    plane.set(Kind::Endpoints, "kept", endpoints_at("kept", &[GOOD])).await;
     plane.fail(Kind::Endpoints, "reported", Code::NotFound, "never heard of it").await;
     // The cluster is there, and the endpoints that it names are not.
     plane.set(Kind::Clusters, "half", cluster("half", "half-endpoints")).await;
@@ -37,7 +37,7 @@ async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
         plan = plan.pool(pool, source, &[BEFORE]).await;
     }
     let scene = plan.start(&[server(plane, features)]).await;
-    scene.holds("kept", &[GOOD]).await;
+    scene.wait_for_members("kept", &[GOOD]).await;
     plane.cut(Ending::Cleanly).await;
     let again =
         plane.wait_until(|journal| EXPECTED.iter().all(|of| requested_at(journal, *of).is_some())).await;
@@ -47,10 +47,10 @@ async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
 
 /// Resources in use on a second stream, on which a server that was given their version sends nothing.
 async fn unsent(plane: &ControlPlane) -> Scene {
-    plane.set(Kind::Endpoints, "kept", at("kept", &[GOOD])).await;
+    plane.set(Kind::Endpoints, "kept", endpoints_at("kept", &[GOOD])).await;
     let plan = Plan::new().await.pool("kept", "eds:kept", &[BEFORE]).await;
     let scene = plan.start(&[server(plane, &[])]).await;
-    scene.holds("kept", &[GOOD]).await;
+    scene.wait_for_members("kept", &[GOOD]).await;
     plane.trust_versions(true).await;
     plane.cut(Ending::Cleanly).await;
     let claims = |request: &RecordedRequest| request.stream > 1 && !request.version_info.is_empty();
@@ -60,12 +60,12 @@ async fn unsent(plane: &ControlPlane) -> Scene {
 
 /// No timer runs for what is in use, though it does not come again (A57).
 async fn is_in_use_unsent(scene: &Scene) {
-    let shown = scene.endpoints_are("kept", Acked).await;
+    let shown = scene.wait_for_csds_state("kept", Acked).await;
     assert!(shown.is_good(), "{shown:?}");
-    scene.measures("grpc_xds_client_resource_updates_valid_total", &[], 1).await;
-    scene.is_reported("XdsResourceError", 0).await;
-    scene.all_is_written().await;
-    scene.is_at_rest("kept", &[GOOD], 1).await;
+    scene.wait_for_metric("grpc_xds_client_resource_updates_valid_total", &[], 1).await;
+    scene.wait_for_reports("XdsResourceError", 0).await;
+    scene.flush_writes().await;
+    scene.assert_members_and_puts("kept", &[GOOD], 1).await;
 }
 
 /// Returns the time at which a resource was asked for on the stream after the first one.
@@ -87,7 +87,7 @@ async fn all_time_out(
     seconds: Range<u64>,
 ) {
     for (kind, name) in EXPECTED {
-        let shown = scene.shows(kind, name, |shown| shown.state != Requested).await;
+        let shown = scene.wait_for_csds(kind, name, |shown| shown.state != Requested).await;
         let now = plane.now_us().await;
         let requested = requested_at(&plane.journal().await, (kind, name)).expect("it was asked for");
         assert_eq!((shown.state, shown.version.as_str()), (state, ""), "{name}: {shown:?}");
@@ -101,14 +101,14 @@ async fn all_time_out(
 
 /// Nothing that did not come was written, and what is there is as it was.
 async fn is_untouched(scene: &Scene) {
-    scene.all_is_written().await;
+    scene.flush_writes().await;
     for pool in LATE.into_iter().chain(["reported"]) {
-        scene.is_at_rest(pool, &[BEFORE], 0).await;
+        scene.assert_members_and_puts(pool, &[BEFORE], 0).await;
     }
-    scene.is_at_rest("kept", &[GOOD], 1).await;
-    let shown = scene.endpoints_are("kept", Acked).await;
+    scene.assert_members_and_puts("kept", &[GOOD], 1).await;
+    let shown = scene.wait_for_csds_state("kept", Acked).await;
     assert!(shown.is_good(), "{shown:?}");
-    let shown = scene.endpoints_are("reported", ReceivedError).await;
+    let shown = scene.wait_for_csds_state("reported", ReceivedError).await;
     assert!(
         shown.error.is_some_and(|(_, words)| words.contains("never heard of it")),
         "an error ends the timer"
@@ -119,7 +119,7 @@ async fn is_untouched(scene: &Scene) {
 async fn x3_a88_a_missing_resource_is_absent_after_15_s() {
     let (strict, lax, gone) = (control_plane().await, control_plane().await, control_plane().await);
     let silent = control_plane().await;
-    let lax_features = ["resource_timer_is_transient_error", FAILS];
+    let lax_features = ["resource_timer_is_transient_error", FAIL_ON_DATA_ERRORS];
     let away = async {
         let scene = scene(&gone, &[]).await;
         gone.stop().await;
@@ -130,27 +130,27 @@ async fn x3_a88_a_missing_resource_is_absent_after_15_s() {
 
     all_time_out(&strict, &hasty, DoesNotExist, "within 15 s", 15..25).await;
     for (kind, name) in EXPECTED {
-        let shown = patient.shows(kind, name, |_| true).await;
+        let shown = patient.wait_for_csds(kind, name, |_| true).await;
         assert_eq!(shown.state, Requested, "there are 30 s: {shown:?}");
     }
     for source in ["eds:late", "cluster:late", "cluster:half"] {
-        hasty.event("XdsResourceError", &[source, "no valid endpoints have been received"]).await;
+        hasty.wait_for_event("XdsResourceError", &[source, "no valid endpoints have been received"]).await;
     }
-    hasty.counts(Kind::Endpoints, "does_not_exist", 2).await;
-    hasty.counts(Kind::Clusters, "does_not_exist", 1).await;
+    hasty.wait_for_cache_count(Kind::Endpoints, "does_not_exist", 2).await;
+    hasty.wait_for_cache_count(Kind::Clusters, "does_not_exist", 1).await;
     is_untouched(&hasty).await;
 
     all_time_out(&lax, &patient, Timeout, "within 30 s", 30..50).await;
-    patient.counts(Kind::Endpoints, "timeout", 2).await;
-    patient.event("XdsResourceError", &["eds:late", "no valid endpoints have been received"]).await;
+    patient.wait_for_cache_count(Kind::Endpoints, "timeout", 2).await;
+    patient.wait_for_event("XdsResourceError", &["eds:late", "no valid endpoints have been received"]).await;
     is_untouched(&patient).await;
 
     is_in_use_unsent(&unsent).await;
-    unsent.logged_no_errors();
+    unsent.assert_no_logged_errors();
 
     // Without a stream no time runs: it is not known that anything is late (A57).
     for (kind, name) in EXPECTED {
-        let shown = away.shows(kind, name, |_| true).await;
+        let shown = away.wait_for_csds(kind, name, |_| true).await;
         assert_eq!((shown.state, shown.error), (Requested, None), "{name} is waited for");
     }
     is_untouched(&away).await;
@@ -158,12 +158,12 @@ async fn x3_a88_a_missing_resource_is_absent_after_15_s() {
 
     // What comes in the end is used.
     for (plane, scene) in [(&strict, &hasty), (&lax, &patient), (&gone, &away)] {
-        plane.set(Kind::Endpoints, "late", at("late", &[GOOD])).await;
-        plane.set(Kind::Endpoints, "half-endpoints", at("half-endpoints", &[GOOD])).await;
-        scene.holds("late", &[GOOD]).await;
-        scene.holds("half", &[GOOD]).await;
-        scene.has_no_error("late").await;
-        scene.event("XdsResourceRecovered", &["eds:late"]).await;
-        scene.logged_no_errors();
+        plane.set(Kind::Endpoints, "late", endpoints_at("late", &[GOOD])).await;
+        plane.set(Kind::Endpoints, "half-endpoints", endpoints_at("half-endpoints", &[GOOD])).await;
+        scene.wait_for_members("late", &[GOOD]).await;
+        scene.wait_for_members("half", &[GOOD]).await;
+        scene.wait_for_no_error("late").await;
+        scene.wait_for_event("XdsResourceRecovered", &["eds:late"]).await;
+        scene.assert_no_logged_errors();
     }
 }

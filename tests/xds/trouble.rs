@@ -3,7 +3,7 @@
 use serde_json::Value;
 use simulator::control_plane::{Bad, Code, ControlPlane, HealthStatus, Kind, cluster, endpoints};
 
-use super::stage::{Plan, Scene, at, control_plane, locality, server};
+use super::stage::{Plan, Scene, control_plane, endpoints_at, locality, server};
 
 const GOOD: &str = "10.1.0.1";
 
@@ -16,19 +16,19 @@ pub async fn in_trouble() -> (Scene, ControlPlane) {
         locality(1, &[("10.1.0.2", HealthStatus::Healthy)]),
     ];
     plane.set(Kind::Endpoints, "second", endpoints("second", second)).await;
-    plane.set(Kind::Endpoints, "refused", at("refused", &[GOOD])).await;
-    plane.set(Kind::Endpoints, "of-cluster", at("of-cluster", &[GOOD])).await;
+    plane.set(Kind::Endpoints, "refused", endpoints_at("refused", &[GOOD])).await;
+    plane.set(Kind::Endpoints, "of-cluster", endpoints_at("of-cluster", &[GOOD])).await;
     plane.set(Kind::Clusters, "unmade", cluster("unmade", "of-cluster")).await;
     plane.fail(Kind::Endpoints, "never", Code::NotFound, "who is that?").await;
     let plan = Plan::new().await.pool("second", "eds:second", &[]).await;
     let plan = plan.pool("refused", "eds:refused", &[]).await.pool("never", "eds:never", &[]).await;
     let scene = plan.listed("unmade", "cluster:unmade").start(&[server(&plane, &[])]).await;
-    scene.holds("refused", &[GOOD]).await;
+    scene.wait_for_members("refused", &[GOOD]).await;
     plane.set_bad(Kind::Endpoints, "refused", Bad::Content).await;
-    scene.source("eds:refused", |source| source["ambientErrors"][0].is_object()).await;
-    scene.source("eds:never", |source| source["error"].is_object()).await;
-    scene.source("cluster:unmade", |source| source["pools"][0]["notManageable"].is_object()).await;
-    scene.pool("second", |pool| pool["remarks"][0].is_object()).await;
+    scene.wait_for_source("eds:refused", |source| source["ambientErrors"][0].is_object()).await;
+    scene.wait_for_source("eds:never", |source| source["error"].is_object()).await;
+    scene.wait_for_source("cluster:unmade", |source| source["pools"][0]["notManageable"].is_object()).await;
+    scene.wait_for_pool("second", |pool| pool["remarks"][0].is_object()).await;
     (scene, plane)
 }
 
@@ -52,10 +52,10 @@ async fn h3_status_lists_the_worst_control_planes_first() {
     assert_eq!(canary["items"][0]["source"], "kubernetes", "{canary}");
 
     // What was known is in use on where nothing else is wrong, and that is told too.
-    plane.set(Kind::Endpoints, "never", at("never", &[GOOD])).await;
+    plane.set(Kind::Endpoints, "never", endpoints_at("never", &[GOOD])).await;
     let of_refused = |status: &Value| status["controlPlanes"]["worst"]["source"] == "eds:refused";
     let status = scene.stage.shown("/api/v1/status", of_refused).await;
     assert_eq!(status["controlPlanes"]["worst"]["assigned"], "usable", "{status}");
-    plane.set(Kind::Endpoints, "refused", at("refused", &[GOOD])).await;
+    plane.set(Kind::Endpoints, "refused", endpoints_at("refused", &[GOOD])).await;
     scene.stage.shown("/api/v1/status", |status| status["controlPlanes"]["wrong"] == 0).await;
 }

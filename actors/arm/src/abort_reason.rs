@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Reasons why the client aborted a try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Stop {
+pub(crate) enum AbortReason {
     /// The throttle gate of the verb is closed (W6); nothing was sent.
     #[error("the throttle gate is closed")]
     GateClosed {
@@ -27,18 +27,18 @@ pub(crate) enum Stop {
     },
 }
 
-impl Stop {
+impl AbortReason {
     /// Returns an error that carries the reason through the pipeline.
     pub(crate) fn into_error(self) -> azure_core::Error {
         azure_core::Error::new(azure_core::error::ErrorKind::Other, self)
     }
 
     /// Returns the reason that an error contains, at any depth.
-    pub(crate) fn within(error: &azure_core::Error) -> Option<Stop> {
+    pub(crate) fn within(error: &azure_core::Error) -> Option<AbortReason> {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
         while let Some(one) = cause {
-            if let Some(stop) = one.downcast_ref::<Stop>() {
-                return Some(*stop);
+            if let Some(reason) = one.downcast_ref::<AbortReason>() {
+                return Some(*reason);
             }
             cause = one.source();
         }

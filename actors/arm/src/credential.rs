@@ -1,5 +1,5 @@
-//! The tokens of an identity, and how to replace one that Azure refuses (C3). [`renewal`] decides when to request
-//! one, and what calls get meanwhile. The other modules below get the token of each identity.
+//! Tokens of an identity, and the replacement of a token that Azure refuses (C3). [`renewal`] decides when to request a
+//! token, and what calls get in the meantime. The other modules below request tokens of the different identities.
 //!
 //! A task owns the tokens; it starts with the first call. It requests tokens on tasks of their own, so that a request
 //! continues even if the call that started it has stopped waiting.
@@ -31,13 +31,14 @@ use self::renewal::{Caller, In, Out, Renewal, RequestId};
 use crate::identity::{Identity, Login};
 use crate::settings::Clocks;
 
-/// Creates a credential without state, which requests each token.
-pub(crate) type Make = Arc<dyn Fn() -> azure_core::Result<Arc<dyn TokenCredential>> + Send + Sync>;
+/// Creates a credential without a cache: it requests every token.
+pub(crate) type CredentialFactory =
+    Arc<dyn Fn() -> azure_core::Result<Arc<dyn TokenCredential>> + Send + Sync>;
 
 /// The tokens of an identity.
 pub(crate) struct Tokens {
-    make: Make,
-    first: Arc<dyn TokenCredential>,
+    make: CredentialFactory,
+    initial_credential: Arc<dyn TokenCredential>,
     scope: String,
     clocks: Clocks,
     owner: OnceCell<UnboundedSender<Message>>,
@@ -46,9 +47,9 @@ pub(crate) struct Tokens {
 /// Message to the owner.
 enum Message {
     /// A call needs a token.
-    Wanted(oneshot::Sender<Result<AccessToken, Arc<str>>>),
+    TokenNeeded(oneshot::Sender<Result<AccessToken, Arc<str>>>),
     /// Azure has rejected this token.
-    Rejected(AccessToken),
+    TokenRejected(AccessToken),
 }
 
 /// Reason why there is no token, in a message that names what to change.
@@ -74,32 +75,36 @@ impl Tokens {
             Login::Metadata { document, .. } => scope_of(&document.origin().ascii_serialization()),
         };
         let make = source::of(identity, login, transport, &clocks)?;
-        make.map(|make| Tokens::made_by(make, scope, clocks).map(Arc::new)).transpose()
+        make.map(|make| Tokens::with_factory(make, scope, clocks).map(Arc::new)).transpose()
     }
 
     /// Creates tokens from these credentials.
-    pub(crate) fn made_by(make: Make, scope: String, clocks: Clocks) -> azure_core::Result<Tokens> {
-        Ok(Tokens { first: make()?, make, scope, clocks, owner: OnceCell::new() })
+    pub(crate) fn with_factory(
+        make: CredentialFactory,
+        scope: String,
+        clocks: Clocks,
+    ) -> azure_core::Result<Tokens> {
+        Ok(Tokens { initial_credential: make()?, make, scope, clocks, owner: OnceCell::new() })
     }
 
     /// Returns a valid token.
     pub(crate) async fn token(&self) -> azure_core::Result<AccessToken> {
         let (answer, answered) = oneshot::channel();
-        self.send(Message::Wanted(answer)).await;
-        let gone = || Err("the task that obtains tokens has ended".into());
-        let answer = answered.await.unwrap_or_else(|_| gone());
+        self.send(Message::TokenNeeded(answer)).await;
+        let task_ended = || Err("the task that obtains tokens has ended".into());
+        let answer = answered.await.unwrap_or_else(|_| task_ended());
         answer.map_err(|reason| Error::with_message(ErrorKind::Credential, reason.to_string()))
     }
 
     /// Reports that Azure has rejected this token.
     pub(crate) async fn rejected(&self, token: AccessToken) {
-        self.send(Message::Rejected(token)).await;
+        self.send(Message::TokenRejected(token)).await;
     }
 
     async fn send(&self, message: Message) {
         let owner = self.owner.get_or_init(async || {
             let (owner, messages) = unbounded_channel();
-            drop(tokio::spawn(Owner::new(self).run(messages)));
+            drop(tokio::spawn(TokenTask::new(self).run(messages)));
             owner
         });
         // The owner runs while anything can send to it. When the runtime ends, there are no calls either.
@@ -114,29 +119,29 @@ impl fmt::Debug for Tokens {
 }
 
 /// The task that owns the tokens: it reads the clocks for the machine, and requests tokens.
-struct Owner {
+struct TokenTask {
     renewal: Renewal,
-    make: Make,
+    make: CredentialFactory,
     credential: Arc<dyn TokenCredential>,
     scope: Arc<str>,
     clocks: Clocks,
     callers: BTreeMap<Caller, oneshot::Sender<Result<AccessToken, Arc<str>>>>,
-    called: u64,
+    last_caller: u64,
     requests: JoinSet<(RequestId, azure_core::Result<AccessToken>)>,
     /// The request that was started last.
     last: Option<(RequestId, AbortHandle)>,
 }
 
-impl Owner {
-    fn new(tokens: &Tokens) -> Owner {
-        Owner {
+impl TokenTask {
+    fn new(tokens: &Tokens) -> TokenTask {
+        TokenTask {
             renewal: Renewal::default(),
             make: Arc::clone(&tokens.make),
-            credential: Arc::clone(&tokens.first),
+            credential: Arc::clone(&tokens.initial_credential),
             scope: Arc::from(tokens.scope.as_str()),
             clocks: tokens.clocks.clone(),
             callers: BTreeMap::new(),
-            called: 0,
+            last_caller: 0,
             requests: JoinSet::new(),
             last: None,
         }
@@ -158,26 +163,26 @@ impl Owner {
 
     fn on_message(&mut self, message: Message) {
         match message {
-            Message::Wanted(answer) => {
-                self.called += 1;
-                let caller = Caller(self.called);
+            Message::TokenNeeded(answer) => {
+                self.last_caller += 1;
+                let caller = Caller(self.last_caller);
                 self.callers.insert(caller, answer);
-                self.step(In::Wanted { caller, wall: self.clocks.wall() });
+                self.step(In::TokenNeeded { caller, wall: self.clocks.wall() });
             }
-            Message::Rejected(token) => self.step(In::Rejected(token.token)),
+            Message::TokenRejected(token) => self.step(In::TokenRejected(token.token)),
         }
     }
 
     fn on_ended(&mut self, ended: Result<(RequestId, azure_core::Result<AccessToken>), JoinError>) {
         match ended {
             Ok((request, Ok(token))) => {
-                self.step(In::Received { request, token, wall: self.clocks.wall() });
+                self.step(In::TokenReceived { request, token, wall: self.clocks.wall() });
             }
             Ok((request, Err(error))) => {
-                let retry_after = error.downcast_ref::<NoToken>().and_then(|no| no.retry_after);
+                let retry_after = error.downcast_ref::<NoToken>().and_then(|no_token| no_token.retry_after);
                 let reason = error.to_string();
-                tracing::debug!(%reason, "a request for a token has brought none");
-                self.step(In::Refused { request, reason: reason.into(), retry_after });
+                tracing::debug!(%reason, "a request for a token failed");
+                self.step(In::RequestFailed { request, reason: reason.into(), retry_after });
             }
             // The request was given up.
             Err(_) => {}
@@ -187,22 +192,22 @@ impl Owner {
     fn step(&mut self, input: In) {
         let mut out = Vec::new();
         self.renewal.step(self.clocks.now(), input, &mut out);
-        self.act(out);
+        self.handle(out);
     }
 
     fn tick(&mut self) {
         let mut out = Vec::new();
         self.renewal.tick(self.clocks.now(), &mut out);
-        self.act(out);
+        self.handle(out);
     }
 
-    fn act(&mut self, out: Vec<Out>) {
+    fn handle(&mut self, out: Vec<Out>) {
         for output in out {
             match output {
-                Out::Ask(request) => {
+                Out::RequestToken(request) => {
                     let (credential, scope) = (Arc::clone(&self.credential), Arc::clone(&self.scope));
-                    let ask = async move { (request, credential.get_token(&[&scope], None).await) };
-                    self.last = Some((request, self.requests.spawn(ask)));
+                    let request_token = async move { (request, credential.get_token(&[&scope], None).await) };
+                    self.last = Some((request, self.requests.spawn(request_token)));
                 }
                 Out::GiveUp(request) => {
                     if let Some((_, task)) = self.last.take_if(|(last, _)| *last == request) {
@@ -213,8 +218,8 @@ impl Owner {
                     Ok(credential) => self.credential = credential,
                     Err(error) => tracing::debug!(%error, "the credential stays as it is"),
                 },
-                Out::Give(caller, token) => self.answer(caller, Ok(token)),
-                Out::Refuse(caller, reason) => self.answer(caller, Err(reason)),
+                Out::Token(caller, token) => self.answer(caller, Ok(token)),
+                Out::TokenUnavailable(caller, reason) => self.answer(caller, Err(reason)),
             }
         }
     }

@@ -19,7 +19,7 @@ pub(crate) struct PoolDocument(Object);
 
 /// Reasons why an edit does not fit a document.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unfit {
+pub(crate) enum EditError {
     /// The document is not a pool.
     #[error("the document of the pool cannot be taken apart")]
     Malformed {
@@ -39,8 +39,8 @@ pub(crate) enum Unfit {
     },
 }
 
-fn malformed(source: serde_json::Error) -> Unfit {
-    Unfit::Malformed { source }
+fn malformed(source: serde_json::Error) -> EditError {
+    EditError::Malformed { source }
 }
 
 impl PoolDocument {
@@ -51,8 +51,8 @@ impl PoolDocument {
 
     /// Returns the document with the edit applied, as the body of a PUT. The address array is always written, even if
     /// empty; an existing virtual network is never changed.
-    pub(crate) fn apply(&self, edit: &Edit) -> Result<Vec<u8>, Unfit> {
-        let properties = self.0.get(PROPERTIES).ok_or(Unfit::WithoutProperties)?;
+    pub(crate) fn apply(&self, edit: &Edit) -> Result<Vec<u8>, EditError> {
+        let properties = self.0.get(PROPERTIES).ok_or(EditError::WithoutProperties)?;
         let mut properties = Object::within(properties).map_err(malformed)?;
         let old: Vec<Box<RawValue>> = match properties.get(ADDRESSES) {
             Some(raw) => serde_json::from_str(raw.get()).map_err(malformed)?,
@@ -61,7 +61,7 @@ impl PoolDocument {
         let length = old.len();
         for &position in edit.remove.iter().chain(edit.set_admin.keys()) {
             if position >= length {
-                return Err(Unfit::MissingEntry { position, length });
+                return Err(EditError::MissingEntry { position, length });
             }
         }
         let mut addresses = Vec::with_capacity(length + edit.add.len());

@@ -13,7 +13,7 @@ use model::arm::{Failure, FailureKind, RetryAfter};
 use model::redact::{chain, safe_line};
 use serde_json::Value;
 
-use crate::abort_reason::Stop;
+use crate::abort_reason::AbortReason;
 use body::ErrorBody;
 pub(crate) use retry_after::retry_after;
 
@@ -47,12 +47,16 @@ pub(crate) fn refused(reason: &dyn std::error::Error) -> Failure {
 
 /// Returns the failure of an error of the pipeline, without an answer.
 pub(crate) fn of_error(error: &Error) -> Failure {
-    let (kind, retry_after) = match (error.kind(), Stop::within(error)) {
+    let (kind, retry_after) = match (error.kind(), AbortReason::within(error)) {
         (ErrorKind::Credential, _) => (FailureKind::Credential, RetryAfter::Absent),
-        (_, Some(Stop::GateClosed { remaining })) => (FailureKind::GateClosed, RetryAfter::In(remaining)),
-        (_, Some(Stop::PermitExpired)) => (FailureKind::PermitExpired, RetryAfter::Absent),
-        (_, Some(Stop::Timeout)) => (FailureKind::Timeout, RetryAfter::Absent),
-        (_, Some(Stop::TooLarge { status, .. })) => (FailureKind::Undecodable(status), RetryAfter::Absent),
+        (_, Some(AbortReason::GateClosed { remaining })) => {
+            (FailureKind::GateClosed, RetryAfter::In(remaining))
+        }
+        (_, Some(AbortReason::PermitExpired)) => (FailureKind::PermitExpired, RetryAfter::Absent),
+        (_, Some(AbortReason::Timeout)) => (FailureKind::Timeout, RetryAfter::Absent),
+        (_, Some(AbortReason::TooLarge { status, .. })) => {
+            (FailureKind::Undecodable(status), RetryAfter::Absent)
+        }
         (ErrorKind::Connection, None) => (FailureKind::NotConnected, RetryAfter::Absent),
         (ErrorKind::Io, None) => (FailureKind::Connection, RetryAfter::Absent),
         (ErrorKind::HttpResponse { status, .. }, None) => {

@@ -77,7 +77,7 @@ pub enum Login {
 
 impl Identity {
     /// Returns whether the identity gets its tokens from the authority host.
-    pub(crate) fn asks_authority(&self) -> bool {
+    pub(crate) fn uses_authority(&self) -> bool {
         match self {
             Identity::Anonymous | Identity::Managed(_) => false,
             Identity::WorkloadIdentity { .. }

@@ -103,7 +103,7 @@ impl RawClient {
         // The operator has started the suite, and no other process leads, so the permit never expires.
         let context = Context::new().with_value(Permit {
             attempt: AttemptId { epoch: Epoch::default(), n: 0 },
-            send_before: Now::from_micros(u64::MAX),
+            send_deadline: Now::from_micros(u64::MAX),
         });
         let options = PipelineSendOptions { skip_checks: true, ..PipelineSendOptions::default() };
         let begin = Instant::now();

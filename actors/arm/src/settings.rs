@@ -200,7 +200,7 @@ impl Settings {
                 authority_host.as_ref()
             }
         };
-        match authority.filter(|_| self.identity.asks_authority()) {
+        match authority.filter(|_| self.identity.uses_authority()) {
             Some(host) if !is_https(host) => Err(SetUpError::Authority { value: shown(host) }),
             Some(_) | None => Ok(()),
         }

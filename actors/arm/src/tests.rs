@@ -57,8 +57,8 @@ fn pool_id() -> PoolId {
     PoolId::new(LbName::new("lb"), PoolName::new("pool"))
 }
 
-fn permit(send_before: Now) -> Permit {
-    Permit { attempt: AttemptId { epoch: Epoch(1), n: 1 }, send_before }
+fn permit(send_deadline: Now) -> Permit {
+    Permit { attempt: AttemptId { epoch: Epoch(1), n: 1 }, send_deadline }
 }
 
 fn response(status: u16, headers: &[(&str, &str)], body: &str) -> RawResponse {

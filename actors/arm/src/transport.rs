@@ -11,7 +11,7 @@ use proxy::Proxies;
 use reqwest::redirect;
 use url::{Host, Url};
 
-use crate::abort_reason::Stop;
+use crate::abort_reason::AbortReason;
 use crate::identity::Identity;
 use crate::settings::{SetUpError, Settings, Timeouts, is_loopback};
 
@@ -112,7 +112,7 @@ impl HttpClient for HttpTransport {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(broken)? {
             if body.len() + chunk.len() > LARGEST_ANSWER {
-                return Err(Stop::TooLarge { status, limit: LARGEST_ANSWER }.into_error());
+                return Err(AbortReason::TooLarge { status, limit: LARGEST_ANSWER }.into_error());
             }
             body.extend_from_slice(&chunk);
         }
@@ -129,7 +129,7 @@ fn broken(error: reqwest::Error) -> Error {
         return Error::new(ErrorKind::Connection, error.without_url());
     }
     if error.is_timeout() {
-        return Error::new(ErrorKind::Io, Stop::Timeout);
+        return Error::new(ErrorKind::Io, AbortReason::Timeout);
     }
     Error::new(ErrorKind::Io, error.without_url())
 }

@@ -64,7 +64,7 @@ pub enum End {
     /// Every pool was compared.
     Complete,
     /// The time limit has passed, and something is still [missing](Comparison::missing).
-    Late,
+    TimedOut,
 }
 
 /// Waits until every pool was compared once (C4).
@@ -235,7 +235,7 @@ impl Comparison {
     pub fn missing(&self) -> Vec<Missing> {
         match self.phase {
             Phase::Over(End::Complete) => return Vec::new(),
-            Phase::Idle | Phase::Waiting { .. } | Phase::Over(End::Late) => {}
+            Phase::Idle | Phase::Waiting { .. } | Phase::Over(End::TimedOut) => {}
         }
         let mut missing = self.not_compared_or_read();
         if missing.is_empty() {
@@ -325,7 +325,7 @@ impl Comparison {
         let end = if self.complete_at().is_some_and(|at| at <= now) {
             End::Complete
         } else if until <= now {
-            End::Late
+            End::TimedOut
         } else {
             return;
         };

@@ -44,7 +44,7 @@ pub enum Failure {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Out {
     /// To the port: request the UID. The port answers every request.
-    Ask,
+    Get,
     /// To the port: the UID. This is the last output.
     Found(Arc<str>),
     /// To operators, once: why the Deployment cannot be found.
@@ -85,9 +85,9 @@ impl Deployment {
         }
     }
 
-    fn ask(&mut self, out: &mut Vec<Out>) {
+    fn get(&mut self, out: &mut Vec<Out>) {
         self.phase = Phase::Asking;
-        out.push(Out::Ask);
+        out.push(Out::Get);
     }
 }
 
@@ -97,7 +97,7 @@ impl Machine for Deployment {
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         match (input, &self.phase) {
-            (In::Start, Phase::Idle) => self.ask(out),
+            (In::Start, Phase::Idle) => self.get(out),
             (In::Answered(Ok(uid)), Phase::Asking) => {
                 self.phase = Phase::Idle;
                 out.push(Out::Found(uid));
@@ -117,7 +117,7 @@ impl Machine for Deployment {
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.deadline().is_some_and(|until| until <= now) {
-            self.ask(out);
+            self.get(out);
         }
     }
 }

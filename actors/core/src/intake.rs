@@ -10,7 +10,7 @@ use crate::route::Delivery;
 use model::ids::{CallId, Family};
 use model::machine::Now;
 use model::object::Kind;
-use sources::watch::{Ask, In, Line};
+use sources::watch::{In, Line, WatchRequest};
 
 /// Most deliveries that wait for a watcher before the port stops reading.
 pub const MAX_UNREAD: usize = 16_384;
@@ -32,10 +32,10 @@ pub struct Intake {
 impl Intake {
     /// Creates the state before the first line of an answer.
     #[must_use]
-    pub fn new(kind: Kind, call: CallId, ask: &Ask) -> Intake {
-        let is_live = match ask {
-            Ask::Watch { .. } => true,
-            Ask::StreamingList | Ask::List { .. } => false,
+    pub fn new(kind: Kind, call: CallId, request: &WatchRequest) -> Intake {
+        let is_live = match request {
+            WatchRequest::Watch { .. } => true,
+            WatchRequest::StreamingList | WatchRequest::List { .. } => false,
         };
         Intake { kind, call, last: Now::ZERO, is_live }
     }
@@ -81,8 +81,8 @@ mod tests {
     }
 
     /// The pools whose changes are delivered to the writer, and the time of each line in microseconds.
-    fn read(ask: &Ask, lines: Vec<(u64, Line)>) -> (Vec<PoolName>, Vec<u64>) {
-        let mut intake = Intake::new(Kind::EndpointSlices, CallId(1), ask);
+    fn read(request: &WatchRequest, lines: Vec<(u64, Line)>) -> (Vec<PoolName>, Vec<u64>) {
+        let mut intake = Intake::new(Kind::EndpointSlices, CallId(1), request);
         let (mut unread, mut reads) = (Vec::new(), Vec::new());
         for (micros, line) in lines {
             intake.read(Now::from_micros(micros), line, &mut |delivery| {
@@ -99,14 +99,14 @@ mod tests {
 
     #[test]
     fn each_line_has_a_moment_of_its_own() {
-        let watch = Ask::Watch { from: ResourceVersion::default() };
+        let watch = WatchRequest::Watch { from: ResourceVersion::default() };
         let lines = [5, 5, 5, 6, 100].map(|micros| (micros, bookmark(false)));
         assert_eq!(read(&watch, lines.into()).1, [5, 6, 7, 8, 100]);
     }
 
     #[test]
     fn changes_are_told_by_the_pool_of_their_service() {
-        let watch = Ask::Watch { from: ResourceVersion::default() };
+        let watch = WatchRequest::Watch { from: ResourceVersion::default() };
         let lines = vec![(1, slice(Some("Web"))), (2, slice(None)), (3, slice(Some("api")))];
         assert_eq!(read(&watch, lines).0, [PoolName::new("shop-web"), PoolName::new("shop-api")]);
     }
@@ -120,6 +120,6 @@ mod tests {
             (4, bookmark(true)),
             (5, slice(Some("c"))),
         ];
-        assert_eq!(read(&Ask::StreamingList, lines).0, [PoolName::new("shop-c")]);
+        assert_eq!(read(&WatchRequest::StreamingList, lines).0, [PoolName::new("shop-c")]);
     }
 }

@@ -32,10 +32,10 @@ impl Coalesce for Delivery {
             | FactKey::DrainingAddresses
             | FactKey::Lb(_)
             | FactKey::Source(_)
-            | FactKey::Due(_)
+            | FactKey::MembershipDue(_)
             | FactKey::AdminDue(_)
             | FactKey::Node(_)
-            | FactKey::Standing
+            | FactKey::Leadership
             | FactKey::GateTimes
             | FactKey::OutOfSync
             | FactKey::OperatorPolicy
@@ -311,7 +311,7 @@ mod tests {
             uid: None,
             at: None,
             age: None,
-            due: None,
+            not_before: None,
             message: "Preempt Scheduled: soon".into(),
         }))
     }

@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use coordination::{leader, pauses};
 use model::arm::ArmCall;
-use model::config_map::{ConfigMapAsk, Keeper};
+use model::config_map::{ConfigMapRequest, ConfigMapRequester};
 use model::ids::{CallId, LbName, NodeName, PoolId, PoolName, ServiceKey, ServiceUid};
-use model::lease::{GateTimes, LeaseAsk, LeaseName};
+use model::lease::{GateTimes, LeaseName, LeaseRequest};
 use model::machine::Now;
-use model::object::{Kind, ObjectKey, TaintAsk};
+use model::object::{Kind, ObjectKey, TaintPatch};
 use model::operator_request::{Answer, Refusal, RequestId};
 use model::sample::GateClass;
 use model::view::Snapshot;
@@ -28,7 +28,7 @@ use nodes::IgnoredNotice;
 use pools::{directory, discovery, queue};
 use reporting::events::Event;
 use reporting::{events, snapshot};
-use sources::watch::Ask;
+use sources::watch::WatchRequest;
 use sources::{informer, watch};
 
 /// A message to a pool's entry in the registry.
@@ -64,7 +64,7 @@ pub enum KubernetesCall {
         /// Kind of the objects.
         kind: Kind,
         /// The list or watch to request.
-        ask: Ask,
+        request: WatchRequest,
         /// Why the previous request was given up, if that is logged.
         given_up: Option<watch::GivenUp>,
     },
@@ -75,23 +75,23 @@ pub enum KubernetesCall {
         /// The Lease.
         lease: LeaseName,
         /// The request.
-        ask: LeaseAsk,
+        request: LeaseRequest,
     },
     /// Send this request about our ConfigMap.
     ConfigMap {
         /// Machine that receives the answer.
-        keeper: Keeper,
+        requester: ConfigMapRequester,
         /// Id that the answer carries.
         call: CallId,
         /// The request.
-        ask: ConfigMapAsk,
+        request: ConfigMapRequest,
     },
     /// Patch the taints of a node, for the AdminState machine.
     Taint {
         /// Id that the answer carries.
         call: CallId,
         /// The patch.
-        ask: TaintAsk,
+        patch: TaintPatch,
     },
     /// Count the lock failures that the cloud-controller-manager has reported since a time.
     CountLockFailures {
@@ -123,7 +123,7 @@ pub enum HostMessage {
     /// An answer to an operator request.
     Answered(RequestId, Answer),
     /// Shutdown is complete: the writer has no calls in flight, and both Leases are released or given up.
-    Done(leader::Free),
+    Done(leader::ReleasedLeases),
     /// The API server's storage was restored to an older state: the process ends (W8).
     SetBack(leader::SetBack),
 }
@@ -149,13 +149,13 @@ pub enum FactKey {
     /// The state of an xDS source.
     Source(Name),
     /// The due membership of a pool, or its withdrawal.
-    Due(PoolId),
+    MembershipDue(PoolId),
     /// The due admin state of a pool, or its withdrawal.
     AdminDue(PoolId),
     /// A node.
     Node(NodeName),
     /// The leadership state of this process.
-    Standing,
+    Leadership,
     /// Gate times, to or from the Lease.
     GateTimes,
     /// The pools that are out of sync.
@@ -232,8 +232,8 @@ pub fn route(output: Output, deliver: &mut impl FnMut(Delivery)) {
 
 fn from_watcher(output: watch::Out, deliver: &mut impl FnMut(Delivery)) {
     match output {
-        watch::Out::Open { call, kind, ask, given_up } => {
-            deliver(Delivery::Kubernetes(KubernetesCall::Open { call, kind, ask, given_up }));
+        watch::Out::Open { call, kind, request, given_up } => {
+            deliver(Delivery::Kubernetes(KubernetesCall::Open { call, kind, request, given_up }));
         }
         watch::Out::Seen(kind, read, seen) => deliver(match kind {
             Kind::Services | Kind::EndpointSlices | Kind::Nodes => {
@@ -336,7 +336,7 @@ fn from_directory(output: directory::Out, deliver: &mut impl FnMut(Delivery)) {
 
 fn from_pool(output: queue::Out, deliver: &mut impl FnMut(Delivery)) {
     match output {
-        queue::Out::Due(pool, due) => deliver(Delivery::Writer(writer::In::Due(pool, due))),
+        queue::Out::Due(pool, due) => deliver(Delivery::Writer(writer::In::MembershipDue(pool, due))),
         queue::Out::Withdraw(pool) => deliver(Delivery::Writer(writer::In::Withdraw(pool))),
         queue::Out::Taken(pool, attempt, taken) => {
             deliver(Delivery::Writer(writer::In::Taken(pool, attempt, taken)));
@@ -380,8 +380,8 @@ fn from_writer(output: writer::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Arm(ArmMessage::Gates { reads_until, writes_until }));
             deliver(Delivery::Leader(leader::In::Gates(GateTimes { reads_until, writes_until })));
         }
-        writer::Out::Lease(call, ask) => {
-            deliver(Delivery::Kubernetes(KubernetesCall::Lease { call, lease: LeaseName::Shared, ask }));
+        writer::Out::Lease(call, request) => {
+            deliver(Delivery::Kubernetes(KubernetesCall::Lease { call, lease: LeaseName::Shared, request }));
         }
         writer::Out::CountLockFailures { call, since } => {
             deliver(Delivery::Kubernetes(KubernetesCall::CountLockFailures { call, since }));
@@ -405,8 +405,8 @@ fn from_writer(output: writer::Out, deliver: &mut impl FnMut(Delivery)) {
 
 fn from_leader(output: leader::Out, deliver: &mut impl FnMut(Delivery)) {
     match output {
-        leader::Out::Lease(call, ask) => {
-            deliver(Delivery::Kubernetes(KubernetesCall::Lease { call, lease: LeaseName::Own, ask }));
+        leader::Out::Lease(call, request) => {
+            deliver(Delivery::Kubernetes(KubernetesCall::Lease { call, lease: LeaseName::Own, request }));
         }
         leader::Out::Confirm { epoch, needs_new_list } => {
             for kind in Kind::OF_LEVELS {
@@ -414,14 +414,14 @@ fn from_leader(output: leader::Out, deliver: &mut impl FnMut(Delivery)) {
             }
             deliver(Delivery::Pauses(pauses::In::Confirm(epoch)));
         }
-        leader::Out::Standing(standing) => {
-            deliver(Delivery::Writer(writer::In::Standing(standing)));
-            deliver(Delivery::AdminState(nodes::In::Standing(standing)));
-            deliver(Delivery::Events(events::In::Standing(standing)));
+        leader::Out::Leadership(leadership) => {
+            deliver(Delivery::Writer(writer::In::Leadership(leadership)));
+            deliver(Delivery::AdminState(nodes::In::Leadership(leadership)));
+            deliver(Delivery::Events(events::In::Leadership(leadership)));
         }
-        leader::Out::Remembered(gates) => deliver(Delivery::Writer(writer::In::Remembered(gates))),
+        leader::Out::RecordedGates(gates) => deliver(Delivery::Writer(writer::In::RecordedGates(gates))),
         leader::Out::OutOfSync(pools) => deliver(Delivery::Snapshot(snapshot::In::OutOfSync(pools))),
-        leader::Out::Round => deliver(Delivery::Discovery(discovery::In::Round)),
+        leader::Out::StartRound => deliver(Delivery::Discovery(discovery::In::StartRound)),
         leader::Out::View(view) => deliver(Delivery::Snapshot(snapshot::In::Leadership(view))),
         leader::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
         leader::Out::Done(free) => deliver(Delivery::Host(HostMessage::Done(free))),
@@ -431,9 +431,9 @@ fn from_leader(output: leader::Out, deliver: &mut impl FnMut(Delivery)) {
 
 fn from_pauses(output: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
     match output {
-        pauses::Out::ConfigMap(call, ask) => {
-            let keeper = Keeper::Pauses;
-            deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { keeper, call, ask }));
+        pauses::Out::ConfigMap(call, request) => {
+            let requester = ConfigMapRequester::Pauses;
+            deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { requester, call, request }));
         }
         pauses::Out::OperatorPolicy { term, policy } => {
             // The writer receives it first.

@@ -51,7 +51,7 @@ impl<M: Machine> Bench<M> {
     /// Runs one turn; returns the number of outputs by address.
     fn turn(&mut self, what: &str, inputs: impl IntoIterator<Item = M::In>) -> BTreeMap<Address, usize> {
         let inputs: Vec<M::In> = inputs.into_iter().collect();
-        let began = on_processor();
+        let began = thread_cpu_time();
         let mut out = Vec::new();
         for input in inputs {
             self.machine.step(self.now, input, &mut out);
@@ -67,11 +67,11 @@ impl<M: Machine> Bench<M> {
             route((self.wrap)(one), &mut |delivery| {
                 // This delivery follows each turn with slices, whichever they are.
                 let counts = !matches!(delivery, Delivery::Directory(directory::In::ReadUpTo(_)));
-                *deliveries.entry(kind_of(delivery.address())).or_default() += usize::from(counts);
+                *deliveries.entry(all_pools_as_one(delivery.address())).or_default() += usize::from(counts);
                 self.outboxes.entry(delivery.address()).or_default().push(delivery);
             });
         }
-        self.turns.push((on_processor().saturating_sub(began), what.to_owned()));
+        self.turns.push((thread_cpu_time().saturating_sub(began), what.to_owned()));
         deliveries
     }
 
@@ -88,13 +88,13 @@ impl<M: Machine> Bench<M> {
         all
     }
 
-    /// Returns everything that waits for this address.
-    fn taken(&mut self, from: &Address) -> Vec<Delivery> {
+    /// Takes all deliveries that wait for this address.
+    fn take_deliveries(&mut self, from: &Address) -> Vec<Delivery> {
         self.outboxes.get_mut(from).map(|outbox| outbox.take(usize::MAX)).unwrap_or_default()
     }
 
-    /// The receivers have taken everything.
-    fn delivered(&mut self) {
+    /// Drops all waiting deliveries, as if their receivers had taken them.
+    fn clear_outboxes(&mut self) {
         self.outboxes.clear();
     }
 
@@ -105,21 +105,21 @@ impl<M: Machine> Bench<M> {
         text.collect::<Vec<_>>().join("\n")
     }
 
-    fn passes(&mut self, millis: u64) {
+    fn advance(&mut self, millis: u64) {
         self.now = self.now.plus(Duration::from_millis(millis));
     }
 }
 
 /// Processor time of this thread, with a resolution of some milliseconds; other processes do not count. Zero if the
 /// system does not provide it.
-fn on_processor() -> Duration {
+fn thread_cpu_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split_whitespace().next().and_then(|first| first.parse().ok());
     Duration::from_nanos(nanos.unwrap_or_default())
 }
 
-/// Returns all pools count as one address.
-fn kind_of(address: Address) -> Address {
+/// Maps the addresses of all pools to one, so that they count together.
+fn all_pools_as_one(address: Address) -> Address {
     match address {
         Address::Pool(_) => Address::Pool(world::pool_id(0)),
         Address::Watcher(_)
@@ -159,26 +159,26 @@ fn events(kind: Kind, objects: impl IntoIterator<Item = Object>) -> Vec<informer
     objects.into_iter().map(|object| informer::In::Seen(kind, Now::ZERO, Seen::Object(object))).collect()
 }
 
-/// Returns an Informer with all objects, and its outputs to the Directory.
-fn informed() -> (Bench<Informer>, Vec<directory::In>) {
+/// Returns an Informer that has read all objects, and its outputs to the Directory.
+fn synced_informer() -> (Bench<Informer>, Vec<directory::In>) {
     let mut bench = Bench::new(Informer::new(world::informer_params()), Output::Informer);
     let first = Provenance::FirstList;
     bench.turns("Informer, first list of Nodes", list(Kind::Nodes, first, world::nodes(1, true), 1));
     bench.turns("Informer, first list of Services", list(Kind::Services, first, world::services(), 1));
     let slices = list(Kind::EndpointSlices, first, world::slices(1, 0), 1);
     bench.turns("Informer, first list of EndpointSlices", slices);
-    let taken = bench.taken(&Address::Directory).into_iter();
-    let facts: Vec<directory::In> = taken.filter_map(Delivery::for_directory).collect();
+    let deliveries = bench.take_deliveries(&Address::Directory).into_iter();
+    let facts: Vec<directory::In> = deliveries.filter_map(Delivery::for_directory).collect();
     let of_services = facts.iter().filter(|fact| matches!(fact, directory::In::Service(..))).count();
     assert_eq!(of_services, SERVICES, "each Service once");
     assert!(facts.iter().any(|fact| matches!(fact, directory::In::ListsSynced)), "all is known");
-    bench.delivered();
+    bench.clear_outboxes();
     (bench, facts)
 }
 
 #[test]
 fn a2_a_turn_of_the_informer_computes_each_service_once() {
-    let (mut bench, _) = informed();
+    let (mut bench, _) = synced_informer();
     let to = Address::Directory;
     let turn = bench.turns(
         "Informer, most recent list of EndpointSlices without news",
@@ -190,7 +190,7 @@ fn a2_a_turn_of_the_informer_computes_each_service_once() {
         list(Kind::EndpointSlices, Provenance::Relist, world::slices(3, 1), 3),
     );
     assert_eq!(count(&turn, &to), SERVICES);
-    bench.delivered();
+    bench.clear_outboxes();
     let changed = world::slices(4, 2).into_iter().take(BATCH);
     let turn = bench.turn("Informer, a batch of EndpointSlices", events(Kind::EndpointSlices, changed));
     assert_eq!(count(&turn, &to), BATCH);
@@ -200,7 +200,7 @@ fn a2_a_turn_of_the_informer_computes_each_service_once() {
     let unready = world::nodes(6, false).into_iter().take(BATCH);
     let turn = bench.turn("Informer, a batch of Nodes", events(Kind::Nodes, unready));
     assert!((SERVICES / 2..=SERVICES).contains(&count(&turn, &to)), "{turn:?}");
-    bench.delivered();
+    bench.clear_outboxes();
     let turn = bench
         .turn("Informer, all slices in doubt", [informer::In::Contact(Kind::EndpointSlices, Contact::Lost)]);
     assert!(count(&turn, &to) <= SERVICES);
@@ -211,45 +211,45 @@ fn a2_a_turn_of_the_informer_computes_each_service_once() {
 
 #[test]
 fn a2_the_directory_computes_each_pool_once_per_turn() {
-    let (_, facts) = informed();
+    let (_, facts) = synced_informer();
     let mut bench = Bench::new(Directory::new(world::directory_params()), Output::Directory);
-    let pools = kind_of(Address::Pool(world::pool_id(0)));
+    let pools = all_pools_as_one(Address::Pool(world::pool_id(0)));
     bench.turns("Directory, the facts of the first lists", facts.clone());
     bench.turns("Directory, the first discovery", world::observations(bench.now, 0));
     let deliveries = bench.turn("Directory, all is known", [directory::In::DiscoverySynced]);
     assert_eq!(count(&deliveries, &pools), 2 * SERVICES, "each pool is assigned and told what was seen");
-    bench.delivered();
+    bench.clear_outboxes();
     bench.turn("Directory, a term's reports", [directory::In::Reporting(Some(Epoch(1)))]);
     let (term, policy) = (Some(Epoch(1)), Arc::default());
     bench.turn("Directory, the operator's policy", [directory::In::OperatorPolicy { term, policy }]);
-    bench.delivered();
+    bench.clear_outboxes();
     let deliveries = bench.turn("Directory, a new term", [directory::In::Confirmed(Epoch(1))]);
     assert_eq!(count(&deliveries, &pools), SERVICES);
-    bench.delivered();
-    bench.passes(1_000);
+    bench.clear_outboxes();
+    bench.advance(1_000);
     let all = world::observations(bench.now, 0);
     let deliveries = bench.turn("Directory, all load balancers at once", all);
     assert_eq!(count(&deliveries, &pools), SERVICES);
-    bench.delivered();
+    bench.clear_outboxes();
     let one = world::observations(bench.now, 0).into_iter().next();
     let deliveries = bench.turn("Directory, one load balancer", one);
     assert_eq!(count(&deliveries, &pools), SERVICES / BALANCERS);
-    let changed = facts.into_iter().filter_map(moved).collect();
+    let changed = facts.into_iter().filter_map(without_one_member).collect();
     let deliveries = bench.turns("Directory, a batch of Services", changed);
     assert_eq!(count(&deliveries, &pools), SERVICES);
-    bench.delivered();
-    bench.passes(1_000);
+    bench.clear_outboxes();
+    bench.advance(1_000);
     let first = world::observations(bench.now, 1);
     bench.turns("Directory, an unknown member in each pool", first);
-    bench.delivered();
-    bench.passes(120_000);
+    bench.clear_outboxes();
+    bench.advance(120_000);
     let deliveries = bench.turn("Directory, the removal delay of every pool ends", []);
     assert_eq!(count(&deliveries, &pools), SERVICES);
     println!("The longest turns, in processor time:\n{}", bench.longest());
 }
 
-/// Returns a fact about a Service that has lost one member.
-fn moved(fact: directory::In) -> Option<directory::In> {
+/// Returns the fact about a Service without its first member.
+fn without_one_member(fact: directory::In) -> Option<directory::In> {
     let directory::In::Service(uid, Some(fact)) = fact else { return None };
     let mut fact = ServiceFact::clone(&fact);
     for (_, part) in fact.parts.iter_mut() {

@@ -19,7 +19,7 @@ use crate::call::{Call, Meaning, Reply, meaning};
 use crate::inventory::CallId;
 use crate::journal::Journal;
 use crate::json::text;
-use crate::members::Leaving;
+use crate::members::RemovedReferences;
 use crate::resource_id::ResourceId;
 use crate::work::Work;
 
@@ -101,7 +101,7 @@ pub enum Outcome {
 pub struct Apply {
     journal: Journal,
     work: Work,
-    leaving: Leaving,
+    removed_references: RemovedReferences,
     stage: Stage,
     tasks: Vec<Task>,
     last: u64,
@@ -152,10 +152,10 @@ impl Apply {
     #[must_use]
     pub fn new(journal: Journal, is_stored: bool) -> Apply {
         let work = Work::of(&journal.inventory);
-        let leaving = work.leaving();
+        let removed_references = work.removed_references();
         Apply {
             work,
-            leaving,
+            removed_references,
             stage: Stage::Journal,
             tasks: Vec::new(),
             last: 0,
@@ -255,7 +255,7 @@ impl Apply {
         let context = Context {
             inventory: &self.journal.inventory,
             work: &self.work,
-            leaving: &self.leaving,
+            removed_references: &self.removed_references,
             unavailable: &unavailable,
             left_out: &left_out,
             past_return: self.past_return,

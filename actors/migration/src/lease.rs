@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::ids::CallId;
-use model::lease::{LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts};
+use model::lease::{LeaseAnswer, LeaseEdit, LeaseFacts, LeaseRequest};
 use model::machine::{Machine, Now};
 use model::object::ResourceVersion;
 
@@ -45,8 +45,8 @@ pub enum LeaseIn {
 /// Outputs of the machine.
 #[derive(Clone, Debug)]
 pub enum LeaseOut {
-    /// Ask this of the Lease.
-    Ask(CallId, LeaseAsk),
+    /// A request about the Lease.
+    Request(CallId, LeaseRequest),
     /// True if it is held.
     Held(bool),
     /// Another client has it.
@@ -64,7 +64,7 @@ pub struct LeaseHold {
     held: Option<(Arc<LeaseFacts>, Now)>,
     /// The last state that was read, and since when it has been the same.
     observed: Option<(ResourceVersion, Now)>,
-    pending: Option<(CallId, Now, LeaseRequest)>,
+    pending: Option<(CallId, Now, LeaseAction)>,
     next: Now,
     last: u64,
     shown: Option<bool>,
@@ -72,7 +72,7 @@ pub struct LeaseHold {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum LeaseRequest {
+enum LeaseAction {
     Read,
     Take,
     Renew,
@@ -98,7 +98,7 @@ impl LeaseHold {
 
     /// Returns the time until which a change may be sent in the present hold; `None`: none may.
     #[must_use]
-    pub fn send_before(&self) -> Option<Now> {
+    pub fn send_deadline(&self) -> Option<Now> {
         let (_, renewed) = self.held.as_ref().filter(|_| self.is_wanted)?;
         Some(renewed.plus(self.params.duration).minus(MARGIN))
     }
@@ -130,19 +130,19 @@ impl LeaseHold {
         let Some((_, sent, pending)) = self.pending.take_if(|(id, _, _)| *id == call) else { return };
         self.next = now;
         match (pending, answer) {
-            (LeaseRequest::Read, LeaseAnswer::Seen(facts)) => self.on_read(now, facts, out),
-            (LeaseRequest::Read, LeaseAnswer::Absent) => self.ask(
+            (LeaseAction::Read, LeaseAnswer::Seen(facts)) => self.on_read(now, facts, out),
+            (LeaseAction::Read, LeaseAnswer::Absent) => self.send(
                 now,
-                LeaseRequest::Take,
-                |edit| LeaseAsk::Create(LeaseEdit { acquired: true, ..edit }),
+                LeaseAction::Take,
+                |edit| LeaseRequest::Create(LeaseEdit { acquired: true, ..edit }),
                 out,
             ),
-            (LeaseRequest::Take | LeaseRequest::Renew, LeaseAnswer::Seen(facts)) => {
+            (LeaseAction::Take | LeaseAction::Renew, LeaseAnswer::Seen(facts)) => {
                 self.last_reported = None;
                 self.held = Some((facts, sent));
                 self.next = sent.plus(self.params.renew_every);
             }
-            (LeaseRequest::Release, LeaseAnswer::Seen(_)) => self.held = None,
+            (LeaseAction::Release, LeaseAnswer::Seen(_)) => self.held = None,
             // Another client has written it: what it says now decides.
             (_, LeaseAnswer::Absent | LeaseAnswer::Conflict | LeaseAnswer::Unchanged) => self.held = None,
             (_, LeaseAnswer::Failed(failure)) => {
@@ -169,28 +169,28 @@ impl LeaseHold {
             }
             Some(_) | None => {
                 let transition = facts.holder.as_ref() != Some(&self.params.holder);
-                self.ask(
+                self.send(
                     now,
-                    LeaseRequest::Take,
-                    |edit| LeaseAsk::Replace(facts, LeaseEdit { acquired: true, transition, ..edit }),
+                    LeaseAction::Take,
+                    |edit| LeaseRequest::Replace(facts, LeaseEdit { acquired: true, transition, ..edit }),
                     out,
                 );
             }
         }
     }
 
-    fn ask(
+    fn send(
         &mut self,
         now: Now,
-        what: LeaseRequest,
-        ask: impl FnOnce(LeaseEdit) -> LeaseAsk,
+        action: LeaseAction,
+        request: impl FnOnce(LeaseEdit) -> LeaseRequest,
         out: &mut Vec<LeaseOut>,
     ) {
         self.last += 1;
         let id = CallId(self.last);
-        self.pending = Some((id, now, what));
-        let edit = if what == LeaseRequest::Release { self.released() } else { self.edit() };
-        out.push(LeaseOut::Ask(id, ask(edit)));
+        self.pending = Some((id, now, action));
+        let edit = if action == LeaseAction::Release { self.released() } else { self.edit() };
+        out.push(LeaseOut::Request(id, request(edit)));
     }
 
     fn proceed(&mut self, now: Now, out: &mut Vec<LeaseOut>) {
@@ -199,17 +199,17 @@ impl LeaseHold {
         }
         if self.pending.is_none() && now >= self.next {
             match (self.is_wanted, self.held.clone()) {
-                (true, None) => self.ask(now, LeaseRequest::Read, |_| LeaseAsk::Get, out),
+                (true, None) => self.send(now, LeaseAction::Read, |_| LeaseRequest::Get, out),
                 (true, Some((facts, _))) => {
-                    self.ask(now, LeaseRequest::Renew, |edit| LeaseAsk::Replace(facts, edit), out)
+                    self.send(now, LeaseAction::Renew, |edit| LeaseRequest::Replace(facts, edit), out)
                 }
                 (false, Some((facts, _))) => {
-                    self.ask(now, LeaseRequest::Release, |edit| LeaseAsk::Replace(facts, edit), out)
+                    self.send(now, LeaseAction::Release, |edit| LeaseRequest::Replace(facts, edit), out)
                 }
                 (false, None) => {}
             }
         }
-        let is_held = self.send_before().is_some_and(|last| now < last);
+        let is_held = self.send_deadline().is_some_and(|last| now < last);
         if self.shown != Some(is_held) {
             self.shown = Some(is_held);
             out.push(LeaseOut::Held(is_held));
@@ -235,7 +235,7 @@ impl Machine for LeaseHold {
 
     fn deadline(&self) -> Option<Now> {
         let asks = (self.pending.is_none() && (self.is_wanted || self.held.is_some())).then_some(self.next);
-        let ends = self.send_before().filter(|_| self.shown == Some(true));
+        let ends = self.send_deadline().filter(|_| self.shown == Some(true));
         model::machine::earliest(asks, ends)
     }
 

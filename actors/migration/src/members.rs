@@ -155,7 +155,7 @@ pub fn health_probe(body: &Value) -> Option<ResourceId> {
 
 /// References that a body must not have any more.
 #[derive(Clone, Debug, Default)]
-pub struct Leaving {
+pub struct RemovedReferences {
     /// The load balancers.
     pub load_balancers: BTreeSet<ResourceId>,
     /// Public addresses with the SKU Basic.
@@ -164,7 +164,7 @@ pub struct Leaving {
     pub pools: BTreeSet<ResourceId>,
 }
 
-impl Leaving {
+impl RemovedReferences {
     fn holds(&self, reference: &ResourceId) -> bool {
         self.pools.contains(reference) || self.load_balancers.iter().any(|lb| reference.below(lb).is_some())
     }
@@ -174,7 +174,7 @@ impl Leaving {
 ///
 /// All interfaces and all their configurations count, and those of the health probe too.
 #[must_use]
-pub fn detached(kind: MemberKind, body: &Value, leaving: &Leaving) -> Option<Value> {
+pub fn detached(kind: MemberKind, body: &Value, removed_references: &RemovedReferences) -> Option<Value> {
     let mut edited = body.clone();
     edit_configurations(kind, &mut edited, |_, configuration| {
         let Some(properties) = configuration.get_mut("properties").and_then(Value::as_object_mut) else {
@@ -182,13 +182,17 @@ pub fn detached(kind: MemberKind, body: &Value, leaving: &Leaving) -> Option<Val
         };
         for key in REFERENCES {
             if let Some(list) = properties.get_mut(key).and_then(Value::as_array_mut) {
-                list.retain(|item| id(item).is_none_or(|reference| !leaving.holds(&reference)));
+                list.retain(|item| id(item).is_none_or(|reference| !removed_references.holds(&reference)));
             }
         }
-        if properties.get(ADDRESS).and_then(id).is_some_and(|address| leaving.addresses.contains(&address)) {
+        if properties
+            .get(ADDRESS)
+            .and_then(id)
+            .is_some_and(|address| removed_references.addresses.contains(&address))
+        {
             properties.remove(ADDRESS);
         }
-        let leaves = !leaving.load_balancers.is_empty();
+        let leaves = !removed_references.load_balancers.is_empty();
         if leaves
             && properties
                 .get(ADDRESS_CONFIGURATION)
@@ -197,7 +201,7 @@ pub fn detached(kind: MemberKind, body: &Value, leaving: &Leaving) -> Option<Val
             properties.remove(ADDRESS_CONFIGURATION);
         }
     });
-    if health_probe(body).is_some_and(|probe| leaving.holds(&probe)) {
+    if health_probe(body).is_some_and(|probe| removed_references.holds(&probe)) {
         edited["properties"]["virtualMachineProfile"]["networkProfile"]["healthProbe"] = Value::Null;
     }
     (edited != *body).then_some(edited)
@@ -230,10 +234,11 @@ impl Attachment {
     /// Returns the references of this configuration below these load balancers, and its public address where that
     /// leaves.
     #[must_use]
-    pub fn of(configuration: &Configuration<'_>, leaving: &Leaving) -> Attachment {
+    pub fn of(configuration: &Configuration<'_>, removed_references: &RemovedReferences) -> Attachment {
         let properties = &configuration.body["properties"];
-        let held = |key: &str| ids(&properties[key]).filter(|id| leaving.holds(id)).collect();
-        let address = configuration.public_address().filter(|address| leaving.addresses.contains(address));
+        let held = |key: &str| ids(&properties[key]).filter(|id| removed_references.holds(id)).collect();
+        let address =
+            configuration.public_address().filter(|address| removed_references.addresses.contains(address));
         let configured = configuration.instance_address().filter(|settings| is_basic_configuration(settings));
         Attachment {
             interface: configuration.interface.to_owned(),

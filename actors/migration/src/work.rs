@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use crate::inventory::{Inventory, Membership, Purpose, Scope};
 use crate::json::{items, text};
-use crate::members::{Attachment, Configuration, Leaving, MemberKind, configurations, health_probe};
+use crate::members::{
+    Attachment, Configuration, MemberKind, RemovedReferences, configurations, health_probe,
+};
 use crate::resource_id::ResourceId;
 use crate::target::{Target, cluster_pool, repointed, targets};
 
@@ -60,8 +62,8 @@ pub struct Work {
     pub excluded: BTreeSet<ResourceId>,
     /// Pools that are to name their members by address, by load balancer, with the number of members.
     pub pools: BTreeMap<ResourceId, BTreeMap<String, usize>>,
-    /// The public addresses of nodes that leave their interfaces for a while.
-    pub leaving: BTreeSet<ResourceId>,
+    /// Public addresses of nodes that are detached from their interfaces for a while.
+    pub detached_addresses: BTreeSet<ResourceId>,
 }
 
 impl Work {
@@ -81,12 +83,14 @@ impl Work {
             .iter()
             .flat_map(|target| target.from.iter().map(|from| (from.clone(), target.id.clone())))
             .collect();
-        let leaving = scope.leaving();
+        let removed_references = scope.removed_references();
         let joined = Joined { inventory, targets: &targets };
         let members = scope
             .members(inventory)
             .filter(|(_, kind, _)| *kind != MemberKind::Instance)
-            .map(|(id, kind, body)| (id.clone(), joined.member(id, kind, body, &leaving, &successors)))
+            .map(|(id, kind, body)| {
+                (id.clone(), joined.member(id, kind, body, &removed_references, &successors))
+            })
             .collect();
         let addresses =
             scope.addresses.iter().filter_map(|id| Some((id.clone(), address(inventory.body(id)?))));
@@ -101,7 +105,7 @@ impl Work {
                 .filter(|node| node.excluded)
                 .filter_map(|node| node.machine.clone())
                 .collect(),
-            leaving: leaving.addresses,
+            detached_addresses: removed_references.addresses,
             basic: scope.load_balancers,
             targets,
         }
@@ -127,14 +131,14 @@ impl Work {
 
     /// Returns the resources that nodes must not refer to any more.
     #[must_use]
-    pub fn leaving(&self) -> Leaving {
+    pub fn removed_references(&self) -> RemovedReferences {
         let pools = self
             .pools
             .iter()
             .flat_map(|(lb, pools)| pools.keys().map(|pool| lb.child("backendAddressPools", pool)));
-        Leaving {
+        RemovedReferences {
             load_balancers: self.basic.clone(),
-            addresses: self.leaving.clone(),
+            addresses: self.detached_addresses.clone(),
             pools: pools.collect(),
         }
     }
@@ -187,14 +191,14 @@ impl Joined<'_> {
         id: &ResourceId,
         kind: MemberKind,
         body: &Value,
-        leaving: &Leaving,
+        removed_references: &RemovedReferences,
         successors: &BTreeMap<ResourceId, ResourceId>,
     ) -> Member {
         let all = configurations(kind, body);
         let joins = self.joins(id, body);
         let mut attachments = Vec::new();
         for configuration in &all {
-            let mut attachment = Attachment::of(configuration, leaving);
+            let mut attachment = Attachment::of(configuration, removed_references);
             attachment.repoint(|reference| repointed(successors, reference));
             let only = all.iter().filter(|other| other.interface == configuration.interface).count() == 1;
             self.cluster_pools(&mut attachment, configuration, joins, only);

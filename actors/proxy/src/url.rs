@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::Uri;
-use model::redact::{Recipient, sent};
+use model::redact::{Recipient, record_sent_token};
 use percent_encoding::percent_decode_str;
 
 /// The field of a kubeconfig that names a proxy.
@@ -123,7 +123,10 @@ impl Proxy {
     /// User and password. From now on the password is redacted everywhere.
     pub(crate) fn login(&self) -> Option<&Login> {
         let login = self.login.as_ref()?;
-        sent(&Recipient::Proxy(Arc::from(self.rest())), &String::from_utf8_lossy(&login.password));
+        record_sent_token(
+            &Recipient::Proxy(Arc::from(self.rest())),
+            &String::from_utf8_lossy(&login.password),
+        );
         Some(login)
     }
 

@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use kube::Client;
 use model::arm::Document;
 use model::config_map::{
-    ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, Text, Value as EditValue,
+    ConfigMapAnswer, ConfigMapEdit, ConfigMapFacts, ConfigMapRequest, Text, Value as EditValue,
 };
 use model::machine::Wall;
 use model::object::{RequestFailure, ResourceVersion};
 use serde_json::{Map, Value, json};
 
-use super::exchange::{Answered, Exchange, Kind, NamespacedName};
+use super::object_api::{Kind, NamespacedName, ObjectApi, ObjectResponse};
 use crate::azure::Effects;
 use crate::clock::Clock;
 
@@ -28,46 +28,53 @@ struct ConfigMapDocument(Map<String, Value>);
 
 /// Carries out requests about our ConfigMap.
 #[derive(Clone)]
-pub(super) struct Requests {
-    pub(super) exchange: Exchange,
+pub(super) struct ConfigMapClient {
+    pub(super) api: ObjectApi,
     pub(super) clock: Clock,
 }
 
-impl Requests {
+impl ConfigMapClient {
     /// Sends one request; every failure is an answer too.
-    pub(super) async fn execute(&self, ask: ConfigMapAsk) -> ConfigMapAnswer {
-        self.attempt(ask).await.unwrap_or_else(ConfigMapAnswer::Failed)
+    pub(super) async fn send(&self, request: ConfigMapRequest) -> ConfigMapAnswer {
+        self.try_send(request).await.unwrap_or_else(ConfigMapAnswer::Failed)
     }
 
-    async fn attempt(&self, ask: ConfigMapAsk) -> Result<ConfigMapAnswer, RequestFailure> {
-        let answered = match ask {
-            ConfigMapAsk::Get => self.exchange.read().await,
-            ConfigMapAsk::Create(edit) => {
-                let new = ConfigMapDocument::new(&self.exchange.name);
-                self.exchange.create(new.edited(&edit, self.clock)).await
+    async fn try_send(&self, request: ConfigMapRequest) -> Result<ConfigMapAnswer, RequestFailure> {
+        let response = match request {
+            ConfigMapRequest::Get => self.api.read().await,
+            ConfigMapRequest::Create(edit) => {
+                let new = ConfigMapDocument::new(&self.api.name);
+                self.api.create(new.edited(&edit, self.clock)).await
             }
-            ConfigMapAsk::Replace(current, edit) => {
+            ConfigMapRequest::Replace(current, edit) => {
                 let document = current.document.get::<ConfigMapDocument>();
-                let document = document.ok_or_else(|| self.exchange.foreign())?;
-                self.exchange.replace(document.edited(&edit, self.clock)).await
+                let document = document.ok_or_else(|| self.api.foreign())?;
+                self.api.replace(document.edited(&edit, self.clock)).await
             }
-            ConfigMapAsk::Await(..) => Err(RequestFailure::Other(Arc::from("a ConfigMap is not watched"))),
+            ConfigMapRequest::Watch(..) => {
+                Err(RequestFailure::Other(Arc::from("a ConfigMap is not watched")))
+            }
         };
-        match answered? {
-            Answered::Object(value) => {
-                let facts = facts(value, self.clock).map_err(|reason| self.exchange.unusable(reason))?;
+        match response? {
+            ObjectResponse::Object(value) => {
+                let facts = facts(value, self.clock).map_err(|reason| self.api.unusable(reason))?;
                 Ok(ConfigMapAnswer::Seen(Arc::new(facts)))
             }
-            Answered::Absent => Ok(ConfigMapAnswer::Absent),
-            Answered::Conflict => Ok(ConfigMapAnswer::Conflict),
+            ObjectResponse::Absent => Ok(ConfigMapAnswer::Absent),
+            ObjectResponse::Conflict => Ok(ConfigMapAnswer::Conflict),
         }
     }
 }
 
 /// Sends one request about a ConfigMap, for a command; every failure is an answer too.
-pub async fn ask(client: Client, name: NamespacedName, clock: Clock, ask: ConfigMapAsk) -> ConfigMapAnswer {
-    let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::ConfigMap, name };
-    Requests { exchange, clock }.execute(ask).await
+pub async fn send_config_map_request(
+    client: Client,
+    name: NamespacedName,
+    clock: Clock,
+    request: ConfigMapRequest,
+) -> ConfigMapAnswer {
+    let api = ObjectApi { client, effects: Effects::Carried, kind: Kind::ConfigMap, name };
+    ConfigMapClient { api, clock }.send(request).await
 }
 
 /// An entry that a command stores in our ConfigMap.
@@ -113,19 +120,19 @@ pub async fn store_entry(
     clock: Clock,
     entry: &ConfigMapEntry,
 ) -> Result<(), RequestFailure> {
-    let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::ConfigMap, name };
-    let requests = Requests { exchange, clock };
+    let api = ObjectApi { client, effects: Effects::Carried, kind: Kind::ConfigMap, name };
+    let requests = ConfigMapClient { api, clock };
     for _ in 0..MAX_TRIES {
-        let write = match requests.execute(ConfigMapAsk::Get).await {
+        let write = match requests.send(ConfigMapRequest::Get).await {
             ConfigMapAnswer::Seen(current) => {
                 let edit = entry.edit(&current.data);
-                ConfigMapAsk::Replace(current, edit)
+                ConfigMapRequest::Replace(current, edit)
             }
-            ConfigMapAnswer::Absent => ConfigMapAsk::Create(entry.edit(&BTreeMap::new())),
+            ConfigMapAnswer::Absent => ConfigMapRequest::Create(entry.edit(&BTreeMap::new())),
             ConfigMapAnswer::Conflict | ConfigMapAnswer::Unchanged => continue,
             ConfigMapAnswer::Failed(reason) => return Err(reason),
         };
-        match requests.execute(write).await {
+        match requests.send(write).await {
             ConfigMapAnswer::Seen(_) => return Ok(()),
             // Another client deleted or wrote it after the read.
             ConfigMapAnswer::Absent | ConfigMapAnswer::Conflict | ConfigMapAnswer::Unchanged => {}

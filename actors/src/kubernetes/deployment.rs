@@ -10,7 +10,7 @@ use model::object::{ANSWER_WITHIN, RequestFailure};
 use pool_core::deployment::{Deployment, Failure, In, Out};
 use serde::Deserialize;
 
-use super::exchange::{NamespacedName, exchange, other, refusal, silence};
+use super::object_api::{NamespacedName, exchange, no_answer, other, refusal};
 use super::watch_stream::escaped;
 use crate::clock::Clock;
 
@@ -33,7 +33,7 @@ pub(super) async fn find(client: Client, clock: Clock, name: NamespacedName, por
     loop {
         for output in std::mem::take(&mut outputs) {
             match output {
-                Out::Ask => {
+                Out::Get => {
                     let answer = request(&client, &name).await;
                     machine.step(clock.now(), In::Answered(answer), &mut outputs);
                 }
@@ -58,7 +58,7 @@ async fn request(client: &Client, name: &NamespacedName) -> Result<Arc<str>, Fai
     let (namespace, name) = (escaped(&name.namespace), escaped(&name.name));
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
     let answer = tokio::time::timeout(ANSWER_WITHIN, exchange(client, Method::GET, path, Vec::new())).await;
-    let (status, body) = answer.unwrap_or_else(|_| Err(silence())).map_err(failure)?;
+    let (status, body) = answer.unwrap_or_else(|_| Err(no_answer())).map_err(failure)?;
     match status {
         StatusCode::NOT_FOUND => Err(Failure::Absent),
         status if status.is_success() => {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use futures::{StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
 use kube::Client;
-use model::lease::{LeaseAnswer, LeaseAsk, LeaseFacts, LeaseName};
+use model::lease::{LeaseAnswer, LeaseFacts, LeaseName, LeaseRequest};
 use model::object::{ANSWER_WITHIN, RequestFailure, ResourceVersion};
 use serde_json::Value;
 use tokio::io::AsyncRead;
@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 
-use super::exchange::{Answered, Exchange, Kind, NamespacedName, other};
+use super::object_api::{Kind, NamespacedName, ObjectApi, ObjectResponse, other};
 use super::sanitize::chain;
 use crate::azure::Effects;
 use crate::clock::Clock;
@@ -55,54 +55,54 @@ pub struct LeaseNames {
 
 /// Sends requests about one Lease.
 #[derive(Clone)]
-pub(super) struct Requests {
-    pub(super) exchange: Exchange,
+pub(super) struct LeaseClient {
+    pub(super) api: ObjectApi,
     pub(super) clock: Clock,
     pub(super) lease: LeaseName,
 }
 
 /// Sends one request about a Lease, for a command; every failure is an answer too.
-pub async fn ask(
+pub async fn send_lease_request(
     client: Client,
     name: NamespacedName,
     clock: Clock,
     lease: LeaseName,
-    ask: LeaseAsk,
+    request: LeaseRequest,
 ) -> LeaseAnswer {
-    let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::Lease, name };
-    Requests { exchange, clock, lease }.execute(ask).await
+    let api = ObjectApi { client, effects: Effects::Carried, kind: Kind::Lease, name };
+    LeaseClient { api, clock, lease }.send(request).await
 }
 
-impl Requests {
+impl LeaseClient {
     /// Sends one request; every failure is an answer too.
-    pub(super) async fn execute(&self, ask: LeaseAsk) -> LeaseAnswer {
-        self.attempt(ask).await.unwrap_or_else(LeaseAnswer::Failed)
+    pub(super) async fn send(&self, request: LeaseRequest) -> LeaseAnswer {
+        self.try_send(request).await.unwrap_or_else(LeaseAnswer::Failed)
     }
 
-    async fn attempt(&self, ask: LeaseAsk) -> Result<LeaseAnswer, RequestFailure> {
-        let answered = match ask {
-            LeaseAsk::Get => self.exchange.read().await,
-            LeaseAsk::Create(edit) => {
-                let new = LeaseDocument::new(&self.exchange.name);
-                self.exchange.create(new.edited(&edit, self.clock)).await
+    async fn try_send(&self, request: LeaseRequest) -> Result<LeaseAnswer, RequestFailure> {
+        let response = match request {
+            LeaseRequest::Get => self.api.read().await,
+            LeaseRequest::Create(edit) => {
+                let new = LeaseDocument::new(&self.api.name);
+                self.api.create(new.edited(&edit, self.clock)).await
             }
-            LeaseAsk::Replace(current, edit) => {
+            LeaseRequest::Replace(current, edit) => {
                 let document = current.document.get::<LeaseDocument>();
-                let document = document.ok_or_else(|| self.exchange.foreign())?;
-                self.exchange.replace(document.edited(&edit, self.clock)).await
+                let document = document.ok_or_else(|| self.api.foreign())?;
+                self.api.replace(document.edited(&edit, self.clock)).await
             }
-            LeaseAsk::Await(from, span) => return self.watch(&from, span).await,
+            LeaseRequest::Watch(from, span) => return self.watch(&from, span).await,
         };
-        match answered? {
-            Answered::Object(value) => self.read(value).map(LeaseAnswer::Seen),
-            Answered::Absent => Ok(LeaseAnswer::Absent),
-            Answered::Conflict => Ok(LeaseAnswer::Conflict),
+        match response? {
+            ObjectResponse::Object(value) => self.read(value).map(LeaseAnswer::Seen),
+            ObjectResponse::Absent => Ok(LeaseAnswer::Absent),
+            ObjectResponse::Conflict => Ok(LeaseAnswer::Conflict),
         }
     }
 
     fn read(&self, value: Value) -> Result<Arc<LeaseFacts>, RequestFailure> {
         let facts = document::facts(self.lease, value, self.clock);
-        facts.map(Arc::new).map_err(|error| self.exchange.unusable(&error.to_string()))
+        facts.map(Arc::new).map_err(|error| self.api.unusable(&error.to_string()))
     }
 
     /// Waits for the first state that is newer than a version.
@@ -113,7 +113,7 @@ impl Requests {
     async fn watch(&self, from: &ResourceVersion, span: Duration) -> Result<LeaseAnswer, RequestFailure> {
         // 0 would leave the duration to the server.
         let seconds = u64::try_from(span.as_millis().div_ceil(1_000).max(1)).unwrap_or(u64::MAX);
-        let body = self.exchange.watch(seconds).await?.into_data_stream();
+        let body = self.api.watch(seconds).await?.into_data_stream();
         let bytes = StreamReader::new(body.map_err(std::io::Error::other));
         let within = Duration::from_secs(seconds).saturating_add(WATCH_GRACE);
         let result = tokio::time::timeout(within, self.first_change(from, bytes)).await;

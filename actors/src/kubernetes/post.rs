@@ -13,7 +13,7 @@ use reporting::events::{COMPONENT, Event, EventTarget, PostFailure, Severity};
 use serde_json::{Value, json};
 
 use super::event_stream::Object;
-use super::exchange::NamespacedName;
+use super::object_api::NamespacedName;
 use super::sanitize;
 use super::watch_stream::escaped;
 use crate::clock::Clock;

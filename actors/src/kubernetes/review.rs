@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::exchange::{exchange, refusal_without};
+use super::object_api::{exchange, refusal_without};
 use super::sanitize::safe_text_without;
 use auth_cache::{CacheKey, VerdictCache};
 
@@ -164,11 +164,11 @@ impl Reviewer {
         let body = review.to_string().into_bytes();
         let request = exchange(&self.client, Method::POST, path.to_owned(), body);
         let answer = tokio::time::timeout(ANSWER_WITHIN, request).await;
-        let silence = || {
+        let no_answer = || {
             let reason = format!("the API server did not answer within {} s", ANSWER_WITHIN.as_secs());
             RequestFailure::Other(reason.into())
         };
-        let (status, body) = answer.unwrap_or_else(|_| Err(silence()))?;
+        let (status, body) = answer.unwrap_or_else(|_| Err(no_answer()))?;
         if !matches!(status, StatusCode::OK | StatusCode::CREATED) {
             return Err(refusal_without(status, &body, &[token]));
         }

@@ -4,12 +4,12 @@
 
 use http::{Method, StatusCode};
 use kube::Client;
-use model::object::{ANSWER_WITHIN, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
+use model::object::{ANSWER_WITHIN, RequestFailure, TaintAnswer, TaintEdit, TaintPatch};
 use model::signals::{DRAINING, EFFECT, SPOT_EVICTION};
 use serde_json::{Value, json};
 use tracing::Instrument;
 
-use super::exchange::{exchange_of, refusal, silence};
+use super::object_api::{exchange_of, no_answer, refusal};
 use super::sanitize::status_text;
 use super::watch_stream::escaped;
 use crate::azure::Effects;
@@ -18,28 +18,28 @@ const JSON_PATCH: &str = "application/json-patch+json";
 
 /// Sends patches. Each is sent immediately and lasts at most [`ANSWER_WITHIN`].
 #[derive(Clone)]
-pub(super) struct Requests {
+pub(super) struct TaintClient {
     pub(super) client: Client,
     pub(super) effects: Effects,
 }
 
-impl Requests {
+impl TaintClient {
     /// Sends one patch; every failure is an answer too.
-    pub(super) async fn execute(&self, ask: &TaintAsk) -> TaintAnswer {
+    pub(super) async fn apply(&self, patch: &TaintPatch) -> TaintAnswer {
         match self.effects {
             Effects::Carried => {}
             Effects::Withheld => return TaintAnswer::Withheld,
         }
-        let span = tracing::info_span!("taint", node = %ask.node, edit = ?ask.edit);
-        self.send(ask).instrument(span).await
+        let span = tracing::info_span!("taint", node = %patch.node, edit = ?patch.edit);
+        self.send(patch).instrument(span).await
     }
 
-    async fn send(&self, ask: &TaintAsk) -> TaintAnswer {
-        let path = format!("/api/v1/nodes/{}", escaped(ask.node.as_str()));
-        let body = patch(ask).to_string().into_bytes();
+    async fn send(&self, patch: &TaintPatch) -> TaintAnswer {
+        let path = format!("/api/v1/nodes/{}", escaped(patch.node.as_str()));
+        let body = json_patch(patch).to_string().into_bytes();
         let request = exchange_of(&self.client, Method::PATCH, path, JSON_PATCH, body);
         let answer = tokio::time::timeout(ANSWER_WITHIN, request).await;
-        match answer.unwrap_or_else(|_| Err(silence())) {
+        match answer.unwrap_or_else(|_| Err(no_answer())) {
             Ok((status, _)) if status.is_success() => TaintAnswer::Done,
             // 422: a test has failed, or the taint exists already.
             Ok((status @ (StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY), body)) => {
@@ -54,14 +54,14 @@ impl Requests {
 }
 
 /// Builds the patch (RFC 6902). Appending needs no version, because it leaves the existing taints unchanged.
-fn patch(ask: &TaintAsk) -> Value {
+fn json_patch(patch: &TaintPatch) -> Value {
     let test = |path: &str, value: &str| json!({ "op": "test", "path": path, "value": value });
     let add = |path: &str, value: Value| json!({ "op": "add", "path": path, "value": value });
-    let uid = test("/metadata/uid", ask.uid.as_str());
+    let uid = test("/metadata/uid", patch.uid.as_str());
     // A missing value compares as null.
     let none = json!({ "op": "test", "path": "/spec/taints", "value": null });
     let ours = json!({ "key": DRAINING, "value": SPOT_EVICTION, "effect": EFFECT });
-    match ask.edit {
+    match patch.edit {
         TaintEdit::AddTo => json!([uid, add("/spec/taints/-", ours)]),
         TaintEdit::AddFirst => json!([uid, none, add("/spec/taints", json!([ours]))]),
         TaintEdit::Remove { at } => {
@@ -99,8 +99,8 @@ impl From<&RequestFailure> for FailureState {
 
 impl PatchLog {
     /// Logs the result of a patch: each success, and each cause of failure once.
-    pub(super) fn record(&mut self, ask: &TaintAsk, answer: &TaintAnswer) {
-        let (node, change) = (&ask.node, change_text(ask.edit));
+    pub(super) fn record(&mut self, patch: &TaintPatch, answer: &TaintAnswer) {
+        let (node, change) = (&patch.node, change_text(patch.edit));
         match answer {
             TaintAnswer::Done => {
                 tracing::info!(%node, change, taint = DRAINING, "patched the taints of a node");
@@ -113,7 +113,7 @@ impl PatchLog {
             }
             TaintAnswer::Failed(failure) => {
                 if self.is_new(failure) {
-                    log_failure(ask, failure);
+                    log_failure(patch, failure);
                 } else {
                     tracing::debug!(%node, change, ?failure, "the taints of a node were not patched");
                 }
@@ -139,8 +139,8 @@ fn change_text(edit: TaintEdit) -> &'static str {
     }
 }
 
-fn log_failure(ask: &TaintAsk, failure: &RequestFailure) {
-    let (node, change) = (&ask.node, change_text(ask.edit));
+fn log_failure(patch: &TaintPatch, failure: &RequestFailure) {
+    let (node, change) = (&patch.node, change_text(patch.edit));
     match failure {
         RequestFailure::Denied(reason) => {
             let remedy = "let the service account patch nodes; until then nodes that are evicted are taken out of traffic \

@@ -15,7 +15,7 @@ use kube::Client;
 use kube::client::Body;
 use model::ids::CallId;
 use model::object::{Kind, ObjectKey};
-use sources::watch::{Ask, GivenUp, In, Line, WatchFailure};
+use sources::watch::{GivenUp, In, Line, WatchFailure, WatchRequest};
 use tokio::time::Instant;
 use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
@@ -37,26 +37,28 @@ const PAGE: u32 = 500;
 /// Requested duration of a watch in seconds; up to a minute is added.
 const WATCH_SECONDS: u64 = 240;
 
-/// One request of a watcher.
-pub(super) struct Request {
+/// One request of a watcher, with its id.
+pub(super) struct WatchCall {
     pub(super) call: CallId,
     pub(super) kind: Kind,
-    pub(super) ask: Ask,
+    pub(super) request: WatchRequest,
 }
 
 /// Sends the request, and passes everything in the answer, and its end, to the watcher.
-pub(super) async fn follow(client: Client, clock: Clock, request: Request, watcher: WatcherRoute) {
-    let call = request.call;
-    let (failure, lasted) = match &request.ask {
-        Ask::List { .. } => (list(&client, clock, &request, &watcher).await, None),
-        Ask::StreamingList | Ask::Watch { .. } => stream(&client, clock, &request, &watcher).await,
+pub(super) async fn follow(client: Client, clock: Clock, watch_call: WatchCall, watcher: WatcherRoute) {
+    let call = watch_call.call;
+    let (failure, lasted) = match &watch_call.request {
+        WatchRequest::List { .. } => (list(&client, clock, &watch_call, &watcher).await, None),
+        WatchRequest::StreamingList | WatchRequest::Watch { .. } => {
+            stream(&client, clock, &watch_call, &watcher).await
+        }
     };
     match (&failure, lasted) {
         (None, _) => {}
         (Some(WatchFailure::Other(reason)), Some(lasted)) if lasted >= ROUTINE => {
-            tracing::info!(kind = request.kind.resource(), %reason, "the watch was cut and is opened again");
+            tracing::info!(kind = watch_call.kind.resource(), %reason, "the watch was cut and is opened again");
         }
-        (Some(failure), _) => log_failure(request.kind, failure),
+        (Some(failure), _) => log_failure(watch_call.kind, failure),
     }
     let jitter = clock.jitter();
     watcher.send(In::Ended { call, failure, jitter }).await;
@@ -144,17 +146,17 @@ fn selector(kind: Kind) -> &'static str {
     }
 }
 
-fn uri(request: &Request, spread: u16) -> String {
-    let (path, selector) = (path(request.kind), selector(request.kind));
+fn uri(watch_call: &WatchCall, spread: u16) -> String {
+    let (path, selector) = (path(watch_call.kind), selector(watch_call.kind));
     let seconds = WATCH_SECONDS + u64::from(spread) * 60 / 1_000;
     let watch = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}{selector}");
-    match &request.ask {
-        Ask::StreamingList => {
+    match &watch_call.request {
+        WatchRequest::StreamingList => {
             format!("{path}?{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
         }
-        Ask::Watch { from } => format!("{path}?{watch}&resourceVersion={}", escaped(&from.0)),
-        Ask::List { page: None } => format!("{path}?limit={PAGE}{selector}"),
-        Ask::List { page: Some(token) } => {
+        WatchRequest::Watch { from } => format!("{path}?{watch}&resourceVersion={}", escaped(&from.0)),
+        WatchRequest::List { page: None } => format!("{path}?limit={PAGE}{selector}"),
+        WatchRequest::List { page: Some(token) } => {
             format!("{path}?limit={PAGE}{selector}&continue={}", escaped(token))
         }
     }
@@ -187,10 +189,10 @@ async fn send(client: &Client, uri: String) -> Result<http::Response<Body>, Watc
 async fn list(
     client: &Client,
     clock: Clock,
-    request: &Request,
+    watch_call: &WatchCall,
     watcher: &WatcherRoute,
 ) -> Option<WatchFailure> {
-    let answer = match send(client, uri(request, 0)).await {
+    let answer = match send(client, uri(watch_call, 0)).await {
         Ok(answer) if answer.status().is_success() => answer,
         Ok(answer) => return Some(refusal(answer, false).await),
         Err(failure) => return Some(failure),
@@ -201,11 +203,11 @@ async fn list(
         Ok(Err(error)) => return Some(other(&error)),
         Ok(Ok(body)) => body,
     };
-    match decode::page(request.kind, &body, server.at(clock.wall())) {
+    match decode::page(watch_call.kind, &body, server.at(clock.wall())) {
         Ok(page) => {
-            log_undecodable(request.kind, &page.items);
+            log_undecodable(watch_call.kind, &page.items);
             let (items, resource_version, next) = (page.items, page.resource_version, page.next);
-            watcher.send(In::Page { call: request.call, items, resource_version, next }).await;
+            watcher.send(In::Page { call: watch_call.call, items, resource_version, next }).await;
             None
         }
         Err(error) => Some(WatchFailure::Other(error)),
@@ -216,25 +218,25 @@ async fn list(
 async fn stream(
     client: &Client,
     clock: Clock,
-    request: &Request,
+    watch_call: &WatchCall,
     watcher: &WatcherRoute,
 ) -> (Option<WatchFailure>, Option<Duration>) {
-    let answer = match send(client, uri(request, clock.jitter())).await {
+    let answer = match send(client, uri(watch_call, clock.jitter())).await {
         Ok(answer) if answer.status().is_success() => answer,
         Ok(answer) => {
-            let streaming = matches!(request.ask, Ask::StreamingList);
+            let streaming = matches!(watch_call.request, WatchRequest::StreamingList);
             return (Some(refusal(answer, streaming).await), None);
         }
         Err(failure) => return (Some(failure), None),
     };
     let server = ServerClock::of(answer.headers(), clock.wall());
     let opened = Instant::now();
-    if !watcher.send(In::Opened(request.call)).await {
+    if !watcher.send(In::Opened(watch_call.call)).await {
         return (None, None);
     }
     let bytes = answer.into_body().into_data_stream().map_err(std::io::Error::other);
     let lines = FramedRead::new(StreamReader::new(bytes), LinesCodec::new_with_max_length(MAX_LINE));
-    let reader = Reader::new(clock, request, watcher);
+    let reader = Reader::new(clock, watch_call, watcher);
     (reader.read_all(lines, || server.at(clock.wall())).await, Some(opened.elapsed()))
 }
 

@@ -67,7 +67,7 @@ fn observed_empty(began: Now) -> Delivery {
 
 /// Returns the name of a message from the pool to the writer.
 fn message_to_writer(delivery: &Delivery) -> Option<&'static str> {
-    if let Delivery::Writer(writer::In::Due(..)) = delivery {
+    if let Delivery::Writer(writer::In::MembershipDue(..)) = delivery {
         Some("due")
     } else if let Delivery::Writer(writer::In::Withdraw(_)) = delivery {
         Some("withdrawn")

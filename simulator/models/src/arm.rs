@@ -54,7 +54,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use answer::Answer;
-use fault::{After, Before, Faults};
+use fault::{Faults, ResponseFault, SkipReason};
 use operation::Operations;
 use path::{Route, Target};
 use random::Random;
@@ -70,8 +70,8 @@ pub use egress::Egress;
 pub use inspect::Member;
 pub use journal::{Counters, Kind, LogEntry};
 pub use settings::{
-    BadEnd, ConcurrentWrite, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency, NicAdminState,
-    Quotas, Settings, UnfinishedWrite, Visibility,
+    ConcurrentWrite, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency, NicAdminState,
+    OperationFailure, Quotas, Settings, UnfinishedWrite, Visibility,
 };
 pub use store::Sku;
 pub use traffic::{Flows, Traffic};
@@ -342,20 +342,23 @@ impl ArmModel {
     }
 
     fn answer(&mut self, call: &mut Call, verb: Verb, remaining: u64) -> Fate {
-        let strike = self.faults.strike(call.kind, call.target.route.load_balancer());
-        call.answered_at = call.answered_at.saturating_add(strike.delay_us);
-        let answer = match strike.before {
-            Some(Before::Refuse) => return Fate::Refused,
-            Some(Before::Answer(fault)) => Answer::fault(&fault),
+        let combined = self.faults.combined(call.kind, call.target.route.load_balancer());
+        call.answered_at = call.answered_at.saturating_add(combined.delay_us);
+        let answer = match combined.before {
+            Some(SkipReason::Refuse) => return Fate::Refused,
+            Some(SkipReason::Answer(fault)) => Answer::fault(&fault),
             None => {
-                let doomed = self.journal.counters.doomed;
-                let answer = self.provide(call, strike.bad_end);
-                if let Some(ender) = strike.ender.filter(|_| self.journal.counters.doomed > doomed) {
-                    self.faults.took_effect(ender);
+                let planned_failures = self.journal.counters.planned_failures;
+                let answer = self.provide(call, combined.planned_failure);
+                if let Some(failure_fault) = combined
+                    .failure_fault
+                    .filter(|_| self.journal.counters.planned_failures > planned_failures)
+                {
+                    self.faults.took_effect(failure_fault);
                 }
-                match strike.after {
-                    Some(After::Lose) => return Fate::Lost,
-                    Some(After::Answer(fault)) => Answer::fault(&fault),
+                match combined.after {
+                    Some(ResponseFault::Lose) => return Fate::Lost,
+                    Some(ResponseFault::Answer(fault)) => Answer::fault(&fault),
                     None => answer,
                 }
             }
@@ -369,7 +372,11 @@ impl ArmModel {
     }
 
     /// Returns the resource provider's part.
-    fn provide(&mut self, call: &Call, bad_end: Option<(BadEnd, String, String)>) -> Answer {
+    fn provide(
+        &mut self,
+        call: &Call,
+        planned_failure: Option<(OperationFailure, String, String)>,
+    ) -> Answer {
         match (call.request.method, &call.target.route) {
             (Method::Get, Route::LoadBalancers) => self.list_load_balancers(call),
             (Method::Get, Route::LoadBalancer { name }) => self.read_load_balancer(name),
@@ -379,17 +386,21 @@ impl ArmModel {
             (Method::Get, Route::Locks { scope }) => self.list_locks(call, scope),
             (Method::Get, Route::Operation { id }) => self.poll(call, *id),
             (Method::Get, Route::OperationResult { id }) => self.operation_result(call, *id),
-            (Method::Put, Route::LoadBalancer { name }) => self.put_load_balancer(call, name, bad_end),
+            (Method::Put, Route::LoadBalancer { name }) => {
+                self.put_load_balancer(call, name, planned_failure)
+            }
             (Method::Put, Route::Pool { load_balancer, pool }) => {
-                self.put_pool(call, load_balancer, pool, bad_end)
+                self.put_pool(call, load_balancer, pool, planned_failure)
             }
             (Method::Delete, Route::Pool { load_balancer, pool }) => {
-                self.delete_pool(call, load_balancer, pool, bad_end)
+                self.delete_pool(call, load_balancer, pool, planned_failure)
             }
-            (Method::Delete, Route::LoadBalancer { name }) => self.delete_load_balancer(call, name, bad_end),
+            (Method::Delete, Route::LoadBalancer { name }) => {
+                self.delete_load_balancer(call, name, planned_failure)
+            }
             (Method::Patch, Route::LoadBalancer { name }) => self.patch_load_balancer(call, name),
             (_, Route::LoadBalancerAction { name, action }) => self.act_on_load_balancer(call, name, action),
-            (_, Route::Resource(path)) => self.answer_resource(call, path, bad_end),
+            (_, Route::Resource(path)) => self.answer_resource(call, path, planned_failure),
             (Method::Get, Route::ResourceGroup) => self.read_group(),
             (Method::Get, Route::Usages) => self.usages(),
             (

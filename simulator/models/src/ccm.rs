@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-pub use call::{Answer, Call, CallId, Side, Verb};
+pub use call::{Answer, Call, CallId, CallTarget, Verb};
 pub use settings::Settings;
 
 use crate::arm::random::Random;
@@ -306,24 +306,24 @@ impl Ccm {
             }
             self.down_until = None;
             self.set_timers(now);
-            self.ask_for_all(Purpose::Ensure);
+            self.enqueue_all(Purpose::Ensure);
         }
         self.wake_job(calls);
         self.check_nodes(calls);
         if self.next_node_sync <= now {
             self.next_node_sync = now.saturating_add(self.settings.node_sync_us.max(1));
             if std::mem::take(&mut self.nodes_changed) {
-                self.ask_for_all(Purpose::Update);
+                self.enqueue_all(Purpose::Update);
             }
         }
         if self.next_resync.is_some_and(|at| at <= now) {
             self.next_resync = self.settings.resync_us.map(|every| now.saturating_add(every.max(1)));
-            self.ask_for_all(Purpose::Ensure);
+            self.enqueue_all(Purpose::Ensure);
         }
         self.work.mature(now);
     }
 
-    fn ask_for_all(&mut self, purpose: Purpose) {
+    fn enqueue_all(&mut self, purpose: Purpose) {
         for key in self.facts.services.keys() {
             // Only ensured Services are updated.
             let ensured = self.placed.contains_key(key);
@@ -343,7 +343,7 @@ impl Ccm {
             let balancer = self.placed.remove(&key).unwrap_or_else(|| old.balancer.clone());
             self.placed.insert(ghost.clone(), balancer);
             self.facts.services.insert(ghost.clone(), Service { gone: true, ..old.clone() });
-            self.ask(&ghost, Purpose::Delete);
+            self.enqueue(&ghost, Purpose::Delete);
         }
         let acts = before.as_ref().is_none_or(|before| service.differs(before));
         if acts && !service.leaves() && !service.has_finalizer() {
@@ -353,7 +353,7 @@ impl Ccm {
         }
         self.facts.services.insert(key.clone(), service);
         if acts {
-            self.ask(&key, Purpose::Ensure);
+            self.enqueue(&key, Purpose::Ensure);
         }
     }
 
@@ -362,7 +362,7 @@ impl Ccm {
         let Some(service) = self.facts.services.get_mut(key) else { return };
         if is_being_made || self.placed.contains_key(key) {
             service.gone = true;
-            self.ask(key, Purpose::Delete);
+            self.enqueue(key, Purpose::Delete);
         } else {
             self.facts.services.remove(key);
         }
@@ -377,7 +377,7 @@ impl Ccm {
         }
     }
 
-    fn ask(&mut self, key: &str, purpose: Purpose) {
+    fn enqueue(&mut self, key: &str, purpose: Purpose) {
         if self.is_up() {
             self.work.add(key, purpose);
         }

@@ -11,7 +11,7 @@ mod subscriptions;
 mod tests;
 
 pub use catalogue::{Catalogue, Found};
-pub use subscriptions::{Due, Subscriptions};
+pub use subscriptions::{PendingResponse, Subscriptions};
 
 /// The kinds of resources of a control plane.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]

@@ -149,7 +149,7 @@ impl Plane {
         let authorization = stream.authorization.clone();
         self.journal.push(RecordedRequest::new(request.clone(), number, now_us, authorization, stale));
         if let Some(kind) = kind {
-            stream.take(kind, &request, &self.catalogue, self.trusts);
+            stream.on_request(kind, &request, &self.catalogue, self.trusts);
         }
         let answered = stream.answered;
         match &self.behaviour {
@@ -183,7 +183,7 @@ impl Plane {
             StreamBehaviour::Silent => return,
         }
         for stream in self.streams.values_mut() {
-            if let Some(response) = stream.due(kind, &self.catalogue, self.wraps) {
+            if let Some(response) = stream.pending_response(kind, &self.catalogue, self.wraps) {
                 stream.send(numbered(response, &mut self.responses));
             }
         }
@@ -227,7 +227,7 @@ impl Plane {
     fn answer(&mut self, number: u64, request: &DiscoveryRequest) {
         let Some(kind) = Kind::of_type_url(&request.type_url) else { return };
         let Some(stream) = self.streams.get_mut(&number) else { return };
-        if let Some(response) = stream.due(kind, &self.catalogue, self.wraps) {
+        if let Some(response) = stream.pending_response(kind, &self.catalogue, self.wraps) {
             stream.send(numbered(response, &mut self.responses));
             return;
         }

@@ -12,7 +12,7 @@ use prost::bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
-use simulator_models::control_plane::{self as model, Due, Subscriptions};
+use simulator_models::control_plane::{self as model, PendingResponse, Subscriptions};
 
 use super::journal::Refusal;
 use super::resources::Kind;
@@ -54,8 +54,8 @@ impl Stream {
         self.subscriptions.is_stale(kind, nonce)
     }
 
-    /// Takes the names of a request that is to be heeded: one that is not stale, or the first of its kind.
-    pub(super) fn take(
+    /// Records the names of a request that is not stale, or the first of its kind.
+    pub(super) fn on_request(
         &mut self,
         kind: Kind,
         request: &DiscoveryRequest,
@@ -63,17 +63,18 @@ impl Stream {
         trusts: bool,
     ) {
         let claims = (request.version_info.as_str(), request.response_nonce.as_str());
-        self.subscriptions.take(kind, claims, &request.resource_names, catalogue, trusts);
+        self.subscriptions.on_request(kind, claims, &request.resource_names, catalogue, trusts);
     }
 
-    /// Returns the response that is due to this stream, without its nonce; it counts as told.
-    pub(super) fn due(
+    /// Returns the pending response of this stream, without its nonce. It counts as sent.
+    pub(super) fn pending_response(
         &mut self,
         kind: Kind,
         catalogue: &Catalogue,
         wraps: bool,
     ) -> Option<DiscoveryResponse> {
-        let Due { version, resources, errors } = self.subscriptions.due(kind, catalogue)?;
+        let PendingResponse { version, resources, errors } =
+            self.subscriptions.pending_response(kind, catalogue)?;
         let resource = |(name, resource): (String, Any)| {
             if wraps { wrapped(&name, &version, &resource) } else { resource }
         };
@@ -103,7 +104,7 @@ impl Stream {
     pub(super) fn send(&mut self, response: DiscoveryResponse) {
         self.send_bytes(response.encode_to_vec().into());
         if let Some(kind) = Kind::of_type_url(&response.type_url) {
-            self.subscriptions.sent(kind, &response.nonce);
+            self.subscriptions.on_sent(kind, &response.nonce);
             self.last.insert(kind, response);
         }
     }
@@ -120,7 +121,7 @@ impl Stream {
     }
 
     fn put(&self, reply: Result<Bytes, Status>) {
-        // A client that has gone misses it; the reader of its requests tells so.
+        // Fails only if the client has disconnected, which the reader of its requests reports.
         drop(self.replies.send(reply));
     }
 }

@@ -1,7 +1,7 @@
 //! Nodes that left service: the time until they were taken out of traffic, and how many could have been in time.
 //!
-//! A node is cut off at the first moment at which each entry that it has is Down, or it has none any more. That counts
-//! from the taint or the notice, as the API server took it.
+//! A node is cut off as soon as all its entries are Down or removed. The time counts from the moment at which the API
+//! server accepted the taint or the notice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,15 +22,14 @@ const GRACE_US: u64 = 1_000_000;
 
 /// Results for the nodes that left service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct AdminState {
+pub struct DrainReport {
     /// Nodes that left service while they were in pools.
     pub nodes: usize,
-    /// Those that were cut off before their machines went, as far as a notice said when; of the others, before they came
-    /// back.
+    /// Nodes that were cut off in time: before the eviction if a notice named its time, otherwise before they came back.
     pub reached_in_time: usize,
-    /// Those that were cut off after that.
+    /// Nodes that were cut off too late.
     pub late: usize,
-    /// Those that were not cut off before they came back, went, or all was over.
+    /// Nodes that were not cut off before they came back, were deleted, or the run ended.
     pub never: usize,
     /// Number that the story expects to be reached in time; `None` if it is not counted.
     pub reached_expected: Option<usize>,
@@ -41,19 +40,19 @@ pub struct AdminState {
     pub cut_seconds: Times,
     /// From the taint or the notice until the first PUT for it arrived at ARM.
     pub sent_seconds: Times,
-    /// PUTs with changes of admin states that ARM took.
+    /// PUTs with changes of admin states that ARM accepted.
     pub puts: usize,
-    /// The most of them for one pool.
+    /// Maximum number of these PUTs for one pool.
     pub puts_per_pool_max: usize,
-    /// Those of them that set entries Down of nodes alone that had come back or gone before.
+    /// PUTs that only set entries of nodes Down that had already come back or had been deleted.
     pub puts_in_vain: usize,
     /// Entries that they set Down.
     pub set_down: usize,
-    /// Entries that they took that back from.
+    /// Entries whose Down they removed.
     pub taken_back: usize,
-    /// Entries whose admin states were not as they must be in the end.
+    /// Entries with a wrong admin state at the end of the run.
     pub wrong_entries: usize,
-    /// The first of them.
+    /// The first wrong entries.
     pub wrong_entry_details: Vec<WrongEntry>,
     /// The first of the nodes, in the order of their signals.
     pub by_node: Vec<Drained>,
@@ -62,28 +61,28 @@ pub struct AdminState {
 /// Percentiles of times, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Times {
-    /// Half of them took no longer.
+    /// Median.
     pub p50: Option<f64>,
-    /// 99 of 100 took no longer.
+    /// 99th percentile.
     pub p99: Option<f64>,
     /// The longest.
     pub max: Option<f64>,
 }
 
-/// One node. Times are seconds from its signal, where nothing else is said.
+/// One node. Times are seconds from its signal unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Drained {
     /// Its name.
     pub node: String,
-    /// When its signal came, from the beginning of the run.
+    /// Time of its signal, from the beginning of the run.
     pub signal_seconds: f64,
-    /// Time at which its machine goes; nothing without a notice.
+    /// Time of its eviction; `None` without a notice.
     pub due_seconds: Option<f64>,
     /// Time at which the first PUT for it arrived.
     pub sent_seconds: Option<f64>,
     /// Time at which it was cut off.
     pub cut_seconds: Option<f64>,
-    /// Time at which it could have been.
+    /// Earliest time at which it could have been cut off.
     pub best_seconds: f64,
     /// The pools that it was in, and not Down, when its signal came.
     pub pools: usize,
@@ -111,28 +110,28 @@ impl Times {
     }
 }
 
-impl AdminState {
+impl DrainReport {
     /// Computes the results.
     pub(super) fn of(
         inputs: &DrainInputs<'_>,
         wrong: Vec<WrongEntry>,
         reached_expected: Option<usize>,
     ) -> Self {
-        let courses = inputs.courses();
-        let best = inputs.best(&courses);
-        let in_time = courses.iter().filter(|course| course.is_in_time()).count();
-        let cut = courses.iter().filter(|course| course.cut_us.is_some()).count();
-        let since = |at: Option<u64>, course: &Course<'_>| at.map(|at| at - course.signal.from_us);
-        let cuts = courses.iter().filter_map(|course| since(course.cut_us, course)).collect();
-        let sent = courses.iter().filter_map(|course| since(course.sent_us, course)).collect();
-        let best_possible = courses.iter().zip(&best).filter(|(course, at)| course.is_met_at(**at)).count();
-        let by_node = courses.iter().zip(&best).take(LISTED);
-        let by_node = by_node.map(|(course, best_us)| course.listed(*best_us, inputs.began_us)).collect();
+        let drains = inputs.drains();
+        let best = inputs.best(&drains);
+        let in_time = drains.iter().filter(|drain| drain.is_in_time()).count();
+        let cut = drains.iter().filter(|drain| drain.cut_us.is_some()).count();
+        let since = |at: Option<u64>, drain: &NodeDrain<'_>| at.map(|at| at - drain.signal.from_us);
+        let cuts = drains.iter().filter_map(|drain| since(drain.cut_us, drain)).collect();
+        let sent = drains.iter().filter_map(|drain| since(drain.sent_us, drain)).collect();
+        let best_possible = drains.iter().zip(&best).filter(|(drain, at)| drain.is_met_at(**at)).count();
+        let by_node = drains.iter().zip(&best).take(LISTED);
+        let by_node = by_node.map(|(drain, best_us)| drain.listed(*best_us, inputs.began_us)).collect();
         Self {
-            nodes: courses.len(),
+            nodes: drains.len(),
             reached_in_time: in_time,
             late: cut - in_time,
-            never: courses.len() - cut,
+            never: drains.len() - cut,
             reached_expected,
             best_possible,
             cut_seconds: Times::of(cuts),
@@ -152,7 +151,7 @@ impl AdminState {
 
 /// History of one node from its signal on.
 #[derive(Clone, Debug)]
-struct Course<'a> {
+struct NodeDrain<'a> {
     signal: &'a Signal,
     /// The pools that it was in, and not Down.
     open: BTreeSet<PoolNumber>,
@@ -160,7 +159,7 @@ struct Course<'a> {
     cut_us: Option<u64>,
 }
 
-impl Course<'_> {
+impl NodeDrain<'_> {
     fn is_in_time(&self) -> bool {
         self.cut_us.is_some_and(|at| self.is_met_at(at))
     }
@@ -186,18 +185,18 @@ impl Course<'_> {
 }
 
 impl<'a> DrainInputs<'a> {
-    /// Returns the courses of the nodes that were in pools, in the order of their signals.
-    fn courses(&self) -> Vec<Course<'a>> {
+    /// Returns the drains of all nodes that were in pools, in the order of their signals.
+    fn drains(&self) -> Vec<NodeDrain<'a>> {
         let mut history: BTreeMap<IpAddr, Vec<Change>> = BTreeMap::new();
         for change in self.downs.changes() {
             history.entry(change.ip).or_default().push(*change);
         }
         let signals = self.signals.all().iter().filter(|signal| signal.from_us >= self.began_us);
-        signals.filter_map(|signal| self.course(signal, &history)).collect()
+        signals.filter_map(|signal| self.drain(signal, &history)).collect()
     }
 
-    /// `None` of a node that was in no pool.
-    fn course(&self, signal: &'a Signal, history: &BTreeMap<IpAddr, Vec<Change>>) -> Option<Course<'a>> {
+    /// Returns the drain of one node; `None` if it was in no pool.
+    fn drain(&self, signal: &'a Signal, history: &BTreeMap<IpAddr, Vec<Change>>) -> Option<NodeDrain<'a>> {
         let own = signal.ips.iter().filter_map(|ip| history.get(ip));
         let mut changes: Vec<&Change> = own.flatten().collect();
         changes.sort_by_key(|change| change.at_us);
@@ -226,13 +225,13 @@ impl<'a> DrainInputs<'a> {
                 && put.downs.iter().any(|ip| signal.ips.contains(ip))
         };
         let sent_us = self.downs.puts().iter().find(is_of).map(|put| put.sent_us);
-        Some(Course { signal, open, sent_us, cut_us })
+        Some(NodeDrain { signal, open, sent_us, cut_us })
     }
 
-    /// Returns the counts of PUTs that the controller has sent. All else is left out.
-    fn puts(&self) -> AdminState {
+    /// Returns a report with the counts of the controller's PUTs alone.
+    fn puts(&self) -> DrainReport {
         let taken = self.downs.puts().iter().filter(|put| put.taken && put.sent_us >= self.began_us);
-        let mut all = AdminState::default();
+        let mut all = DrainReport::default();
         let mut by_pool: BTreeMap<&PoolName, usize> = BTreeMap::new();
         for put in taken {
             all.puts += 1;
@@ -256,27 +255,27 @@ impl<'a> DrainInputs<'a> {
     }
 
     /// When each node could have been cut off, in microseconds.
-    fn best(&self, courses: &[Course<'a>]) -> Vec<u64> {
+    fn best(&self, drains: &[NodeDrain<'a>]) -> Vec<u64> {
         let names = self.downs.by_number();
         let mut jobs: BTreeMap<&str, Vec<Job>> = BTreeMap::new();
-        for (node, course) in courses.iter().enumerate() {
-            let Signal { from_us, due_us, .. } = *course.signal;
-            for pool in &course.open {
+        for (node, drain) in drains.iter().enumerate() {
+            let Signal { from_us, due_us, .. } = *drain.signal;
+            for pool in &drain.open {
                 let job = Job { node, pool: *pool, from_us, due_us: due_us.unwrap_or(u64::MAX) };
                 jobs.entry(&names[*pool].load_balancer).or_default().push(job);
             }
         }
-        let mut ends: Vec<u64> = courses.iter().map(|course| course.signal.from_us).collect();
+        let mut ends: Vec<u64> = drains.iter().map(|drain| drain.signal.from_us).collect();
         for (load_balancer, jobs) in jobs {
-            for (node, end) in serve(jobs, &self.turns(load_balancer)) {
+            for (node, end) in earliest_deadline_first(jobs, &self.write_durations(load_balancer)) {
                 ends[node] = ends[node].max(end);
             }
         }
         ends
     }
 
-    /// Returns the time for which each write of the controller took of a load balancer, in microseconds.
-    fn turns(&self, load_balancer: &str) -> Vec<u64> {
+    /// Returns how long each write of the controller to a load balancer took, in microseconds.
+    fn write_durations(&self, load_balancer: &str) -> Vec<u64> {
         let own = self.writes.iter().filter(|write| write.load_balancer == load_balancer && !write.foreign);
         let done = own.filter(|write| match write.fate {
             Fate::Running | Fate::Done => true,
@@ -313,16 +312,16 @@ struct Job {
     due_us: u64,
 }
 
-/// Serves one load balancer's jobs, pool by pool, each with all that it waits for by then: first who has the earliest
-/// deadline that can still be met. `turns` is how long each takes, one after another; what comes then takes their mean.
-/// Returns the time at which each job is done, with its node.
-fn serve(mut waiting: Vec<Job>, turns: &[u64]) -> Vec<(usize, u64)> {
-    let mean = turns.iter().sum::<u64>() / turns.len().max(1) as u64;
-    let mut turns = turns.iter().copied().chain(std::iter::repeat(mean));
+/// Computes the best schedule of one load balancer's jobs: each write serves all waiting jobs of one pool, and the pool
+/// with the earliest deadline that can still be met comes first. The writes take `write_durations`, one after another,
+/// and then their mean. Returns each node with the time at which its job is done.
+fn earliest_deadline_first(mut waiting: Vec<Job>, write_durations: &[u64]) -> Vec<(usize, u64)> {
+    let mean = write_durations.iter().sum::<u64>() / write_durations.len().max(1) as u64;
+    let mut write_durations = write_durations.iter().copied().chain(std::iter::repeat(mean));
     let (mut now, mut done) = (0, Vec::new());
     while let Some(first) = waiting.iter().map(|job| job.from_us).min() {
         now = first.max(now);
-        let ends = now + turns.next().unwrap_or(mean);
+        let ends = now + write_durations.next().unwrap_or(mean);
         let there = waiting.iter().filter(|job| job.from_us <= now);
         let urgency = |job: &&Job| (job.due_us < ends, job.due_us, job.from_us, job.pool);
         let Some(pool) = there.min_by_key(urgency).map(|job| job.pool) else { break };

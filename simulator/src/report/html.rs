@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::measure::Picture;
 use super::plot::{Axis, Chart, escaped, round_up, span};
-use super::{AdminState, Report, SERVICE, UPSTREAM, lanes, watched};
+use super::{DrainReport, Report, SERVICE, UPSTREAM, lanes, watched};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -74,7 +74,7 @@ fn run(title: &str, report: &Report, with_service: bool) -> String {
 fn tiles(report: &Report) -> String {
     let took = &report.convergence_seconds;
     let shown = |time: Option<f64>| time.map_or_else(|| "never".to_owned(), span);
-    let AdminState { nodes, reached_in_time, wrong_entries, .. } = report.admin_state;
+    let DrainReport { nodes, reached_in_time, wrong_entries, .. } = report.admin_state;
     let leaving = [
         ("nodes cut off in time", nodes, format!("{reached_in_time} of {nodes}")),
         ("entries with a wrong admin state", wrong_entries, wrong_entries.to_string()),

@@ -8,7 +8,7 @@ use simulator_models::ccm;
 use simulator_models::kube::{KubeModel, Resource};
 
 use super::drain::DrainInputs;
-use super::{AdminState, Convergence, Lease, Manager, NAMED, Report, Unserved, seconds};
+use super::{Convergence, DrainReport, Lease, Manager, NAMED, Report, Unserved, seconds};
 use crate::azure::Azure;
 use crate::cluster::Cluster;
 use crate::downs::Downs;
@@ -137,7 +137,7 @@ impl Observations {
 
 impl Observations {
     /// Returns the results for the nodes that left service, with the entries that are wrong in the end.
-    fn admin_state(&self, info: &RunInfo<'_>, wrong: Vec<WrongEntry>) -> AdminState {
+    fn admin_state(&self, info: &RunInfo<'_>, wrong: Vec<WrongEntry>) -> DrainReport {
         let inputs = DrainInputs {
             signals: &self.signals,
             downs: &self.downs,
@@ -145,7 +145,7 @@ impl Observations {
             read_us: info.story.read_us(),
             began_us: info.began_us,
         };
-        AdminState::of(&inputs, wrong, info.story.reached)
+        DrainReport::of(&inputs, wrong, info.story.reached)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{AdminState, Convergence, Lease, Report, SERVICE, Times, UPSTREAM, Unserved};
+use super::{Convergence, DrainReport, Lease, Report, SERVICE, Times, UPSTREAM, Unserved};
 use crate::post_run_checks::{Held, PostRunChecks};
 use crate::truth::WrongEntry;
 
@@ -99,8 +99,8 @@ fn course(report: &Report) -> Vec<Row> {
 }
 
 /// Returns the nodes that left service, where there were any.
-fn leaving(admin_state: &AdminState) -> Vec<Row> {
-    let AdminState { nodes, reached_in_time, late, never, best_possible, .. } = admin_state;
+fn leaving(admin_state: &DrainReport) -> Vec<Row> {
+    let DrainReport { nodes, reached_in_time, late, never, best_possible, .. } = admin_state;
     if *nodes == 0 {
         return Vec::new();
     }
@@ -110,7 +110,7 @@ fn leaving(admin_state: &AdminState) -> Vec<Row> {
     let nodes = format!(
         "{reached_in_time} of {nodes} in time ({best_possible} possible), {late} late, {never} never; {cut}"
     );
-    let AdminState { puts, puts_per_pool_max, puts_in_vain, .. } = admin_state;
+    let DrainReport { puts, puts_per_pool_max, puts_in_vain, .. } = admin_state;
     let sent = times(admin_state.sent_seconds);
     let puts = format!(
         "{puts}, at most {puts_per_pool_max} for a pool, {puts_in_vain} without effect; first {sent}"

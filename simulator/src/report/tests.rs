@@ -32,7 +32,7 @@ fn report() -> Report {
         max_concurrent_puts_per_lb: 1,
         emptied_pools: 0,
         unserved: Unserved::default(),
-        admin_state: AdminState::default(),
+        admin_state: DrainReport::default(),
         flows_reset: 0,
         lane_turn_seconds: 0.1,
         lease: Lease::default(),
@@ -132,7 +132,7 @@ fn n2_wrong_admin_states_and_unreached_nodes_fail_the_verdict() {
         why: "its node leaves service",
     };
     let admin_state =
-        AdminState { wrong_entries: 1, wrong_entry_details: vec![wrong_entry], ..AdminState::default() };
+        DrainReport { wrong_entries: 1, wrong_entry_details: vec![wrong_entry], ..DrainReport::default() };
     let wrong = Report { converged: false, admin_state, ..report() };
     assert!(!wrong.passed() && wrong.verdict() == "FAILED: 1 entries have a wrong admin state.");
     assert!(
@@ -144,14 +144,14 @@ fn n2_wrong_admin_states_and_unreached_nodes_fail_the_verdict() {
 
     let of = |reached_in_time, expected| {
         let reached_expected = Some(expected);
-        let admin_state = AdminState {
+        let admin_state = DrainReport {
             nodes: 3,
             reached_in_time,
             never: 3 - reached_in_time,
             reached_expected,
             best_possible: 3,
             cut_seconds: Times { p50: Some(1.5), p99: Some(2.0), max: Some(2.0) },
-            ..AdminState::default()
+            ..DrainReport::default()
         };
         Report { admin_state, ..report() }
     };

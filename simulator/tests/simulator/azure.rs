@@ -145,7 +145,7 @@ async fn z1_an_operation_is_polled_at_the_given_address() {
 async fn z1_convergence_follows_a_failed_operation() {
     let operation = Some(Latency::Fixed { us: 30_000 });
     let effect = arm::FaultEffect::FailOperation {
-        end: arm::BadEnd::Canceled,
+        end: arm::OperationFailure::Canceled,
         code: "Canceled".to_owned(),
         message: "planned".to_owned(),
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actors::kubernetes::ask_lease;
+use actors::kubernetes::send_lease_request;
 use anyhow::{Context as _, bail};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -191,7 +191,7 @@ impl<'a> Run<'a> {
 
     /// Returns whether this process holds its own Lease now.
     pub(super) fn holds_own_lease(&self) -> bool {
-        self.own.send_before().is_some_and(|end| self.environment.clock.now() < end)
+        self.own.send_deadline().is_some_and(|end| self.environment.clock.now() < end)
     }
 
     /// Awaits `work` while renewing the Leases; `None` if a signal came first.
@@ -250,7 +250,7 @@ impl<'a> Run<'a> {
                 continue;
             }
             let leases = earliest(self.own.deadline(), self.shared.deadline());
-            let lapses = self.permit().map(|permit| permit.send_before);
+            let lapses = self.permit().map(|permit| permit.send_deadline);
             let deadline = earliest(earliest(machine.deadline(), end), earliest(leases, lapses));
             tokio::select! {
                 Some(completion) = self.answers.next() => {
@@ -315,8 +315,8 @@ impl<'a> Run<'a> {
     /// Returns the permit to send changes, which ends with the hold of either Lease; `None` without both Leases.
     fn permit(&self) -> Option<Permit> {
         let now = self.environment.clock.now();
-        let end = self.own.send_before()?.min(self.shared.send_before()?).min(now.plus(PERMIT_FOR));
-        (now < end).then_some(Permit { attempt: AttemptId { epoch: Epoch(0), n: 0 }, send_before: end })
+        let end = self.own.send_deadline()?.min(self.shared.send_deadline()?).min(now.plus(PERMIT_FOR));
+        (now < end).then_some(Permit { attempt: AttemptId { epoch: Epoch(0), n: 0 }, send_deadline: end })
     }
 
     fn lease(&mut self, lease: LeaseName, input: LeaseIn) {
@@ -367,11 +367,15 @@ impl<'a> Run<'a> {
         };
         for action in out {
             match action {
-                LeaseOut::Ask(call, ask) => {
+                LeaseOut::Request(call, request) => {
                     let (client, clock, name) =
                         (self.environment.kubernetes.clone(), self.environment.clock, name.clone());
                     self.answers.push(Box::pin(async move {
-                        Completion::Lease(lease, call, ask_lease(client, name, clock, lease, ask).await)
+                        Completion::Lease(
+                            lease,
+                            call,
+                            send_lease_request(client, name, clock, lease, request).await,
+                        )
                     }));
                 }
                 LeaseOut::HeldBy(holder) => {

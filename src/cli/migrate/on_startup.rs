@@ -38,7 +38,7 @@ pub(in crate::cli) fn run_after_migration(options: Options) -> anyhow::Result<Ex
             let ended = migration.await;
             task = None;
             debug_assert!(ended.is_ok(), "a panic ends the process");
-            service.ballot.cast().await;
+            service.election_trigger.join_election().await;
             std::future::pending::<()>().await;
         };
         service::serve(options, Listeners::Open, watcher).await?;

@@ -62,10 +62,10 @@ pub(super) struct Permissions {
 /// Returns the pins for the machines.
 pub(super) fn pins(images: &[Image], permissions: Permissions) -> Pins {
     let pin = |image: &Image| {
-        let (may_empty, may_starve, despite_pause) =
+        let (allow_empty, allow_unserved, ignore_pause) =
             (permissions.empty, permissions.unserved, permissions.paused);
         let members = image.members.clone().ok()?;
-        Some((image.id.clone(), Pin { members, may_empty, may_starve, despite_pause }))
+        Some((image.id.clone(), Pin { members, allow_empty, allow_unserved, ignore_pause }))
     };
     Pins(images.iter().filter_map(pin).collect())
 }

@@ -35,16 +35,16 @@ fn cached(value: Content) -> Cached<Content> {
     Cached { value, raw: None, version: "7".into(), updated: at(), provenance: Provenance::Watch }
 }
 
-/// Endpoints of two priorities, in the first one of each standing.
+/// Endpoints of two priorities, in the first one of each health.
 fn assignment() -> LoadAssignment {
     let address = |third: u8, last: u8| IpAddr::from([10, 0, third, last]);
     let first = [
-        (address(0, 1), Standing::Healthy),
-        (address(0, 2), Standing::Degraded),
-        (address(0, 3), Standing::Draining),
-        (address(0, 4), Standing::Out),
+        (address(0, 1), EndpointHealth::Healthy),
+        (address(0, 2), EndpointHealth::Degraded),
+        (address(0, 3), EndpointHealth::Draining),
+        (address(0, 4), EndpointHealth::Unhealthy),
     ];
-    let second = [(address(1, 1), Standing::Healthy)];
+    let second = [(address(1, 1), EndpointHealth::Healthy)];
     let priorities = vec![
         Priority { addresses: first.into(), weighted: false },
         Priority { addresses: second.into(), weighted: false },
@@ -138,9 +138,11 @@ fn listed() -> Listed {
 
 /// A pool that is filled from a source.
 fn pool() -> PoolView {
-    let remarks =
-        [model::xds::remark::Diagnostic::WeightsIgnored, model::xds::remark::Diagnostic::PriorityUsed(1)]
-            .into();
+    let remarks = [
+        model::xds::diagnostic::Diagnostic::WeightsIgnored,
+        model::xds::diagnostic::Diagnostic::PriorityUsed(1),
+    ]
+    .into();
     let id = PoolId::new(LbName::new("edge"), PoolName::new("web"));
     PoolView {
         source: Source::Xds { name: name("cluster:web"), note: "xDS node id: pools".into(), remarks },

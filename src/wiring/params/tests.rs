@@ -94,7 +94,7 @@ fn w7_w8_replicas_compete_for_one_lease_and_share_the_other() {
     let keys = "leaderElection: {namespace: pools, name: ours}\nlease: {maxHold: 7s, minOff: 9s, bypassForDrain: true}\n";
     let (config, machines) = of("", keys, false);
     assert_eq!(&*machines.leader.identity, "pod_1");
-    assert_eq!(machines.leader.contest, leader::Contest::Elected(leader::Times::W8));
+    assert_eq!(machines.leader.election, leader::LeaderElection::Enabled(leader::Times::W8));
     let lease = machines.writer.lease.expect("the shared Lease is used");
     assert_eq!(&*lease.holder, "azure-backend-pool-controller");
     assert_eq!((lease.max_hold, lease.min_off), (Duration::from_secs(7), Duration::from_secs(9)));
@@ -107,7 +107,7 @@ fn w7_w8_replicas_compete_for_one_lease_and_share_the_other() {
 #[test]
 fn c4_a_dry_run_leads_alone_and_uses_no_lease() {
     let (_, machines) = of("", "", true);
-    assert_eq!(machines.leader.contest, leader::Contest::Alone);
+    assert_eq!(machines.leader.election, leader::LeaderElection::Disabled);
     assert_eq!(machines.writer.lease, None);
 }
 

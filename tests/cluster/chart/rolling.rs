@@ -85,7 +85,7 @@ async fn written_since(story: &Story<&Cluster>, at_us: u64, writes: usize) {
 async fn write_is_in_flight(story: &Story<&Cluster>, name: &str) {
     eventually("a write is in flight", PATIENCE, || async {
         let (puts, now_us) = (story.azure.puts().await, story.azure.now_us());
-        let own = puts.iter().filter(|put| put.who.starts_with(name));
+        let own = puts.iter().filter(|put| put.user_agent.starts_with(name));
         let last_us = own.map(|put| put.answered_us).max();
         if last_us > Some(now_us + 1_000_000) { Ok(()) } else { Err(format!("{last_us:?}, now {now_us}")) }
     })
@@ -101,14 +101,16 @@ async fn hand_over(story: &Story<&Cluster>, from: Process) -> Duration {
     let wrote = async {
         eventually("a successor writes", PATIENCE, || async {
             let puts = story.azure.puts().await;
-            let by_others = puts.iter().find(|put| put.at_us > requested_us && !put.who.starts_with(&name));
+            let by_others =
+                puts.iter().find(|put| put.at_us > requested_us && !put.user_agent.starts_with(&name));
             by_others.map(|put| put.at_us).ok_or_else(|| format!("{:?}", puts.last()))
         })
         .await
     };
     let ((), wrote_us) = tokio::join!(controller.terminate(), wrote);
     let puts = story.azure.puts().await;
-    let last_us = puts.iter().filter(|put| put.who.starts_with(&name)).map(|put| put.answered_us).max();
+    let last_us =
+        puts.iter().filter(|put| put.user_agent.starts_with(&name)).map(|put| put.answered_us).max();
     let last_us = last_us.expect("it has written");
     assert!(requested_us < last_us, "a write was in flight");
     assert!(wrote_us >= last_us, "written at {wrote_us}, beside a write until {last_us}");
@@ -141,7 +143,7 @@ async fn w8_a_rolling_update_under_churn_loses_no_change() {
     assert_eq!(old.len(), 2);
     story.converged("the start").await;
 
-    story.azure.take(WRITE_TAKES, WRITE_TAKES).await;
+    story.azure.set_write_latency(WRITE_TAKES, WRITE_TAKES).await;
     release.upgrade("config.batching.quietPeriod=150ms").await;
     let before: BTreeSet<String> = old.iter().map(|process| process.name.clone()).collect();
     let pods = release.pods().await;

@@ -99,7 +99,7 @@ async fn n4_w7_w8_helm_uninstall_in_a_write_takes_nodes_back() {
     story.taint(1, OUT_OF_SERVICE).await;
     story.are_down(["10.1.0.1"]).await;
     story.are_recorded([story.uid(1).await.as_str()]).await;
-    story.azure.take(WRITE_TAKES, Duration::ZERO).await;
+    story.azure.set_write_latency(WRITE_TAKES, Duration::ZERO).await;
 
     tokio::join!(
         release.uninstall(),

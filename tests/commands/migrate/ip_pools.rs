@@ -23,7 +23,7 @@ async fn pools_of_interfaces_become_pools_of_addresses_once() {
     let shown = bench.run("migrate-basic-lb", &["ip-pools", "--dry-run"]).await;
     assert_eq!(shown.code, Some(0), "{shown:?}");
     assert!(shown.stdout.contains("Pools that get members by address"), "{shown:?}");
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 
     let arguments = ["ip-pools", "--journal", &journal];
     let changed = bench.run("migrate-basic-lb", &arguments).await;

@@ -35,7 +35,7 @@ async fn bench(cluster: Cluster, more: Value) -> Bench {
         let one = json!([{ "name": "kubernetes", "primaryVMSet": "workers" }]);
         cloud["multipleStandardLoadBalancerConfigurations"] = one;
     });
-    bench.arranged().await;
+    bench.reset_baseline().await;
     bench
 }
 
@@ -89,7 +89,7 @@ async fn is_managed(bench: &Bench) {
 async fn s3_a_start_migrates_once_and_then_manages_pools() {
     let bench = bench(scale_set(), json!({})).await;
     let running = start(&bench);
-    running.leads().await;
+    running.wait_until_leading().await;
     assert_eq!(skus(&bench).await, ["Standard", "Standard"]);
     let log = running.lines();
     let at = |found: &dyn Fn(&Value) -> bool| log.iter().position(found).expect("it is logged");
@@ -101,7 +101,7 @@ async fn s3_a_start_migrates_once_and_then_manages_pools() {
 
     let puts = bench.puts().len();
     let running = start(&bench);
-    running.leads().await;
+    running.wait_until_leading().await;
     assert_eq!((lines(&running, NOTHING).len(), lines(&running, MIGRATED).len()), (1, 0));
     assert_eq!(bench.puts().len(), puts, "a second start changes nothing");
     end(running).await;
@@ -111,7 +111,7 @@ async fn s3_a_start_migrates_once_and_then_manages_pools() {
 async fn a_blocked_plan_is_logged_and_the_controller_leads() {
     let bench = bench(Topology::LockedDelete.cluster(), json!({})).await;
     let running = start(&bench);
-    running.leads().await;
+    running.wait_until_leading().await;
     let blocked = lines(&running, BLOCKED);
     assert!(!blocked.is_empty(), "{:?}", running.lines());
     for line in &blocked {
@@ -132,12 +132,12 @@ async fn h1_a_new_pod_is_ready_and_migrates_after_the_old_leader() {
     bench.fakes.apply(vec![lease(OWN, "controller-1")]).await.expect("a good Lease");
     let running = start(&bench);
     ready(&running).await;
-    running.says("the migration waits for a Lease").await;
+    running.wait_for_log("the migration waits for a Lease").await;
     assert_eq!(lines(&running, "the migration waits for a Lease")[0]["holder"], "controller-1");
     assert!(bench.puts().is_empty());
     assert_eq!(skus(&bench).await, ["Basic", "Basic"]);
     bench.fakes.apply(vec![lease(OWN, "")]).await.expect("a good Lease");
-    running.leads().await;
+    running.wait_until_leading().await;
     assert_eq!(skus(&bench).await, ["Standard", "Standard"]);
     end(running).await;
 }
@@ -148,7 +148,7 @@ async fn w8_one_of_two_replicas_migrates() {
     bench.fakes.apply(vec![lease(OWN, "controller-1")]).await.expect("a good Lease");
     let replicas = ["one.log", "two.log"].map(|log| Running::start(&bench, "run", &[], log));
     for replica in &replicas {
-        replica.says("the migration waits for a Lease").await;
+        replica.wait_for_log("the migration waits for a Lease").await;
     }
     bench.fakes.apply(vec![lease(OWN, "")]).await.expect("a good Lease");
     eventually("both take part in the election", PATIENCE, || async {
@@ -169,7 +169,7 @@ async fn sigterm_before_the_outage_releases_the_leases() {
     let bench = bench(scale_set(), json!({})).await;
     bench.fakes.apply(vec![lease(SHARED, "cloud-controller-manager")]).await.expect("a good Lease");
     let running = start(&bench);
-    running.says("cloud-controller-manager").await;
+    running.wait_for_log("cloud-controller-manager").await;
     running.signal(Signal::TERM);
     let ended = tokio::time::timeout(ENDED_WITHIN, running.ended()).await.expect("it ends in time");
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -180,7 +180,7 @@ async fn sigterm_before_the_outage_releases_the_leases() {
     both_leases_are_free(&bench).await;
 
     let running = start(&bench);
-    running.leads().await;
+    running.wait_until_leading().await;
     assert_eq!(skus(&bench).await, ["Standard", "Standard"], "the next start makes a new plan");
     end(running).await;
 }
@@ -201,7 +201,7 @@ async fn sigterm_in_the_outage_lets_the_next_continue() {
 
     cut_nothing(&bench).await;
     let running = start(&bench);
-    running.leads().await;
+    running.wait_until_leading().await;
     assert_eq!(lines(&running, MIGRATED).len(), 1, "{:?}", running.lines());
     assert_eq!(skus(&bench).await, ["Standard", "Standard"]);
     is_managed(&bench).await;
@@ -222,7 +222,7 @@ async fn a_process_that_was_killed_in_the_outage_is_continued_too() {
         assert!(bench.fakes.delete(Resource::Leases, "kube-system", name).await);
     }
     let running = start(&bench);
-    running.leads().await;
+    running.wait_until_leading().await;
     assert_eq!(skus(&bench).await, ["Standard", "Standard"]);
     end(running).await;
 }
@@ -233,7 +233,7 @@ async fn c4_other_modes_log_the_plan_and_a_pause_stops_it() {
     for (more, arguments) in [(json!({}), &["--dry-run"][..]), (json!({ "mode": "observe" }), &[])] {
         let bench = bench(scale_set(), more).await;
         let running = Running::start(&bench, "run", arguments, "controller.log");
-        running.says(shown).await;
+        running.wait_for_log(shown).await;
         ready(&running).await;
         let plan = &lines(&running, shown)[0];
         assert!(plan["steps"].as_array().is_some_and(|steps| steps.len() > 5), "{plan}");
@@ -249,7 +249,7 @@ async fn c4_other_modes_log_the_plan_and_a_pause_stops_it() {
     });
     bench.fakes.apply(vec![pause]).await.expect("a good ConfigMap");
     let running = start(&bench);
-    running.leads().await;
+    running.wait_until_leading().await;
     let message = "everything is paused, so Basic load balancers are not migrated";
     assert_eq!(lines(&running, message).len(), 1, "{:?}", running.lines());
     end(running).await;
@@ -291,7 +291,7 @@ async fn an_address_in_use_is_logged_and_retried_at_start() {
     let ip = address.parse().expect("an address");
     bench.fakes.azure.ask(move |azure, _| azure.model.plan_address_taker(ip, 0)).await;
     let running = start(&bench);
-    running.leads().await;
+    running.wait_until_leading().await;
     let lacking = lines(&running, "a frontend is not served after the migration from Basic load balancers");
     assert_eq!(lacking.len(), 1, "{:?}", running.lines());
     assert_eq!(lacking[0]["level"], "ERROR");
@@ -306,7 +306,7 @@ async fn an_address_in_use_is_logged_and_retried_at_start() {
 
     rival_leaves(&bench, &address).await;
     let running = start(&bench);
-    running.leads().await;
+    running.wait_until_leading().await;
     assert_eq!(lines(&running, MIGRATED).len(), 1, "{:?}", running.lines());
     assert_eq!(internal_address(&bench).await, Some(address));
     end(running).await;
@@ -317,7 +317,7 @@ async fn an_address_in_use_is_logged_and_retried_at_start() {
 async fn m14_a_deleted_service_touches_no_load_balancer() {
     let bench = bench(scale_set(), json!({ "migration": { "onStartup": false } })).await;
     let running = start(&bench);
-    running.leads().await;
+    running.wait_until_leading().await;
     let service = &bench.world.services()[0];
     assert!(bench.fakes.delete(Resource::Services, &service.namespace, &service.name).await);
     // It reads its load balancers every 5 s, and compares them with what the cluster wants.

@@ -27,7 +27,7 @@ async fn a_plan_that_is_blocked_ends_with_3_and_nothing_is_written() {
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(ended.stderr.contains("remedy: remove the lock"), "{ended:?}");
     assert_eq!(skus(&bench).await, ["Basic", "Basic"]);
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -56,5 +56,5 @@ async fn a_plan_and_unattended_exclude_each_other_and_one_is_needed() {
         let ended = bench.run("migrate-basic-lb", arguments).await;
         assert_eq!(ended.code, Some(2), "{arguments:?}: {ended:?}");
     }
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 }

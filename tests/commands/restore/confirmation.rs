@@ -1,6 +1,6 @@
 //! The confirmation: the operator at a terminal sees what would be written, and alone decides.
 
-use super::{Bench, Ended, is_restored, stored, wreck};
+use super::{Bench, Ended, is_restored, overwrite, snapshot_with_old_member};
 use crate::support::terminal::{END_OF_INPUT, Terminal};
 
 /// The question of `restore`.
@@ -10,7 +10,7 @@ const QUESTION: &str = "Write 1 pools? Only `yes` means yes: ";
 async fn answer_prompt(bench: &Bench, file: &str, answer: &str) -> Ended {
     let (mut terminal, mut child) = Terminal::start(bench.command("restore", &[file]));
     terminal.shows(QUESTION).await;
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
     terminal.types(answer);
     let status = child.wait().await.expect("it is our child");
     Ended { code: status.code(), stdout: terminal.ended().await, stderr: String::new() }
@@ -20,13 +20,13 @@ async fn answer_prompt(bench: &Bench, file: &str, answer: &str) -> Ended {
 async fn h2_at_a_terminal_the_plan_is_shown_first_and_only_yes_writes() {
     let bench = Bench::new(2).await;
     let file = bench.path("pools.json");
-    let pools = stored(&bench, &file).await;
-    wreck(&bench, &pools[0]).await;
+    let pools = snapshot_with_old_member(&bench, &file).await;
+    overwrite(&bench, &pools[0]).await;
     for answer in ["no\n", "y\n", "YES\n", "\n", END_OF_INPUT] {
         let ended = answer_prompt(&bench, &file, answer).await;
         assert_eq!(ended.code, Some(1), "{answer:?}: {ended:?}");
         assert!(ended.stdout.contains("not confirmed: nothing was written"), "{answer:?}: {ended:?}");
-        bench.nothing_was_written().await;
+        bench.assert_nothing_written().await;
     }
 
     let ended = answer_prompt(&bench, &file, "yes\n").await;

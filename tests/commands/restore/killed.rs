@@ -5,7 +5,9 @@ use simulator::models::arm::{Method, Request};
 use simulator::{Azure, Exchange, Fate};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Bench, Pool, Running, all_paused, is_restored, line, stored, wreck};
+use super::{
+    Bench, Pool, Running, all_paused, is_restored, overwrite, result_line, snapshot_with_old_member,
+};
 use crate::support::{PATIENCE, eventually};
 
 /// Pools of one load balancer, which are written one after the other.
@@ -58,9 +60,9 @@ async fn killed_after(bench: &Bench, file: &str, writes: usize) {
 async fn g6_a_second_restore_finishes_what_a_killed_one_has_left() {
     let bench = Bench::new(2).await;
     let file = bench.path("pools.json");
-    let pools = stored(&bench, &file).await;
+    let pools = snapshot_with_old_member(&bench, &file).await;
     for pool in &pools {
-        wreck(&bench, pool).await;
+        overwrite(&bench, pool).await;
     }
     killed_after(&bench, &file, 0).await;
     let paused = pause_entry(&bench).await.expect("the pause stands");
@@ -71,7 +73,7 @@ async fn g6_a_second_restore_finishes_what_a_killed_one_has_left() {
     assert!(ended.stderr.contains("leads: nothing is restored before it ends"), "{ended:?}");
     for pool in &pools {
         assert!(is_restored(&bench, pool).await, "{pool:?}: {ended:?}");
-        assert_eq!(line(&ended, pool), "restored", "{ended:?}");
+        assert_eq!(result_line(&ended, pool), "restored", "{ended:?}");
     }
     assert_eq!(bench.puts().len(), pools.len());
     assert_eq!(pause_entry(&bench).await, Some(paused), "the pause is the first one's");
@@ -82,10 +84,10 @@ async fn g6_a_second_restore_finishes_what_a_killed_one_has_left() {
 async fn g6_a_restore_killed_midway_leaves_everything_paused() {
     let bench = Bench::new(4).await;
     let file = bench.path("pools.json");
-    let pools = of_one_balancer(&stored(&bench, &file).await);
+    let pools = of_one_balancer(&snapshot_with_old_member(&bench, &file).await);
     assert_eq!(pools.len(), 2, "{pools:?}");
     for pool in &pools {
-        wreck(&bench, pool).await;
+        overwrite(&bench, pool).await;
     }
     killed_after(&bench, &file, 1).await;
     let restored = [is_restored(&bench, &pools[0]).await, is_restored(&bench, &pools[1]).await];
@@ -93,7 +95,7 @@ async fn g6_a_restore_killed_midway_leaves_everything_paused() {
     let paused = pause_entry(&bench).await.expect("the pause stands");
 
     // A controller that takes over undoes nothing of it, and finishes nothing.
-    let (controller, admin) = Running::leading(&bench).await;
+    let (controller, admin) = Running::start_leader(&bench).await;
     all_paused(&admin).await;
     controller.signal(Signal::TERM);
     controller.ended().await;
@@ -104,7 +106,7 @@ async fn g6_a_restore_killed_midway_leaves_everything_paused() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for (pool, was_restored) in pools.iter().zip(restored) {
         assert!(is_restored(&bench, pool).await, "{pool:?}: {ended:?}");
-        assert_eq!(line(&ended, pool), if was_restored { "" } else { "restored" }, "{ended:?}");
+        assert_eq!(result_line(&ended, pool), if was_restored { "" } else { "restored" }, "{ended:?}");
     }
     assert_eq!(bench.puts().len(), 2, "what was in sync was not written again");
     assert_eq!(pause_entry(&bench).await, Some(paused));
@@ -113,7 +115,7 @@ async fn g6_a_restore_killed_midway_leaves_everything_paused() {
     let mut map = bench.config_map().await.expect("our ConfigMap");
     map["data"].as_object_mut().expect("data").shift_remove("pause.everything");
     bench.fakes.apply(vec![map]).await.expect("a good ConfigMap");
-    let (controller, _) = Running::leading(&bench).await;
+    let (controller, _) = Running::start_leader(&bench).await;
     eventually("the pools are what endpoints ask for", PATIENCE, || async {
         let mut restored = Vec::new();
         for pool in &pools {

@@ -18,28 +18,28 @@ use crate::report::{Case, Outcome};
 use crate::{Options, Suite};
 use stage::Stage;
 
-/// Result of a test.
-enum Shown {
+/// Result of a test that did not fail.
+enum TestOutcome {
     /// The test passed.
     Passed,
-    /// The test cannot be run in this cluster, for this reason.
-    NotHere(String),
+    /// The test cannot run in this cluster, for this reason.
+    Skipped(String),
 }
 
 /// One test.
 struct Test {
     name: &'static str,
     about: &'static str,
-    play: for<'a> fn(&'a Stage<'a>) -> LocalBoxFuture<'a, anyhow::Result<Shown>>,
+    run: for<'a> fn(&'a Stage<'a>) -> LocalBoxFuture<'a, anyhow::Result<TestOutcome>>,
 }
 
 macro_rules! test {
-    ($name:literal, $about:literal, $play:path) => {
-        Test { name: $name, about: $about, play: |stage| Box::pin($play(stage)) }
+    ($name:literal, $about:literal, $run:path) => {
+        Test { name: $name, about: $about, run: |stage| Box::pin($run(stage)) }
     };
 }
 
-/// All tests, in the order in which they are played. Each uses Services of its own.
+/// All tests, in the order in which they run. Each uses Services of its own.
 const TESTS: [Test; 7] = [
     test!("leader", "A replica of the controller leads.", leader),
     test!("pool-has-node", "The pool of a Service gets the node that hosts its endpoint.", pool_has_node),
@@ -63,7 +63,7 @@ pub(crate) fn names() -> Vec<&'static str> {
     TESTS.iter().map(|test| test.name).collect()
 }
 
-/// Plays the selected tests.
+/// Runs the selected tests.
 pub(crate) async fn run(options: &Options, environment: &Environment, azure: &Azure) -> Vec<Case> {
     let selected: Vec<&Test> =
         TESTS.iter().filter(|test| options.selects(Suite::Cluster, test.name)).collect();
@@ -89,9 +89,9 @@ pub(crate) async fn run(options: &Options, environment: &Environment, azure: &Az
     };
     for test in selected {
         let begin = Instant::now();
-        let outcome = match (test.play)(&stage).await {
-            Ok(Shown::Passed) => Outcome::Passed(String::new()),
-            Ok(Shown::NotHere(reason)) => Outcome::Skipped(reason),
+        let outcome = match (test.run)(&stage).await {
+            Ok(TestOutcome::Passed) => Outcome::Passed(String::new()),
+            Ok(TestOutcome::Skipped(reason)) => Outcome::Skipped(reason),
             Err(error) => Outcome::Failed(format!("{error:#}")),
         };
         cases.push(case(test.name, test.about, outcome, begin));
@@ -108,40 +108,40 @@ pub(crate) async fn run(options: &Options, environment: &Environment, azure: &Az
 const EMPTY_CONFIRM: Duration = Duration::from_secs(55);
 const TWO_NODES: &str = "it needs two nodes that may be members";
 
-async fn leader(stage: &Stage<'_>) -> anyhow::Result<Shown> {
+async fn leader(stage: &Stage<'_>) -> anyhow::Result<TestOutcome> {
     stage.leader().await?;
-    Ok(Shown::Passed)
+    Ok(TestOutcome::Passed)
 }
 
-async fn pool_has_node(stage: &Stage<'_>) -> anyhow::Result<Shown> {
+async fn pool_has_node(stage: &Stage<'_>) -> anyhow::Result<TestOutcome> {
     let service = stage.create("has-node", &[0]).await?;
     stage.holds(&service, &[0]).await?;
-    Ok(Shown::Passed)
+    Ok(TestOutcome::Passed)
 }
 
-async fn endpoint_moves(stage: &Stage<'_>) -> anyhow::Result<Shown> {
+async fn endpoint_moves(stage: &Stage<'_>) -> anyhow::Result<TestOutcome> {
     if stage.nodes.len() < 2 {
-        return Ok(Shown::NotHere(TWO_NODES.to_owned()));
+        return Ok(TestOutcome::Skipped(TWO_NODES.to_owned()));
     }
     let service = stage.create("moves", &[0]).await?;
     stage.holds(&service, &[0]).await?;
     stage.set_endpoints("moves", &[1]).await?;
     stage.holds(&service, &[1]).await?;
-    Ok(Shown::Passed)
+    Ok(TestOutcome::Passed)
 }
 
-async fn all_nodes(stage: &Stage<'_>) -> anyhow::Result<Shown> {
+async fn all_nodes(stage: &Stage<'_>) -> anyhow::Result<TestOutcome> {
     let all: Vec<usize> = (0..stage.nodes.len()).collect();
     let service = stage.create("all-nodes", &all).await?;
     stage.holds(&service, &all).await?;
     stage.set_endpoints("all-nodes", &[0]).await?;
     stage.holds(&service, &[0]).await?;
-    Ok(Shown::Passed)
+    Ok(TestOutcome::Passed)
 }
 
-async fn last_member(stage: &Stage<'_>) -> anyhow::Result<Shown> {
+async fn last_member(stage: &Stage<'_>) -> anyhow::Result<TestOutcome> {
     if stage.nodes.len() < 2 {
-        return Ok(Shown::NotHere(TWO_NODES.to_owned()));
+        return Ok(TestOutcome::Skipped(TWO_NODES.to_owned()));
     }
     let service = stage.create("last-member", &[0]).await?;
     let other = stage.create("beside-last-member", &[0]).await?;
@@ -155,17 +155,17 @@ async fn last_member(stage: &Stage<'_>) -> anyhow::Result<Shown> {
     let members = stage.members(&service).await?;
     let took = begin.elapsed();
     if took > EMPTY_CONFIRM {
-        return Ok(Shown::NotHere(format!(
+        return Ok(TestOutcome::Skipped(format!(
             "the other Service took {took:.0?}; the last member may go after 60 s"
         )));
     }
     ensure!(members.is_some_and(|members| members.len() == 1), "the pool was emptied at once");
-    Ok(Shown::Passed)
+    Ok(TestOutcome::Passed)
 }
 
-async fn pause(stage: &Stage<'_>) -> anyhow::Result<Shown> {
+async fn pause(stage: &Stage<'_>) -> anyhow::Result<TestOutcome> {
     if stage.nodes.len() < 2 {
-        return Ok(Shown::NotHere(TWO_NODES.to_owned()));
+        return Ok(TestOutcome::Skipped(TWO_NODES.to_owned()));
     }
     // The cloud-controller-manager writes the pool whenever the Service changes, so the annotation is there from the start.
     let service = stage.create_paused("pause", &[0]).await?;
@@ -185,12 +185,12 @@ async fn pause(stage: &Stage<'_>) -> anyhow::Result<Shown> {
     );
     stage.resume("pause").await?;
     stage.holds(&service, &[1]).await?;
-    Ok(Shown::Passed)
+    Ok(TestOutcome::Passed)
 }
 
-async fn event(stage: &Stage<'_>) -> anyhow::Result<Shown> {
+async fn event(stage: &Stage<'_>) -> anyhow::Result<TestOutcome> {
     if stage.nodes.len() < 2 {
-        return Ok(Shown::NotHere(TWO_NODES.to_owned()));
+        return Ok(TestOutcome::Skipped(TWO_NODES.to_owned()));
     }
     // The cloud-controller-manager may have added the first node itself.
     let service = stage.create("event", &[0]).await?;
@@ -198,5 +198,5 @@ async fn event(stage: &Stage<'_>) -> anyhow::Result<Shown> {
     stage.set_endpoints("event", &[1]).await?;
     stage.holds(&service, &[1]).await?;
     stage.event(&service.name_any(), "LoadBalancerBackendPoolUpdated").await?;
-    Ok(Shown::Passed)
+    Ok(TestOutcome::Passed)
 }

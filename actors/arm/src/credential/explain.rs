@@ -10,12 +10,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::NoToken;
-use crate::abort_reason::Stop;
+use crate::abort_reason::AbortReason;
 use crate::failure;
 use crate::identity::Identity;
 
 /// Longest part of an authority's message, in characters.
-const LONGEST: usize = 400;
+const MAX_MESSAGE_CHARS: usize = 400;
 
 /// Explains the errors of one identity.
 #[derive(Debug)]
@@ -49,13 +49,13 @@ impl Explainer {
 
     /// Explains an error. The SDK's error is not its source, because it holds the whole answer.
     pub(super) fn explain(&self, error: &Error) -> Error {
-        let (detail, remedy, retry_after) = match answer(error) {
-            Some(Answer { status, body, retry_after }) => {
-                let (detail, remedy) = self.of_answer(status, &body);
+        let (detail, remedy, retry_after) = match error_response(error) {
+            Some(ErrorResponse { status, body, retry_after }) => {
+                let (detail, remedy) = self.explain_response(status, &body);
                 (detail, remedy, retry_after)
             }
             None => {
-                let (detail, remedy) = self.of_silence(error);
+                let (detail, remedy) = self.explain_no_response(error);
                 (detail, remedy, None)
             }
         };
@@ -65,7 +65,7 @@ impl Explainer {
 
     /// Explains a successful answer without a token.
     pub(super) fn without_token(&self) -> Error {
-        self.no_token("the answer holds no token", Some(self.foreign()), None)
+        self.no_token("the answer holds no token", Some(self.wrong_server_remedy()), None)
     }
 
     fn no_token(&self, detail: &str, remedy: Option<&str>, retry_after: Option<Duration>) -> Error {
@@ -74,58 +74,60 @@ impl Explainer {
         Error::new(ErrorKind::Credential, NoToken { reason, retry_after })
     }
 
-    fn of_answer(&self, status: u16, body: &[u8]) -> (String, Option<&'static str>) {
-        let busy = matches!(status, 408 | 410 | 429 | 500..).then_some(AGAIN);
+    fn explain_response(&self, status: u16, body: &[u8]) -> (String, Option<&'static str>) {
+        let busy = matches!(status, 408 | 410 | 429 | 500..).then_some(RETRIED);
         if let Identity::Managed(_) = self.identity {
-            let unassigned = matches!(status, 400 | 404).then_some(UNASSIGNED);
-            let remedy = busy.or(unassigned).unwrap_or(UNREACHED_NEAR);
+            let unassigned = matches!(status, 400 | 404).then_some(IDENTITY_NOT_ASSIGNED);
+            let remedy = busy.or(unassigned).unwrap_or(METADATA_UNREACHABLE);
             return (format!("status {status}{}", code_of(body)), Some(remedy));
         }
         match AuthorityError::of(body) {
-            Some((words, codes)) => {
-                let known = codes.iter().find_map(|code| self.remedy(*code));
+            Some((message, codes)) => {
+                let known = codes.iter().find_map(|code| self.remedy_for_code(*code));
                 let other = "check tenantId, aadClientId and the credential of the identity";
-                (words, Some(known.or(busy).unwrap_or(other)))
+                (message, Some(known.or(busy).unwrap_or(other)))
             }
-            None => (format!("status {status}"), Some(busy.unwrap_or(FOREIGN))),
+            None => (format!("status {status}"), Some(busy.unwrap_or(NOT_LOGIN_ENDPOINT))),
         }
     }
 
     /// Returns the message and the remedy for an error without a refused answer. The message about an unreadable
     /// answer is not repeated, because it may quote the answer.
-    fn of_silence(&self, error: &Error) -> (String, Option<&'static str>) {
-        if let Some(stop @ Stop::TooLarge { .. }) = Stop::within(error) {
-            return (stop.to_string(), Some(self.foreign()));
+    fn explain_no_response(&self, error: &Error) -> (String, Option<&'static str>) {
+        if let Some(aborted @ AbortReason::TooLarge { .. }) = AbortReason::within(error) {
+            return (aborted.to_string(), Some(self.wrong_server_remedy()));
         }
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-        let mut foreign = false;
+        let mut is_unreadable = false;
         while let Some(one) = cause {
             match one.downcast_ref::<Error>().map(Error::kind) {
-                Some(ErrorKind::Connection | ErrorKind::Io) => return (chain(one), Some(self.unreached())),
-                Some(ErrorKind::DataConversion) => foreign = true,
+                Some(ErrorKind::Connection | ErrorKind::Io) => {
+                    return (chain(one), Some(self.unreachable_remedy()));
+                }
+                Some(ErrorKind::DataConversion) => is_unreadable = true,
                 Some(ErrorKind::Credential | ErrorKind::Other | ErrorKind::HttpResponse { .. }) | None => {}
             }
             cause = one.source();
         }
-        if foreign {
-            ("the answer cannot be read".to_owned(), Some(self.foreign()))
+        if is_unreadable {
+            ("the answer cannot be read".to_owned(), Some(self.wrong_server_remedy()))
         } else {
             (chain(cause_of(error)), None)
         }
     }
 
     /// Returns the remedy if another server answers instead of the token service.
-    fn foreign(&self) -> &'static str {
-        if self.identity.asks_authority() { FOREIGN } else { FOREIGN_NEAR }
+    fn wrong_server_remedy(&self) -> &'static str {
+        if self.identity.uses_authority() { NOT_LOGIN_ENDPOINT } else { NOT_METADATA_SERVICE }
     }
 
     /// Returns the remedy if there is no answer.
-    fn unreached(&self) -> &'static str {
-        if self.identity.asks_authority() { UNREACHED } else { UNREACHED_NEAR }
+    fn unreachable_remedy(&self) -> &'static str {
+        if self.identity.uses_authority() { AUTHORITY_UNREACHABLE } else { METADATA_UNREACHABLE }
     }
 
     /// Returns the remedy for an error code of Entra (AADSTS…).
-    fn remedy(&self, code: u64) -> Option<&'static str> {
+    fn remedy_for_code(&self, code: u64) -> Option<&'static str> {
         Some(match code {
             7_000_215 => {
                 "aadClientSecret or AZURE_CLIENT_SECRET is wrong: give the secret's value, not its id"
@@ -173,14 +175,16 @@ impl Explainer {
     }
 }
 
-const AGAIN: &str = "it is asked again by itself";
-const FOREIGN: &str =
+const RETRIED: &str = "it is asked again by itself";
+const NOT_LOGIN_ENDPOINT: &str =
     "whatever answered is not a login endpoint: check cloud, AZURE_AUTHORITY_HOST and the proxy variables";
-const FOREIGN_NEAR: &str = "whatever answered is not the instance metadata service: check what takes the place of \
+const NOT_METADATA_SERVICE: &str = "whatever answered is not the instance metadata service: check what takes the place of \
                             169.254.169.254 for the pod";
-const UNREACHED: &str = "check the network, the proxy variables, and cloud or AZURE_AUTHORITY_HOST";
-const UNREACHED_NEAR: &str = "check that the pod reaches the instance metadata service, 169.254.169.254";
-const UNASSIGNED: &str = "assign the identity to every virtual machine or scale set that this pod may run on, and \
+const AUTHORITY_UNREACHABLE: &str =
+    "check the network, the proxy variables, and cloud or AZURE_AUTHORITY_HOST";
+const METADATA_UNREACHABLE: &str =
+    "check that the pod reaches the instance metadata service, 169.254.169.254";
+const IDENTITY_NOT_ASSIGNED: &str = "assign the identity to every virtual machine or scale set that this pod may run on, and \
                           check userAssignedIdentityID";
 
 /// Returns the cause without the SDK's wrapping, which names its types and its documentation.
@@ -192,7 +196,7 @@ fn cause_of(error: &Error) -> &(dyn std::error::Error + 'static) {
 }
 
 /// An unsuccessful answer.
-struct Answer {
+struct ErrorResponse {
     status: u16,
     body: Vec<u8>,
     /// `Retry-After` of the server.
@@ -200,7 +204,7 @@ struct Answer {
 }
 
 /// Returns the answer that the error contains, at any depth.
-fn answer(error: &Error) -> Option<Answer> {
+fn error_response(error: &Error) -> Option<ErrorResponse> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(one) = cause {
         if let Some(ErrorKind::HttpResponse { status, raw_response, .. }) =
@@ -212,7 +216,7 @@ fn answer(error: &Error) -> Option<Answer> {
                 Some(RetryAfter::Absent | RetryAfter::Invalid) | None => None,
             };
             let body = response.map(|response| response.body().to_vec()).unwrap_or_default();
-            return Some(Answer { status: u16::from(*status), body, retry_after });
+            return Some(ErrorResponse { status: u16::from(*status), body, retry_after });
         }
         cause = one.source();
     }
@@ -223,10 +227,10 @@ fn answer(error: &Error) -> Option<Answer> {
 /// its place may repeat our header.
 fn code_of(body: &[u8]) -> String {
     #[derive(Deserialize)]
-    struct Coded {
+    struct CodedError {
         error: String,
     }
-    let code = serde_json::from_slice(body).map(|coded: Coded| coded.error).unwrap_or_default();
+    let code = serde_json::from_slice(body).map(|parsed: CodedError| parsed.error).unwrap_or_default();
     let is_code = code.len() <= 64 && code.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if is_code && !code.is_empty() { format!(": {code}") } else { String::new() }
 }
@@ -237,7 +241,7 @@ fn first_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ");
     let line = line.split(" Trace ID:").next().unwrap_or_default();
-    let mut short: String = line.chars().take(LONGEST).collect();
+    let mut short: String = line.chars().take(MAX_MESSAGE_CHARS).collect();
     if short.len() < line.len() {
         short.push('\u{2026}');
     }
@@ -275,7 +279,9 @@ mod tests {
         let (tenant, client_id) = ("t".to_owned(), "c".to_owned());
         let identity = Identity::ClientSecret { tenant, client_id, secret: Secret::new(SECRET) };
         let explainer = Explainer::new(&identity);
-        for before in [0, 1, 200].into_iter().chain(LONGEST - 2 * SECRET.len()..LONGEST + 2) {
+        for before in
+            [0, 1, 200].into_iter().chain(MAX_MESSAGE_CHARS - 2 * SECRET.len()..MAX_MESSAGE_CHARS + 2)
+        {
             let detail = format!("{} {SECRET} after", "x".repeat(before));
             let body = serde_json::json!({ "error_description": detail, "error_codes": [1] }).to_string();
             let response = RawResponse::from_bytes(400.into(), Headers::new(), body);

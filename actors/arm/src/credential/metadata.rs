@@ -64,7 +64,7 @@ impl FromMetadata {
         let addresses = parse(answer.body(), &self.document, &self.cloud).map_err(refused)?;
         let Addresses { login, audience } = addresses;
         let host = self.authority_host.clone().or(login).unwrap_or_default();
-        if self.source.identity.asks_authority() {
+        if self.source.identity.uses_authority() {
             if !is_https(&host) {
                 return Err(refused(format!("names {} as login endpoint, which is not https", shown(&host))));
             }

@@ -13,17 +13,17 @@ use azure_core::http::{Context, Request, Transport};
 
 /// A transport whose failures are final.
 #[derive(Debug)]
-pub(super) struct Once(Transport);
+pub(super) struct NoRetryTransport(Transport);
 
-impl Once {
+impl NoRetryTransport {
     /// Wraps a transport so that no credential retries its failures.
     pub(super) fn over(transport: &Transport) -> Transport {
-        Transport::with_policy(Arc::new(Once(transport.clone())))
+        Transport::with_policy(Arc::new(NoRetryTransport(transport.clone())))
     }
 }
 
 #[async_trait::async_trait]
-impl Policy for Once {
+impl Policy for NoRetryTransport {
     async fn send(&self, context: &Context, request: &mut Request, _: &[Arc<dyn Policy>]) -> PolicyResult {
         let answer = self.0.send(context, request).await.map_err(finally)?;
         let status = answer.status();

@@ -52,39 +52,39 @@ pub(super) struct RequestId(u64);
 #[derive(Clone, Debug)]
 pub(super) enum In {
     /// A call needs a token.
-    Wanted { caller: Caller, wall: Wall },
+    TokenNeeded { caller: Caller, wall: Wall },
     /// A request has returned a token.
-    Received { request: RequestId, token: AccessToken, wall: Wall },
+    TokenReceived { request: RequestId, token: AccessToken, wall: Wall },
     /// A request has failed, with the reason and the authority's `Retry-After`.
-    Refused { request: RequestId, reason: Arc<str>, retry_after: Option<Duration> },
+    RequestFailed { request: RequestId, reason: Arc<str>, retry_after: Option<Duration> },
     /// Azure has rejected this token.
-    Rejected(Secret),
+    TokenRejected(Secret),
 }
 
 /// Output of the machine.
 #[derive(Clone, Debug)]
 pub(super) enum Out {
     /// To the authority: request a token.
-    Ask(RequestId),
+    RequestToken(RequestId),
     /// Stop waiting for the request.
     GiveUp(RequestId),
     /// Make the next request with a new credential, without learnt state.
     ResetCredential,
     /// To a call: its token.
-    Give(Caller, AccessToken),
+    Token(Caller, AccessToken),
     /// To a call: there is no token, with the reason. This attempt of the call has failed.
-    Refuse(Caller, Arc<str>),
+    TokenUnavailable(Caller, Arc<str>),
 }
 
 /// The token of an identity (C3).
 #[derive(Debug, Default)]
 pub(super) struct Renewal {
-    token: Option<Held>,
-    request: Option<Open>,
+    token: Option<CurrentToken>,
+    request: Option<PendingRequest>,
     /// Callers that wait for the request.
     waiting: Vec<Caller>,
     /// Last failed request, unless a token has come since.
-    refused: Option<Refused>,
+    refused: Option<FailedRequest>,
     /// Time at which a rejected token was dropped.
     rejected_at: Option<Now>,
     requests: u64,
@@ -92,9 +92,9 @@ pub(super) struct Renewal {
 
 /// A token and its lifetime.
 #[derive(Debug)]
-struct Held {
+struct CurrentToken {
     token: AccessToken,
-    came: Now,
+    received_at: Now,
     /// Expiry in microseconds since 1970.
     ends: i128,
     /// Lifetime on arrival.
@@ -103,14 +103,14 @@ struct Held {
 
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct PendingRequest {
     id: RequestId,
     give_up: Now,
 }
 
 /// A failed request.
 #[derive(Debug)]
-struct Refused {
+struct FailedRequest {
     at: Now,
     /// Failures in a row.
     times: u32,
@@ -119,7 +119,7 @@ struct Refused {
     reason: Arc<str>,
 }
 
-impl Refused {
+impl FailedRequest {
     /// Returns the earliest time of the next request.
     fn pause_ends(&self, has_token: bool) -> Now {
         let (first, longest) = REFUSAL_PAUSE;
@@ -129,20 +129,20 @@ impl Refused {
     }
 }
 
-impl Held {
-    fn new(now: Now, wall: Wall, token: AccessToken) -> Held {
+impl CurrentToken {
+    fn new(now: Now, wall: Wall, token: AccessToken) -> CurrentToken {
         let ends = token.expires_on.unix_timestamp_nanos() / 1_000;
-        Held { token, came: now, ends, span: span(ends, wall) }
+        CurrentToken { token, received_at: now, ends, span: span(ends, wall) }
     }
 
     /// Returns the remaining lifetime, the shorter of both clocks.
     fn left(&self, now: Now, wall: Wall) -> Duration {
-        span(self.ends, wall).min(self.span.saturating_sub(now.since(self.came)))
+        span(self.ends, wall).min(self.span.saturating_sub(now.since(self.received_at)))
     }
 
     /// Returns whether a call may use it.
     fn is_usable(&self, now: Now, wall: Wall) -> bool {
-        self.left(now, wall) > USABLE_FOR || now.since(self.came) < PAUSE
+        self.left(now, wall) > USABLE_FOR || now.since(self.received_at) < PAUSE
     }
 }
 
@@ -153,11 +153,11 @@ fn span(ends: i128, wall: Wall) -> Duration {
 }
 
 impl Renewal {
-    fn on_wanted(&mut self, now: Now, wall: Wall, caller: Caller, out: &mut Vec<Out>) {
+    fn on_token_needed(&mut self, now: Now, wall: Wall, caller: Caller, out: &mut Vec<Out>) {
         let left = self.token.as_ref().map_or(Duration::ZERO, |held| held.left(now, wall));
         let good = self.token.as_ref().filter(|held| held.is_usable(now, wall));
         if let Some(held) = good {
-            out.push(Out::Give(caller, held.token.clone()));
+            out.push(Out::Token(caller, held.token.clone()));
         }
         let has_token = good.is_some();
         if left <= RENEWED_BEFORE && self.request.is_none() && now >= self.next_request(has_token) {
@@ -165,14 +165,14 @@ impl Renewal {
         }
         match (&self.request, &self.refused) {
             _ if has_token => {}
-            (None, Some(refused)) => out.push(Out::Refuse(caller, Arc::clone(&refused.reason))),
+            (None, Some(refused)) => out.push(Out::TokenUnavailable(caller, Arc::clone(&refused.reason))),
             (Some(_), _) | (None, None) => self.waiting.push(caller),
         }
     }
 
     /// Returns the earliest time of the next request.
     fn next_request(&self, has_token: bool) -> Now {
-        let after_token = self.token.as_ref().map_or(Now::ZERO, |held| held.came.plus(PAUSE));
+        let after_token = self.token.as_ref().map_or(Now::ZERO, |held| held.received_at.plus(PAUSE));
         let after_refusal = self.refused.as_ref().map_or(Now::ZERO, |it| it.pause_ends(has_token));
         after_token.max(after_refusal)
     }
@@ -180,23 +180,23 @@ impl Renewal {
     fn ask(&mut self, now: Now, out: &mut Vec<Out>) {
         self.requests += 1;
         let id = RequestId(self.requests);
-        self.request = Some(Open { id, give_up: now.plus(REQUEST_TIMEOUT) });
-        out.push(Out::Ask(id));
+        self.request = Some(PendingRequest { id, give_up: now.plus(REQUEST_TIMEOUT) });
+        out.push(Out::RequestToken(id));
     }
 
-    fn on_brought(&mut self, now: Now, wall: Wall, token: AccessToken, out: &mut Vec<Out>) {
+    fn on_token_received(&mut self, now: Now, wall: Wall, token: AccessToken, out: &mut Vec<Out>) {
         let callers = std::mem::take(&mut self.waiting);
-        out.extend(callers.into_iter().map(|caller| Out::Give(caller, token.clone())));
-        self.token = Some(Held::new(now, wall, token));
+        out.extend(callers.into_iter().map(|caller| Out::Token(caller, token.clone())));
+        self.token = Some(CurrentToken::new(now, wall, token));
         self.refused = None;
     }
 
     fn on_refused(&mut self, now: Now, reason: Arc<str>, retry_after: Option<Duration>, out: &mut Vec<Out>) {
         let callers = std::mem::take(&mut self.waiting);
-        out.extend(callers.into_iter().map(|caller| Out::Refuse(caller, Arc::clone(&reason))));
+        out.extend(callers.into_iter().map(|caller| Out::TokenUnavailable(caller, Arc::clone(&reason))));
         let times = self.refused.as_ref().map_or(0, |before| before.times).saturating_add(1);
         let retry_after_ends = now.plus(retry_after.unwrap_or_default().min(MAX_RETRY_AFTER));
-        self.refused = Some(Refused { at: now, times, retry_after_ends, reason });
+        self.refused = Some(FailedRequest { at: now, times, retry_after_ends, reason });
     }
 
     /// Drops the token that Azure has rejected, unless another one has come since, or one was dropped a moment ago.
@@ -236,18 +236,18 @@ impl Machine for Renewal {
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         match input {
-            In::Wanted { caller, wall } => self.on_wanted(now, wall, caller, out),
-            In::Received { request, token, wall } => {
+            In::TokenNeeded { caller, wall } => self.on_token_needed(now, wall, caller, out),
+            In::TokenReceived { request, token, wall } => {
                 if self.close(request) {
-                    self.on_brought(now, wall, token, out);
+                    self.on_token_received(now, wall, token, out);
                 }
             }
-            In::Refused { request, reason, retry_after } => {
+            In::RequestFailed { request, reason, retry_after } => {
                 if self.close(request) {
                     self.on_refused(now, reason, retry_after, out);
                 }
             }
-            In::Rejected(token) => self.on_rejected(now, &token, out),
+            In::TokenRejected(token) => self.on_rejected(now, &token, out),
         }
         debug_assert!(self.check().is_ok(), "{:?}", self.check());
     }

@@ -14,11 +14,11 @@ use azure_identity::{
 };
 use url::Url;
 
-use super::Make;
+use super::CredentialFactory;
 use super::certificate::Certificate;
 use super::explain::Explainer;
 use super::metadata::FromMetadata;
-use super::once::Once;
+use super::once::NoRetryTransport;
 use super::token_file::TokenFile;
 use crate::identity::{Identity, Login, ManagedIdentity};
 use crate::settings::Clocks;
@@ -30,7 +30,7 @@ pub(super) fn of(
     login: &Login,
     transport: &Transport,
     clocks: &Clocks,
-) -> azure_core::Result<Option<Make>> {
+) -> azure_core::Result<Option<CredentialFactory>> {
     match identity {
         Identity::Anonymous => return Ok(None),
         Identity::WorkloadIdentity { .. }
@@ -119,7 +119,7 @@ impl Source {
         let mut cloud = CustomConfiguration::default();
         cloud.authority_host = authority_host.to_owned();
         ClientOptions {
-            transport: Some(Once::over(&self.transport)),
+            transport: Some(NoRetryTransport::over(&self.transport)),
             cloud: Some(Arc::new(cloud.into())),
             retry: RetryOptions::none(),
             ..ClientOptions::default()

@@ -9,20 +9,20 @@ use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 pub(crate) const PASSWORD: &str = "planted-certificate-password";
 
 /// A self-signed certificate with its key.
-pub(crate) struct Made {
+pub(crate) struct TestCertificate {
     pub(crate) key: KeyPair,
     pub(crate) certificate: rcgen::Certificate,
 }
 
 /// Returns a new key of 2048 bits and its certificate.
-pub(crate) fn make() -> Made {
+pub(crate) fn make() -> TestCertificate {
     let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
     let certificate =
         CertificateParams::new(vec!["pools.test".to_owned()]).unwrap().self_signed(&key).unwrap();
-    Made { key, certificate }
+    TestCertificate { key, certificate }
 }
 
-impl Made {
+impl TestCertificate {
     /// Key and certificate as PEM.
     pub(crate) fn pem(&self) -> String {
         format!("{}{}", self.key.serialize_pem(), self.certificate.pem())

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use azure_core::error::{Error, ErrorKind};
 use azure_core::http::ClientMethodOptions;
 use azure_identity::ClientAssertion;
-use model::redact::{Recipient, sent};
+use model::redact::{Recipient, record_sent_token};
 
 /// Size limit of the file, in bytes.
 const LARGEST: usize = 64 << 10;
@@ -30,7 +30,7 @@ impl ClientAssertion for TokenFile {
         let read = tokio::task::spawn_blocking(move || read(&path)).await;
         let token =
             read.map_err(|error| Error::with_error(ErrorKind::Credential, error, "token file not read"))??;
-        sent(&Recipient::Authority, &token);
+        record_sent_token(&Recipient::Authority, &token);
         Ok(token)
     }
 }

@@ -7,7 +7,7 @@ use azure_core::error::{Error, ErrorKind};
 use azure_core::http::headers::AUTHORIZATION;
 use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{Context, Request, StatusCode};
-use model::redact::{Recipient, sent};
+use model::redact::{Recipient, record_sent_token};
 
 use crate::credential::Tokens;
 
@@ -18,7 +18,7 @@ pub(crate) struct BearerPolicy(pub(crate) Arc<Tokens>);
 impl BearerPolicy {
     async fn authorize(&self, request: &mut Request) -> azure_core::Result<AccessToken> {
         let token = self.0.token().await?;
-        sent(&Recipient::Azure, token.token.secret());
+        record_sent_token(&Recipient::Azure, token.token.secret());
         request.insert_header(AUTHORIZATION, format!("Bearer {}", token.token.secret()));
         Ok(token)
     }

@@ -9,7 +9,7 @@ use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{Context, Method, Request};
 use model::machine::Now;
 
-use crate::abort_reason::Stop;
+use crate::abort_reason::AbortReason;
 
 /// Time until which each verb class is closed; zero is open.
 #[derive(Default, Debug)]
@@ -55,7 +55,7 @@ impl Policy for GatePolicy {
     async fn send(&self, context: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
         let (now, until) = ((self.now)(), self.gates.until(request.method()));
         if now < until {
-            return Err(Stop::GateClosed { remaining: until.since(now) }.into_error());
+            return Err(AbortReason::GateClosed { remaining: until.since(now) }.into_error());
         }
         next[0].send(context, request, &next[1..]).await
     }

@@ -8,7 +8,7 @@ use azure_core::http::{Context, Method, Request};
 use model::arm::Permit;
 use model::machine::Now;
 
-use crate::abort_reason::Stop;
+use crate::abort_reason::AbortReason;
 
 /// Aborts a try that would change something and has no valid permit.
 ///
@@ -34,9 +34,9 @@ impl Policy for PermitPolicy {
     async fn send(&self, context: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
         let reads = matches!(request.method(), Method::Get | Method::Head);
         let permitted =
-            reads || context.value::<Permit>().is_some_and(|permit| (self.now)() <= permit.send_before);
+            reads || context.value::<Permit>().is_some_and(|permit| (self.now)() <= permit.send_deadline);
         if !permitted {
-            return Err(Stop::PermitExpired.into_error());
+            return Err(AbortReason::PermitExpired.into_error());
         }
         next[0].send(context, request, &next[1..]).await
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{apply, pool_id, pool_read, response};
 use crate::answer;
-use crate::document::{PoolDocument, Unfit};
+use crate::document::{EditError, PoolDocument};
 
 fn new_entry(name: &str, network: Option<&str>, admin_state: Option<AdminState>) -> NewEntry {
     NewEntry {
@@ -98,12 +98,12 @@ fn an_edit_of_a_missing_entry_does_not_fit() {
     let try_apply = |text: &str, edit: &Edit| PoolDocument::parse(text).unwrap().apply(edit);
     let one = r#"{"properties":{"loadBalancerBackendAddresses":[{}]}}"#;
     let beyond = Edit { set_admin: BTreeMap::from([(1, AdminState::Up)]), ..Edit::default() };
-    assert!(matches!(try_apply(one, &beyond), Err(Unfit::MissingEntry { position: 1, length: 1 })));
-    assert!(matches!(try_apply("{}", &Edit::default()), Err(Unfit::WithoutProperties)));
-    assert!(matches!(try_apply(r#"{"properties":3}"#, &Edit::default()), Err(Unfit::Malformed { .. })));
+    assert!(matches!(try_apply(one, &beyond), Err(EditError::MissingEntry { position: 1, length: 1 })));
+    assert!(matches!(try_apply("{}", &Edit::default()), Err(EditError::WithoutProperties)));
+    assert!(matches!(try_apply(r#"{"properties":3}"#, &Edit::default()), Err(EditError::Malformed { .. })));
     let set = Edit { set_admin: BTreeMap::from([(0, AdminState::Up)]), ..Edit::default() };
     let no_entry = r#"{"properties":{"loadBalancerBackendAddresses":["x"]}}"#;
-    assert!(matches!(try_apply(no_entry, &set), Err(Unfit::Malformed { .. })));
+    assert!(matches!(try_apply(no_entry, &set), Err(EditError::Malformed { .. })));
     assert!(PoolDocument::parse("[]").is_err() && PoolDocument::parse("").is_err());
 }
 

@@ -172,7 +172,7 @@ async fn w6_a_stopped_try_asks_for_no_token() {
     client.set_gates(None, None);
     let mut late = put();
     if let ArmRequest::PutPool { permit, .. } = &mut late {
-        permit.send_before = Now::ZERO;
+        permit.send_deadline = Now::ZERO;
     }
     assert_eq!(failure(client.execute(late).await.answer).kind, FailureKind::PermitExpired);
     assert!(server.received().is_none());

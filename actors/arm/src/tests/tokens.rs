@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{NOW, WALL};
 use crate::Clocks;
-use crate::credential::{Make, Tokens};
+use crate::credential::{CredentialFactory, Tokens};
 
 /// Reaction of an authority to a request.
 #[derive(Clone, Copy)]
@@ -79,13 +79,13 @@ fn tokens(does: &'static [Does]) -> (Arc<Tokens>, Counts) {
     let counts = Counts::default();
     let counted = counts.clone();
     let (clocks, theirs) = (clocks(), clocks());
-    let make: Make = Arc::new(move || {
+    let make: CredentialFactory = Arc::new(move || {
         counted.made.fetch_add(1, Ordering::SeqCst);
         let (clocks, requests) = (theirs.clone(), Arc::clone(&counted.requests));
         let authority: Arc<dyn TokenCredential> = Arc::new(Authority { clocks, does, requests });
         Ok(authority)
     });
-    (Arc::new(Tokens::made_by(make, "scope".to_owned(), clocks).unwrap()), counts)
+    (Arc::new(Tokens::with_factory(make, "scope".to_owned(), clocks).unwrap()), counts)
 }
 
 /// Clocks that follow the runtime's time, which the test has paused.

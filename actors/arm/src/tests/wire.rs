@@ -15,13 +15,13 @@ use crate::{Client, Settings, Timeouts};
 const POOL: &str = r#"{"name":"pool","etag":"W/\"body\"","properties":{"provisioningState":"Succeeded",
     "loadBalancerBackendAddresses":[{"name":"n1","properties":{"ipAddress":"10.0.0.4"}}]}}"#;
 
-fn put(send_before: Now) -> ArmRequest {
+fn put(send_deadline: Now) -> ArmRequest {
     ArmRequest::PutPool {
         pool: pool_id(),
         base: document(POOL),
         edit: Edit { remove: BTreeSet::from([0]), ..Edit::default() },
         if_match: Some(Etag::new("W/\"seen\"")),
-        permit: permit(send_before),
+        permit: permit(send_deadline),
         record: Arc::default(),
     }
 }

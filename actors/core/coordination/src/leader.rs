@@ -17,14 +17,14 @@ use mechanisms::object_client::ObjectClient;
 use mechanisms::published::Published;
 use mechanisms::watch_failures::WatchFailures;
 use model::ids::{CallId, Epoch};
-use model::leadership::Standing;
-use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseFacts, OutOfSyncTimes};
+use model::leadership::Leadership;
+use model::lease::{GateTimes, LeaseAnswer, LeaseFacts, LeaseRequest, OutOfSyncTimes};
 use model::machine::{Machine, Now, earliest};
 use model::object::ResourceVersion;
 use model::sample::Metric;
 use model::view::LeadershipView;
 use observed_lease::ObservedLease;
-use requests::LeaseRequest;
+use requests::LeaseAction;
 
 /// Settings of the Leader, fixed at start.
 #[derive(Clone, Debug)]
@@ -32,37 +32,37 @@ pub struct Params {
     /// Identity of this process: unique among all replicas and all their restarts.
     pub identity: Arc<str>,
     /// Whether it competes for the Lease.
-    pub contest: Contest,
+    pub election: LeaderElection,
 }
 
 /// Whether a process competes for leadership.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Contest {
+pub enum LeaderElection {
     /// It does not compete, and acts as the leader without touching the Lease: a dry run (C4).
-    Alone,
+    Disabled,
     /// It competes with these times.
-    Elected(Times),
+    Enabled(Times),
 }
 
 /// The times of the election (W8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
-    /// Time that a hold lasts without renewal: 45 s.
-    pub duration: Duration,
+    /// Time for which a hold lasts without a renewal: 45 s.
+    pub lease_duration: Duration,
     /// Time after the last successful renewal at which leadership is given up: 30 s.
     pub renew_deadline: Duration,
     /// Time between two tries: 5 s.
-    pub retry: Duration,
-    /// Time after the end of an unreleased hold within which its holder's last PUT may still arrive: 20 s.
+    pub retry_period: Duration,
+    /// Time after the expiry of a Lease that was not released, in which the last PUT of its holder may still arrive: 20 s.
     pub settle: Duration,
 }
 
 impl Times {
     /// The times of W8.
     pub const W8: Times = Times {
-        duration: Duration::from_secs(45),
+        lease_duration: Duration::from_secs(45),
         renew_deadline: Duration::from_secs(30),
-        retry: Duration::from_secs(5),
+        retry_period: Duration::from_secs(5),
         settle: Duration::from_secs(20),
     };
 }
@@ -94,7 +94,7 @@ pub enum In {
 #[derive(Clone, Debug)]
 pub enum Out {
     /// To the kubernetes port: a request about our own Lease.
-    Lease(CallId, LeaseAsk),
+    Lease(CallId, LeaseRequest),
     /// To the watchers on which levels depend, and to Pauses: read most recent data for this term. The Directory opens
     /// the term when it has them.
     Confirm {
@@ -107,24 +107,24 @@ pub enum Out {
     /// one lists everything (W8).
     SetBack(SetBack),
     /// To the writer, the admin state and the event emitter: whether this process may write.
-    Standing(Standing),
+    Leadership(Leadership),
     /// To the writer: the gate times that the predecessor recorded.
-    Remembered(GateTimes),
+    RecordedGates(GateTimes),
     /// To the snapshot: the pools that the predecessor recorded as out of sync.
     OutOfSync(OutOfSyncTimes),
     /// To Discovery: a term has begun; read every load balancer now.
-    Round,
+    StartRound,
     /// To the snapshot.
     View(LeadershipView),
     /// To the metrics.
     Metric(Metric),
     /// To the process: after a shutdown, the Lease is released, was not held, or was given up.
-    Done(Free),
+    Done(ReleasedLeases),
 }
 
 /// The Leases that this process certainly does not hold at its end; the others lapse by themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Free {
+pub struct ReleasedLeases {
     /// Our own Lease.
     pub own: bool,
     /// The Lease shared with the cloud-controller-manager.
@@ -155,7 +155,7 @@ pub struct Leader {
     epoch: Epoch,
     /// When the last successful renewal was sent; `None`: the Lease is not ours.
     renewed: Option<Now>,
-    client: ObjectClient<LeaseFacts, LeaseRequest>,
+    client: ObjectClient<LeaseFacts, LeaseAction>,
     /// Whether the next request is a read, whatever the known state.
     must_read: bool,
     /// Whether a take that is in flight, or whose answer was lost, may have made the Lease ours.
@@ -243,7 +243,7 @@ impl Leader {
             out.push(Out::Metric(Metric::Leading(leads)));
         }
         if led {
-            out.push(Out::Standing(Standing::Standby));
+            out.push(Out::Leadership(Leadership::Standby));
         }
     }
 
@@ -251,13 +251,13 @@ impl Leader {
         if self.phase != Phase::Idle {
             return;
         }
-        match self.params.contest {
-            Contest::Alone => {
+        match self.params.election {
+            LeaderElection::Disabled => {
                 self.epoch = Epoch(1);
                 self.enter(now, Phase::Confirming, out);
                 out.push(Out::Confirm { epoch: self.epoch, needs_new_list: false });
             }
-            Contest::Elected(_) => {
+            LeaderElection::Enabled(_) => {
                 out.push(Out::Metric(Metric::Leading(false)));
                 self.enter(now, Phase::Standby, out);
                 self.read_at(now);
@@ -301,28 +301,30 @@ impl Leader {
         let remembered =
             GateTimes { reads_until: later(noted.reads_until), writes_until: later(noted.writes_until) };
         if remembered != GateTimes::default() {
-            out.push(Out::Remembered(remembered));
+            out.push(Out::RecordedGates(remembered));
         }
         // Kept until the snapshot has compared it with this process's own times.
         self.out_of_sync = self.observed.out_of_sync();
         out.push(Out::OutOfSync(Arc::clone(&self.out_of_sync)));
         self.confirmed = true;
         self.enter(now, Phase::Leading, out);
-        self.send_standing(out);
-        out.push(Out::Round);
+        self.send_leadership(out);
+        out.push(Out::StartRound);
     }
 
     /// Returns until when leadership is certain (W8); [`Now::NEVER`] where there is no other replica.
     fn until(&self) -> Now {
-        match self.params.contest {
-            Contest::Alone => Now::NEVER,
-            Contest::Elected(times) => self.renewed.map_or(Now::ZERO, |sent| sent.plus(times.duration)),
+        match self.params.election {
+            LeaderElection::Disabled => Now::NEVER,
+            LeaderElection::Enabled(times) => {
+                self.renewed.map_or(Now::ZERO, |sent| sent.plus(times.lease_duration))
+            }
         }
     }
 
-    fn send_standing(&self, out: &mut Vec<Out>) {
+    fn send_leadership(&self, out: &mut Vec<Out>) {
         if self.phase == Phase::Leading {
-            out.push(Out::Standing(Standing::Leading { epoch: self.epoch, until: self.until() }));
+            out.push(Out::Leadership(Leadership::Leading { epoch: self.epoch, until: self.until() }));
         }
     }
 
@@ -393,7 +395,7 @@ impl Leader {
 
     /// Does everything that is due now; the last part of every step and tick.
     fn process_due(&mut self, now: Now, out: &mut Vec<Out>) {
-        if let Contest::Elected(times) = self.params.contest {
+        if let LeaderElection::Enabled(times) = self.params.election {
             if self.renewed.is_some_and(|sent| sent.plus(times.renew_deadline) <= now) {
                 if self.client.last_error().is_none() {
                     self.client.set_error("the Lease could not be renewed in time");
@@ -419,7 +421,7 @@ impl Leader {
             (self.renewed, self.may_become_ours) = (None, false);
             self.client.stop();
             self.enter(now, Phase::Done, out);
-            out.push(Out::Done(Free { own, shared }));
+            out.push(Out::Done(ReleasedLeases { own, shared }));
         }
         self.publish_view(out);
         let broken = self.check().err();
@@ -432,7 +434,7 @@ impl Leader {
     /// Returns the broken invariant.
     fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
-        let elected = matches!(self.params.contest, Contest::Elected(_));
+        let elected = matches!(self.params.election, LeaderElection::Enabled(_));
         match self.phase {
             Phase::Settling { .. } | Phase::Confirming | Phase::Leading => {
                 rule(!elected || self.renewed.is_some(), "a term without the Lease")?;
@@ -451,7 +453,7 @@ impl Leader {
     }
 
     fn publish_view(&mut self, out: &mut Vec<Out>) {
-        let elected = matches!(self.params.contest, Contest::Elected(_));
+        let elected = matches!(self.params.election, LeaderElection::Enabled(_));
         let role = match (self.phase, self.shutdown) {
             (Phase::Idle, _) => return,
             (Phase::Done, _) | (_, Shutdown::Begun | Shutdown::Releasing { .. }) => "stopping",
@@ -482,9 +484,9 @@ impl Machine for Leader {
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         match input {
             In::Start => self.on_start(now, out),
-            In::Lease(call, answer) => match self.params.contest {
-                Contest::Alone => out.push(Out::Metric(Metric::UnmatchedAnswer)),
-                Contest::Elected(times) => self.on_answer(now, call, answer, times, out),
+            In::Lease(call, answer) => match self.params.election {
+                LeaderElection::Disabled => out.push(Out::Metric(Metric::UnmatchedAnswer)),
+                LeaderElection::Enabled(times) => self.on_answer(now, call, answer, times, out),
             },
             In::Opened(epoch) => self.on_opened(now, epoch, out),
             In::Gates(gates) => self.gates = gates,
@@ -503,7 +505,7 @@ impl Machine for Leader {
             Shutdown::Not | Shutdown::Begun => None,
             Shutdown::Releasing { until, .. } => Some(until),
         };
-        let Contest::Elected(times) = self.params.contest else { return shutdown };
+        let LeaderElection::Enabled(times) = self.params.election else { return shutdown };
         let loss = self.renewed.map(|sent| sent.plus(times.renew_deadline));
         let settled = match self.phase {
             Phase::Settling { until } => Some(until),

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use mechanisms::object_client::ObjectClient;
 use mechanisms::published::Published;
-use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
+use model::config_map::{ConfigMapAnswer, ConfigMapFacts, ConfigMapRequest};
 use model::ids::{CallId, Epoch};
 use model::machine::{Machine, Now, earliest};
 use model::operator_request::{Answer, Refusal, RequestId, Scope};
@@ -34,7 +34,7 @@ use notes::PauseNotes;
 use requests::{ANSWERED_WITHIN, PauseRequest};
 
 /// Time for which the note applies that switches the admin state off, from its first observation.
-const HEEDS_OFF_FOR: Duration = Duration::from_secs(600);
+const OFF_NOTE_LIFETIME: Duration = Duration::from_secs(600);
 
 /// Settings of the machine, fixed at start.
 #[derive(Clone, Debug)]
@@ -42,9 +42,9 @@ pub struct Params {
     /// `mode`.
     pub mode: Mode,
     /// Where pauses are stored.
-    pub keeping: PauseStorage,
+    pub storage: PauseStorage,
     /// How this process applies them.
-    pub heeding: PauseEffect,
+    pub effect: PauseEffect,
 }
 
 /// How a process applies pauses.
@@ -61,9 +61,9 @@ pub enum PauseEffect {
 pub struct Restoring {
     /// Whether it writes only while everything is paused for all others, so that no other replica undoes its writes
     /// immediately. Otherwise it ignores a pause of everything.
-    pub reversed: bool,
+    pub requires_global_pause: bool,
     /// Whether it respects pauses of single pools and Services. It does not if the operator has named the pools.
-    pub respects_single: bool,
+    pub respects_narrow_pauses: bool,
 }
 
 /// Where pauses are stored.
@@ -108,7 +108,7 @@ pub enum In {
 #[derive(Clone, Debug)]
 pub enum Out {
     /// To the kubernetes port: a request about our ConfigMap.
-    ConfigMap(CallId, ConfigMapAsk),
+    ConfigMap(CallId, ConfigMapRequest),
     /// To the writer, the admin state, the event emitter, the Informer and the Directory: the complete policy, as read
     /// after this term had begun.
     OperatorPolicy {
@@ -175,7 +175,7 @@ impl ReadState {
     /// Returns until when the admin state is switched off; `None`: it is not.
     fn off_until(&self) -> Option<Now> {
         match self.off {
-            Some(OffSwitch::Active { since }) => Some(since.plus(HEEDS_OFF_FOR)),
+            Some(OffSwitch::Active { since }) => Some(since.plus(OFF_NOTE_LIFETIME)),
             Some(OffSwitch::Expired) | None => None,
         }
     }
@@ -206,7 +206,7 @@ impl Pauses {
     }
 
     fn on_start(&mut self, now: Now) {
-        match self.params.keeping {
+        match self.params.storage {
             PauseStorage::ConfigMap if self.client.is_idle() => self.client.plan(now),
             PauseStorage::ConfigMap => {}
             PauseStorage::Nothing => self.state = Some(ReadState::of(now, None, None)),
@@ -219,7 +219,7 @@ impl Pauses {
             return;
         }
         self.newest_term = Some(epoch);
-        match self.params.keeping {
+        match self.params.storage {
             PauseStorage::ConfigMap => self.client.reread(now),
             PauseStorage::Nothing => self.term = self.newest_term,
         }
@@ -230,7 +230,7 @@ impl Pauses {
             out.push(Out::Answer(request.id, Answer::Refused(Refusal::Unknown)));
             return;
         }
-        match self.params.keeping {
+        match self.params.storage {
             PauseStorage::ConfigMap => {
                 self.requests.push_back(request);
                 self.client.hurry(now);
@@ -242,11 +242,11 @@ impl Pauses {
     /// Returns the policy as this process applies it, if it is known.
     fn effective_policy(&self) -> Option<OperatorPolicy> {
         let notes = self.policy()?;
-        Some(match self.params.heeding {
+        Some(match self.params.effect {
             PauseEffect::Pauses => notes,
-            PauseEffect::Restoring(Restoring { reversed, respects_single }) => {
-                let others_write = reversed && notes.everything.is_none();
-                let single = if respects_single {
+            PauseEffect::Restoring(Restoring { requires_global_pause, respects_narrow_pauses }) => {
+                let others_write = requires_global_pause && notes.everything.is_none();
+                let single = if respects_narrow_pauses {
                     notes
                 } else {
                     OperatorPolicy { mode: notes.mode, ..OperatorPolicy::default() }
@@ -317,7 +317,7 @@ impl Pauses {
         let (policy, unreadable) = match (self.sent.last(), &self.state) {
             (Some((_, policy)), Some(state)) => {
                 let unreadable = state.notes.unreadable.clone();
-                let notes = match self.params.heeding {
+                let notes = match self.params.effect {
                     PauseEffect::Pauses => Some(Arc::clone(policy)),
                     PauseEffect::Restoring(_) => self.policy().map(Arc::new),
                 };
@@ -329,7 +329,7 @@ impl Pauses {
             mode: self.params.mode,
             policy,
             unreadable,
-            term_waits: self.params.keeping == PauseStorage::ConfigMap && self.newest_term > self.term,
+            term_waits: self.params.storage == PauseStorage::ConfigMap && self.newest_term > self.term,
             last_error: self.client.last_error().cloned(),
         };
         let Some(view) = self.published.update(view) else { return };

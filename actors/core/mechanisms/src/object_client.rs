@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::ids::CallId;
-use model::lease::{LeaseAsk, LeaseFacts, WATCH_MARGIN};
+use model::lease::{LeaseFacts, LeaseRequest, WATCH_MARGIN};
 use model::machine::Now;
-use model::object::{ApiObject, GIVE_UP_AFTER, ObjectAnswer, ObjectAsk, RequestFailure, ResourceVersion};
+use model::object::{ApiObject, GIVE_UP_AFTER, ObjectAnswer, ObjectRequest, RequestFailure, ResourceVersion};
 
 /// The additional delay before the read after a conflict, for each further failure in a row, and its maximum.
 const CONFLICT_STEP: Duration = Duration::from_millis(100);
@@ -196,8 +196,8 @@ impl<F: ApiObject, T: Copy> ObjectClient<F, T> {
     }
 
     /// Reads the object.
-    pub fn read(&mut self, now: Now, context: T) -> (CallId, ObjectAsk<F>) {
-        (self.send(now, false, context, GIVE_UP_AFTER), ObjectAsk::Get)
+    pub fn read(&mut self, now: Now, context: T) -> (CallId, ObjectRequest<F>) {
+        (self.send(now, false, context, GIVE_UP_AFTER), ObjectRequest::Get)
     }
 
     /// Replaces a state that was read, or creates the object.
@@ -207,10 +207,10 @@ impl<F: ApiObject, T: Copy> ObjectClient<F, T> {
         context: T,
         state: Option<Arc<F>>,
         edit: F::Edit,
-    ) -> (CallId, ObjectAsk<F>) {
+    ) -> (CallId, ObjectRequest<F>) {
         let ask = match state {
-            Some(state) => ObjectAsk::Replace(state, edit),
-            None => ObjectAsk::Create(edit),
+            Some(state) => ObjectRequest::Replace(state, edit),
+            None => ObjectRequest::Create(edit),
         };
         (self.send(now, true, context, GIVE_UP_AFTER), ask)
     }
@@ -275,9 +275,9 @@ impl<T: Copy> ObjectClient<LeaseFacts, T> {
         context: T,
         version: &ResourceVersion,
         span: Duration,
-    ) -> (CallId, LeaseAsk) {
+    ) -> (CallId, LeaseRequest) {
         let within = span.saturating_add(WATCH_MARGIN);
-        (self.send(now, false, context, within), LeaseAsk::Await(version.clone(), span))
+        (self.send(now, false, context, within), LeaseRequest::Watch(version.clone(), span))
     }
 }
 
@@ -287,7 +287,7 @@ mod tests {
 
     use super::*;
     use model::arm::Document;
-    use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts};
+    use model::config_map::{ConfigMapAnswer, ConfigMapEdit, ConfigMapFacts, ConfigMapRequest};
     use model::lease::{GateTimes, LeaseAnswer, LeaseName};
     use model::machine::Wall;
 
@@ -327,7 +327,7 @@ mod tests {
         client.plan(now);
         assert!(client.is_due(now));
         let (call, ask) = client.read(now, 7);
-        assert!(matches!(ask, ConfigMapAsk::Get) && !client.is_due(now));
+        assert!(matches!(ask, ConfigMapRequest::Get) && !client.is_due(now));
         (client, call)
     }
 
@@ -355,13 +355,13 @@ mod tests {
         let read = state(&mut client, at(4), call, ConfigMapAnswer::Seen(config_map()));
         assert!(client.is_idle());
         let (_, ask) = client.write(at(4), 8, read, ConfigMapEdit::default());
-        assert!(matches!(ask, ConfigMapAsk::Replace(base, _) if &*base.version.0 == "1"));
+        assert!(matches!(ask, ConfigMapRequest::Replace(base, _) if &*base.version.0 == "1"));
         assert_eq!(writes(&client), Some(true));
 
         let (mut client, call) = reading(at(0));
         let read = state(&mut client, at(1), call, ConfigMapAnswer::Absent);
         let (_, ask) = client.write(at(1), 8, read, ConfigMapEdit::default());
-        assert!(matches!(ask, ConfigMapAsk::Create(_)));
+        assert!(matches!(ask, ConfigMapRequest::Create(_)));
     }
 
     #[test]
@@ -434,7 +434,7 @@ mod tests {
         let mut client: ObjectClient<LeaseFacts, ()> = ObjectClient::default();
         let span = Duration::from_secs(60);
         let (call, ask) = client.watch(at(0), (), &lease().version, span);
-        assert!(matches!(ask, LeaseAsk::Await(version, wait) if &*version.0 == "7" && wait == span));
+        assert!(matches!(ask, LeaseRequest::Watch(version, wait) if &*version.0 == "7" && wait == span));
         assert_eq!(client.deadline(), Some(at(0).plus(span).plus(WATCH_MARGIN)));
         client.set_error("an earlier failure");
         let unchanged = client.on_answer(at(5), call, LeaseAnswer::Unchanged);

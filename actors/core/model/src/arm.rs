@@ -53,13 +53,13 @@ pub enum ArmRequest {
     Poll(Operation),
 }
 
-/// The right to send one PUT (W8). The per-try policy refuses a try after `send_before`.
+/// The right to send one PUT (W8). The per-try policy refuses a try after `send_deadline`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Permit {
     /// The attempt that the permit belongs to.
     pub attempt: AttemptId,
     /// The last moment at which the try may be sent.
-    pub send_before: Now,
+    pub send_deadline: Now,
 }
 
 /// An ARM document that passes unchanged from a GET to the PUT that edits it.

@@ -12,18 +12,18 @@ use crate::level::Level;
 use crate::machine::Now;
 use crate::write_record::{Trigger, WriteRecord};
 
-/// A due membership write of a pool.
+/// When and how urgently the members of a pool must be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Due {
+pub struct MembershipDue {
     /// Time since which it has been due.
     pub since: Now,
     /// Its urgency.
-    pub class: Class,
+    pub urgency: MembershipUrgency,
 }
 
 /// The urgency of a membership write (Q3), the most urgent first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Class {
+pub enum MembershipUrgency {
     /// No observed member is required, on a Ready node and not Down: the pool serves no traffic.
     Revive,
     /// A required member is missing.
@@ -32,21 +32,21 @@ pub enum Class {
     Remove,
 }
 
-impl Class {
+impl MembershipUrgency {
     /// The value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Class::Revive => "revive",
-            Class::Add => "add",
-            Class::Remove => "remove",
+            MembershipUrgency::Revive => "revive",
+            MembershipUrgency::Add => "add",
+            MembershipUrgency::Remove => "remove",
         }
     }
 }
 
-/// The contents of a membership write, which the queue gives to a granted lane.
+/// A membership write, with which the queue answers Take (Q3).
 #[derive(Clone, Debug)]
-pub struct Taken {
+pub struct MembershipWrite {
     /// The newest level.
     pub level: Level,
     /// The family of its members.
@@ -113,7 +113,7 @@ pub enum Outcome {
 #[derive(Clone, Debug)]
 pub enum WriteFate {
     /// The write is in place.
-    Held(AttemptId),
+    Persisted(AttemptId),
     /// The write is not in place, and no other client has written: ARM has lost it.
     Lost {
         /// The attempt.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::arm::Document;
 use crate::machine::{Now, Wall};
-use crate::object::{ApiObject, ObjectAnswer, ObjectAsk, ResourceVersion};
+use crate::object::{ApiObject, ObjectAnswer, ObjectRequest, ResourceVersion};
 
 /// The key that switches the admin state off, whatever its value. Uninstalling the service writes it.
 pub const ADMIN_STATE_OFF: &str = "admin-state.off";
@@ -83,7 +83,7 @@ impl ConfigMapEdit {
 
 /// A machine that stores data in the ConfigMap, and gets the answers to its own requests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Keeper {
+pub enum ConfigMapRequester {
     /// The machine for pauses.
     Pauses,
     /// The admin state.
@@ -95,7 +95,7 @@ impl ApiObject for ConfigMapFacts {
 }
 
 /// A request about our ConfigMap.
-pub type ConfigMapAsk = ObjectAsk<ConfigMapFacts>;
+pub type ConfigMapRequest = ObjectRequest<ConfigMapFacts>;
 
 /// The answer to a request about our ConfigMap.
 pub type ConfigMapAnswer = ObjectAnswer<ConfigMapFacts>;

@@ -53,7 +53,7 @@ macro_rules! text_id {
 }
 
 /// Implements equality, order, hash, `Display` and `Debug` for a name that compares by its `folded()`.
-macro_rules! case_blind {
+macro_rules! case_insensitive {
     ($name:ident) => {
         impl PartialEq for $name {
             fn eq(&self, other: &Self) -> bool {
@@ -89,7 +89,7 @@ macro_rules! case_blind {
     };
 }
 
-macro_rules! case_blind_id {
+macro_rules! case_insensitive_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         ///
@@ -123,7 +123,7 @@ macro_rules! case_blind_id {
             }
         }
 
-        case_blind!($name);
+        case_insensitive!($name);
     };
 }
 
@@ -131,11 +131,11 @@ mod instance;
 
 pub use instance::InstanceId;
 
-case_blind_id! {
+case_insensitive_id! {
     /// Name of an Azure load balancer.
     LbName
 }
-case_blind_id! {
+case_insensitive_id! {
     /// Name of a backend pool within its load balancer.
     PoolName
 }
@@ -309,7 +309,7 @@ impl RulePrefix {
 
     /// Returns true if a rule with this name belongs to any Service (D2): `^a[0-9a-f]{31}`, without regard to case.
     #[must_use]
-    pub fn is_any(rule: &str) -> bool {
+    pub fn is_service_rule(rule: &str) -> bool {
         let head = rule.as_bytes().get(..RulePrefix::LENGTH);
         head.is_some_and(|head| head[0].eq_ignore_ascii_case(&b'a') && head.iter().all(u8::is_ascii_hexdigit))
     }
@@ -351,7 +351,8 @@ impl fmt::Display for AttemptId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CallId(pub u64);
 
-/// Id of one second read of all three kinds of objects, which resolves doubt (G1). Later reads have greater ids.
+/// Id of a second read of Services, EndpointSlices and Nodes, which confirms or refutes a removal (G1). Later reads have
+/// greater ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ReadId(pub u64);
 

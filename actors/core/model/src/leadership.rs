@@ -11,7 +11,7 @@ pub const PERMIT_MARGIN: Duration = Duration::from_secs(25);
 
 /// The leadership of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum Leadership {
     /// It may not write.
     Standby,
     /// It may write in this term, until the permit time at the latest.
@@ -23,13 +23,13 @@ pub enum Standing {
     },
 }
 
-impl Standing {
+impl Leadership {
     /// The term in which it may write; `None`: it may not write.
     #[must_use]
     pub fn term(self) -> Option<Epoch> {
         match self {
-            Standing::Standby => None,
-            Standing::Leading { epoch, .. } => Some(epoch),
+            Leadership::Standby => None,
+            Leadership::Leading { epoch, .. } => Some(epoch),
         }
     }
 
@@ -43,18 +43,18 @@ impl Standing {
     #[must_use]
     pub fn leads_for_certain(self, now: Now) -> bool {
         match self {
-            Standing::Standby => false,
-            Standing::Leading { until, .. } => now < until,
+            Leadership::Standby => false,
+            Leadership::Leading { until, .. } => now < until,
         }
     }
 
     /// The last time at which a PUT may be sent, inclusive; `None`: no PUT may be sent (W8).
     #[must_use]
-    pub fn send_before(self) -> Option<Now> {
+    pub fn send_deadline(self) -> Option<Now> {
         match self {
-            Standing::Standby => None,
-            Standing::Leading { until: Now::NEVER, .. } => Some(Now::NEVER),
-            Standing::Leading { until, .. } => Some(until.minus(PERMIT_MARGIN)),
+            Leadership::Standby => None,
+            Leadership::Leading { until: Now::NEVER, .. } => Some(Now::NEVER),
+            Leadership::Leading { until, .. } => Some(until.minus(PERMIT_MARGIN)),
         }
     }
 }
@@ -69,14 +69,14 @@ mod tests {
 
     #[test]
     fn w8_a_put_may_be_sent_until_25_s_before_leadership_is_no_longer_certain() {
-        let leading = Standing::Leading { epoch: Epoch(3), until: at(45) };
+        let leading = Leadership::Leading { epoch: Epoch(3), until: at(45) };
         assert_eq!((leading.term(), leading.leads()), (Some(Epoch(3)), true));
-        assert_eq!(leading.send_before(), Some(at(20)));
+        assert_eq!(leading.send_deadline(), Some(at(20)));
         assert!(leading.leads_for_certain(at(44)) && !leading.leads_for_certain(at(45)));
-        let alone = Standing::Leading { epoch: Epoch(1), until: Now::NEVER };
-        assert_eq!(alone.send_before(), Some(Now::NEVER), "there is no other replica");
-        let standby = Standing::Standby;
-        assert_eq!((standby.term(), standby.leads(), standby.send_before()), (None, false, None));
+        let alone = Leadership::Leading { epoch: Epoch(1), until: Now::NEVER };
+        assert_eq!(alone.send_deadline(), Some(Now::NEVER), "there is no other replica");
+        let standby = Leadership::Standby;
+        assert_eq!((standby.term(), standby.leads(), standby.send_deadline()), (None, false, None));
         assert!(!standby.leads_for_certain(Now::ZERO));
     }
 }

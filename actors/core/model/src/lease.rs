@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::arm::Document;
 use crate::ids::PoolId;
 use crate::machine::Now;
-use crate::object::{ApiObject, ObjectAnswer, ObjectAsk, ResourceVersion};
+use crate::object::{ApiObject, ObjectAnswer, ObjectRequest, ResourceVersion};
 
 /// How much longer than its requested duration a machine waits for the watch of a Lease. The port itself waits for the
 /// start of the answer ([`crate::object::ANSWER_WITHIN`]), rounds the duration up to whole seconds, and lets the
@@ -103,7 +103,7 @@ impl ApiObject for LeaseFacts {
 }
 
 /// A request about a Lease.
-pub type LeaseAsk = ObjectAsk<LeaseFacts>;
+pub type LeaseRequest = ObjectRequest<LeaseFacts>;
 
 /// The answer to a request about a Lease.
 pub type LeaseAnswer = ObjectAnswer<LeaseFacts>;

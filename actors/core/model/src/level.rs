@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::ids::{AddressName, PoolId};
+use crate::xds::diagnostic::Diagnostic;
 use crate::xds::name::Name;
-use crate::xds::remark::Diagnostic;
 
 /// A member that a pool must hold.
 #[derive(Clone, PartialEq, Eq, Debug)]

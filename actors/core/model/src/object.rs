@@ -97,7 +97,7 @@ pub trait ApiObject {
 
 /// A request about one object with the state `F`.
 #[derive(Clone, Debug)]
-pub enum ObjectAsk<F: ApiObject> {
+pub enum ObjectRequest<F: ApiObject> {
     /// GET it.
     Get,
     /// Create it. Fails if it exists.
@@ -106,7 +106,7 @@ pub enum ObjectAsk<F: ApiObject> {
     Replace(Arc<F>, F::Edit),
     /// Watch it from this version. The answer is the first newer state, or [`ObjectAnswer::Unchanged`] after at most
     /// the given time. Only Leases are watched in this way.
-    Await(ResourceVersion, Duration),
+    Watch(ResourceVersion, Duration),
 }
 
 /// The answer to a request about one object with the state `F`.
@@ -335,15 +335,15 @@ pub struct Preempt {
     /// Time from `at` to the arrival of the condition. `None` when unknown, or when `at` is more than 60 s in the
     /// future.
     pub age: Option<Duration>,
-    /// Due time of the eviction, by the date in the message; `None` without a date.
-    pub due: Option<Due>,
+    /// Earliest time of the eviction, by the date in the message; `None` without a date.
+    pub not_before: Option<NotBefore>,
     /// Message of the condition.
     pub message: Arc<str>,
 }
 
-/// Due time of an eviction, relative to the arrival of its notice.
+/// Earliest time of an eviction (`NotBefore` in Scheduled Events of Azure), relative to the arrival of its notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Due {
+pub enum NotBefore {
     /// This far in the future.
     In(Duration),
     /// This far in the past.
@@ -385,7 +385,7 @@ pub enum TaintEdit {
 
 /// A patch of a node's taints. It changes no taint but ours (N1).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TaintAsk {
+pub struct TaintPatch {
     /// The node.
     pub node: NodeName,
     /// UID of the node. Another node with the same name is not patched.
@@ -424,8 +424,8 @@ pub struct PreemptionObject {
     pub at: Option<Wall>,
     /// Time from `at` to the arrival of the Event. `None` when unknown, or when `at` is more than 60 s in the future.
     pub age: Option<Duration>,
-    /// Due time of the eviction, by the date in the message; `None` without a date.
-    pub due: Option<Due>,
+    /// Earliest time of the eviction, by the date in the message; `None` without a date.
+    pub not_before: Option<NotBefore>,
     /// Message of the Event.
     pub message: Arc<str>,
 }

@@ -20,12 +20,12 @@ pub struct Pin {
     pub members: BTreeMap<IpAddr, AddressName>,
     /// True if the pool may be emptied although its Services have endpoints; applies only to a pin without members
     /// (G2).
-    pub may_empty: bool,
+    pub allow_empty: bool,
     /// True if the pool may lose every member that its endpoints require; applies only to a pin with members (G2).
-    pub may_starve: bool,
+    pub allow_unserved: bool,
     /// True if the pool is restored although its Services carry the pause annotation: the operator has named the pool
     /// (D1).
-    pub despite_pause: bool,
+    pub ignore_pause: bool,
 }
 
 impl Pins {

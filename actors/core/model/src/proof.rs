@@ -45,7 +45,7 @@ pub fn prove(
 /// # Errors
 /// The first condition that does not hold.
 pub fn prove_listed(facts: &PoolFacts) -> Result<(), NotManageable> {
-    match facts.rules.iter().find(|rule| RulePrefix::is_any(rule)) {
+    match facts.rules.iter().find(|rule| RulePrefix::is_service_rule(rule)) {
         Some(rule) => Err(NotManageable::ServiceRule { rule: rule.clone() }),
         None => prove_untouched(facts),
     }

@@ -3,7 +3,7 @@
 //! ports and the commands pass foreign text through this module where it enters the program. Therefore logs, API,
 //! events, errors and command output contain no secrets.
 //!
-//! Recently sent tokens are known ([`sent()`]), and some callers know further secrets. These are found in every
+//! Recently sent tokens are known ([`record_sent_token`]), and some callers know further secrets. These are found in every
 //! encoding, and so is each part of 16 bytes or more. Other secrets are recognised by their form: the text after
 //! `Authorization`, `Bearer`, `password` and the like, JSON web tokens, bootstrap tokens, private keys, and user,
 //! password and query of URLs. In doubt, more is removed.
@@ -14,7 +14,7 @@ mod needle;
 mod pairs;
 mod part;
 mod printable;
-mod sent;
+mod recent_tokens;
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -22,7 +22,7 @@ use std::ops::Range;
 
 use needle::Needles;
 pub use printable::Printable;
-pub use sent::{Recipient, sent};
+pub use recent_tokens::{Recipient, record_sent_token};
 
 /// The replacement of a secret.
 pub const REDACTED: &str = "<redacted>";
@@ -70,27 +70,27 @@ pub fn start_redacted_of<'t>(text: &'t str, known: &[&str]) -> (Cow<'t, str>, bo
 
 /// The secrets found in a text, and the work that the search took.
 #[derive(Default, Debug)]
-struct Found {
+struct SecretMatches {
     ranges: Vec<Range<usize>>,
     /// Number of bytes that searches visited without continuing where the last step ended. A malicious text must not
     /// make them visit the same bytes again and again.
-    looked_at: usize,
+    visited_bytes: usize,
 }
 
-impl Found {
+impl SecretMatches {
     fn push(&mut self, range: Range<usize>) {
         self.ranges.push(range);
     }
 
-    fn looked_at(&mut self, bytes: usize) {
-        self.looked_at = self.looked_at.saturating_add(bytes);
+    fn visited_bytes(&mut self, bytes: usize) {
+        self.visited_bytes = self.visited_bytes.saturating_add(bytes);
     }
 }
 
 /// The positions of secrets in `text`, which is the start of `whole` or all of it.
-fn secrets_in(text: &str, whole: &str, known: &[&str]) -> Found {
-    let mut found = Found::default();
-    let sent = sent::recent();
+fn secrets_in(text: &str, whole: &str, known: &[&str]) -> SecretMatches {
+    let mut found = SecretMatches::default();
+    let sent = recent_tokens::recent();
     let known = Needles::new(known.iter().copied());
     for needles in sent.iter().map(|recent| &recent.needles).chain([&known]) {
         // A secret may extend beyond the end.
@@ -109,8 +109,8 @@ fn secrets_in(text: &str, whole: &str, known: &[&str]) -> Found {
 
 /// The text without recently sent tokens.
 fn without_sent(text: &str) -> Cow<'_, str> {
-    let mut found = Found::default();
-    if let Some(recent) = sent::recent() {
+    let mut found = SecretMatches::default();
+    if let Some(recent) = recent_tokens::recent() {
         recent.needles.find(text, &mut found);
     }
     without(text, found.ranges)

@@ -4,11 +4,11 @@
 pub mod assignment;
 pub mod cache;
 pub mod cluster;
+pub mod diagnostic;
 pub mod dump;
 pub mod facts;
 mod faults;
 pub mod name;
-pub mod remark;
 mod resource;
 pub mod source;
 pub mod stream;

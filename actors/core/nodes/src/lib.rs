@@ -46,16 +46,16 @@ use std::time::Duration;
 
 use mechanisms::work_queue::{self, WorkQueue};
 use model::arm::Provisioning;
-use model::config_map::{ConfigMapAnswer, ConfigMapAsk};
+use model::config_map::{ConfigMapAnswer, ConfigMapRequest};
 use model::draining::{AdminDue, AdminEnd, Draining, PoolAdminStates};
 use model::ids::{CallId, Epoch, LbName, NodeName, NodeUid, PoolId, PoolName};
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::level::{DrainingAddresses, SourceAdminStates};
 use model::load_balancers::LbObservation;
 use model::machine::{Machine, Now, earliest};
 use model::node::NodeFact;
 use model::node::{NodeState, Role};
-use model::object::{TaintAnswer, TaintAsk};
+use model::object::{TaintAnswer, TaintPatch};
 use model::operator_request::{Answer, RequestId, Scope};
 use model::report::{Ended, Report};
 use model::sample::Metric;
@@ -115,7 +115,7 @@ pub enum In {
     /// The Directory is ready for this term.
     Opened(Epoch),
     /// Leadership of this process, and its term.
-    Standing(Standing),
+    Leadership(Leadership),
     /// The operator's policy.
     OperatorPolicy {
         /// Newest term that had begun when the policy was read.
@@ -151,9 +151,9 @@ pub enum Out {
     /// To Discovery: read every load balancer soon.
     ReadLoadBalancers,
     /// To the Kubernetes port: a request about our ConfigMap.
-    ConfigMap(CallId, ConfigMapAsk),
+    ConfigMap(CallId, ConfigMapRequest),
     /// To the Kubernetes port: a request about a node's taints.
-    Taint(CallId, TaintAsk),
+    Taint(CallId, TaintPatch),
     /// To the event emitter.
     Report(Report),
     /// To the event emitter: a reported condition has ended.
@@ -469,9 +469,10 @@ impl AdminState {
     fn evaluate_pools(&mut self, now: Now, out: &mut Vec<Out>) {
         for _ in 0..POOLS_PER_TICK {
             let Some(pool) = self.dirty.pop_first() else { break };
-            let lacks = self.pools.lacks(&pool, &self.set, self.nodes.restores());
+            let missing = self.pools.missing(&pool, &self.set, self.nodes.restores());
             let since = |uid: &NodeUid| self.nodes.since(uid);
-            let unpersisted = self.updates.request(now, pool.clone(), lacks, self.set.generation, since, out);
+            let unpersisted =
+                self.updates.request(now, pool.clone(), missing, self.set.generation, since, out);
             if !unpersisted.is_empty() {
                 let why = "Azure has accepted the write several times, but it did not persist";
                 self.reporting.failed(Some(&pool), &unpersisted, why.into());
@@ -596,8 +597,8 @@ impl Machine for AdminState {
             In::AdminStates(pool, states) => self.on_admin_states(now, pool, states),
             In::SourceAdminStates(pool, states) => self.on_source_admin_states(pool, states),
             In::Opened(epoch) => self.opening = self.opening.max(Some(epoch)),
-            In::Standing(standing) => {
-                self.leads = standing.term();
+            In::Leadership(leadership) => {
+                self.leads = leadership.term();
                 self.changed = true;
             }
             In::OperatorPolicy { term, policy } => self.on_policy(now, term, policy),

@@ -154,8 +154,9 @@ impl EvictionNotices {
 
     /// Applies the answer to a patch.
     pub(super) fn on_tainted(&mut self, now: Now, call: CallId, answer: &TaintAnswer) {
-        let asked = |uid: &&NodeUid| self.nodes.get(*uid).is_some_and(|node| node.asked() == Some(call));
-        let Some(uid) = self.busy.iter().find(asked).cloned() else {
+        let patches =
+            |uid: &&NodeUid| self.nodes.get(*uid).is_some_and(|node| node.patch_in_flight() == Some(call));
+        let Some(uid) = self.busy.iter().find(patches).cloned() else {
             self.samples.push(Metric::UnmatchedAnswer);
             return;
         };
@@ -199,16 +200,16 @@ impl EvictionNotices {
         let busy: Vec<NodeUid> = self.busy.iter().cloned().collect();
         for uid in &busy {
             let call = CallId(self.calls + 1);
-            let mut ask = None;
+            let mut patch = None;
             self.change(uid, |node| {
                 let gave_up = node.wake(now);
                 node.mark_acted_on();
-                ask = node.next_patch(now, call, || recorded(uid));
+                patch = node.next_patch(now, call, || recorded(uid));
                 gave_up
             });
-            if let Some(ask) = ask {
+            if let Some(patch) = patch {
                 self.calls += 1;
-                out.push(Out::Taint(call, ask));
+                out.push(Out::Taint(call, patch));
             }
         }
         out.extend(self.samples.drain(..).map(Out::Metric));
@@ -238,7 +239,7 @@ impl EvictionNotices {
         if before != (node.is_noticed(), node.is_ours()) {
             self.changed.insert(uid.clone());
         }
-        if node.is_noticed() || node.is_ours() || node.asked().is_some() {
+        if node.is_noticed() || node.is_ours() || node.patch_in_flight().is_some() {
             self.busy.insert(uid.clone());
         } else {
             self.busy.remove(uid);

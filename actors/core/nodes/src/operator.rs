@@ -63,7 +63,7 @@ impl AdminState {
             | In::Confirmed(_)
             | In::Lb(_)
             | In::AdminStates(..)
-            | In::Standing(_)
+            | In::Leadership(_)
             | In::OperatorPolicy { .. }
             | In::ConfigMap(..)
             | In::Preemption(_)

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Out;
-use super::pools::{Lacks, urgency};
+use super::pools::{MissingAdminStates, urgency};
 use mechanisms::work_queue;
 use model::draining::AdminDue;
 use model::ids::{NodeUid, PoolId};
@@ -35,7 +35,7 @@ pub(super) struct PendingUpdates {
 #[derive(Debug, Default)]
 struct PoolBackoff {
     /// The last request.
-    requested: Lacks,
+    requested: MissingAdminStates,
     /// Consecutive failures of the request.
     failures: u32,
     /// Number of times that it was carried out since, perhaps without persisting.
@@ -49,8 +49,8 @@ const REPORT_AFTER: u32 = 3;
 
 impl PoolBackoff {
     /// Whether this, or more, was requested before with a result.
-    fn is_repeated_by(&self, lacks: &Lacks) -> bool {
-        (self.failures > 0 || self.done > 0) && covers(&self.requested, lacks)
+    fn is_repeated_by(&self, missing: &MissingAdminStates) -> bool {
+        (self.failures > 0 || self.done > 0) && covers(&self.requested, missing)
     }
 
     /// Sets the delay after the same result, for the n-th time in a row (`times`).
@@ -71,13 +71,13 @@ struct PendingUpdate {
 #[derive(Debug)]
 enum UpdatePhase {
     /// Due at the writer, for what the pool lacked then.
-    Due(AdminDue, Lacks),
+    Due(AdminDue, MissingAdminStates),
     /// Withdrawn at the writer, as of this generation.
     Withdrawing(u64),
     /// Failed. No node has asked for another try yet.
-    Failed(Lacks),
+    Failed(MissingAdminStates),
     /// Will be requested again at this time, because it failed or did not persist.
-    Paced(Now, Lacks),
+    Paced(Now, MissingAdminStates),
 }
 
 /// The state of a node's update in a pool.
@@ -90,8 +90,8 @@ pub(super) enum UpdateState {
 }
 
 /// Whether everything that a pool lacks was requested.
-fn covers(requested: &Lacks, lacks: &Lacks) -> bool {
-    lacks.iter().all(|(uid, urgency)| requested.get(uid) == Some(urgency))
+fn covers(requested: &MissingAdminStates, missing: &MissingAdminStates) -> bool {
+    missing.iter().all(|(uid, urgency)| requested.get(uid) == Some(urgency))
 }
 
 /// Removes a pool from the index of a node.
@@ -175,13 +175,13 @@ impl PendingUpdates {
         &mut self,
         now: Now,
         pool: PoolId,
-        lacks: Lacks,
+        missing: MissingAdminStates,
         generation: u64,
         since: impl Fn(&NodeUid) -> Option<Now>,
         out: &mut Vec<Out>,
     ) -> Vec<NodeUid> {
         let before = self.updates.get(&pool);
-        let Some(urgency) = urgency(&lacks) else {
+        let Some(urgency) = urgency(&missing) else {
             match before.map(|update| &update.phase) {
                 Some(UpdatePhase::Due(..)) => {
                     let waiting_nodes = self.remove(&pool);
@@ -196,9 +196,9 @@ impl PendingUpdates {
             return Vec::new();
         };
         let is_asked = match before.map(|update| &update.phase) {
-            Some(UpdatePhase::Due(due, requested)) => due.urgency == urgency && covers(requested, &lacks),
+            Some(UpdatePhase::Due(due, requested)) => due.urgency == urgency && covers(requested, &missing),
             Some(UpdatePhase::Failed(requested) | UpdatePhase::Paced(_, requested)) => {
-                covers(requested, &lacks)
+                covers(requested, &missing)
             }
             Some(UpdatePhase::Withdrawing(_)) | None => false,
         };
@@ -206,36 +206,36 @@ impl PendingUpdates {
             return Vec::new();
         }
         let backoff = self.backoffs.entry(pool.clone()).or_default();
-        let again = backoff.is_repeated_by(&lacks);
+        let again = backoff.is_repeated_by(&missing);
         if again && now < backoff.not_before {
             let (at, unpersisted) =
                 (backoff.not_before, backoff.failures == 0 && backoff.done >= REPORT_AFTER);
-            let unpersisted_nodes = if unpersisted { lacks.keys().cloned().collect() } else { Vec::new() };
+            let unpersisted_nodes = if unpersisted { missing.keys().cloned().collect() } else { Vec::new() };
             let mut waiting_nodes = self.remove(&pool);
-            waiting_nodes.extend(lacks.keys().cloned());
-            self.insert(pool, UpdatePhase::Paced(at, lacks), waiting_nodes);
+            waiting_nodes.extend(missing.keys().cloned());
+            self.insert(pool, UpdatePhase::Paced(at, missing), waiting_nodes);
             return unpersisted_nodes;
         }
         if !again {
             let before = std::mem::replace(
                 backoff,
-                PoolBackoff { requested: lacks.clone(), ..PoolBackoff::default() },
+                PoolBackoff { requested: missing.clone(), ..PoolBackoff::default() },
             );
-            for uid in before.requested.keys().filter(|uid| !lacks.contains_key(*uid)) {
+            for uid in before.requested.keys().filter(|uid| !missing.contains_key(*uid)) {
                 drop_from(&mut self.requested_by_node, uid, &pool);
             }
-            for uid in lacks.keys() {
+            for uid in missing.keys() {
                 self.requested_by_node.entry(uid.clone()).or_default().insert(pool.clone());
             }
         }
-        let urgent = lacks.iter().filter(|(_, of)| **of == urgency).filter_map(|(uid, _)| since(uid));
+        let urgent = missing.iter().filter(|(_, of)| **of == urgency).filter_map(|(uid, _)| since(uid));
         let since =
             urgent.min().expect("the set has only nodes for which something is wanted since a moment");
         let due = AdminDue { since, generation, urgency, again };
         // The previous request may be in flight. Its nodes wait for this one, which ends later.
         let mut waiting_nodes = self.remove(&pool);
-        waiting_nodes.extend(lacks.keys().cloned());
-        self.insert(pool.clone(), UpdatePhase::Due(due, lacks), waiting_nodes);
+        waiting_nodes.extend(missing.keys().cloned());
+        self.insert(pool.clone(), UpdatePhase::Due(due, missing), waiting_nodes);
         out.push(Out::Due(pool, Some(due)));
         Vec::new()
     }
@@ -267,19 +267,19 @@ impl PendingUpdates {
         generation: u64,
         (least, most): (Duration, Duration),
     ) -> Vec<NodeUid> {
-        let Some(PendingUpdate { phase: UpdatePhase::Due(due, lacks), .. }) = self.updates.get(pool) else {
+        let Some(PendingUpdate { phase: UpdatePhase::Due(due, missing), .. }) = self.updates.get(pool) else {
             return Vec::new();
         };
         if due.generation > generation {
             return Vec::new();
         }
-        let lacks = lacks.clone();
+        let missing = missing.clone();
         let waiting_nodes = self.remove(pool);
-        let uids = lacks.keys().cloned().collect();
+        let uids = missing.keys().cloned().collect();
         let backoff = self.backoffs.entry(pool.clone()).or_default();
         backoff.failures = backoff.failures.saturating_add(1);
         backoff.slow_down(now, backoff.failures, least, most);
-        self.insert(pool.clone(), UpdatePhase::Failed(lacks), waiting_nodes);
+        self.insert(pool.clone(), UpdatePhase::Failed(missing), waiting_nodes);
         uids
     }
 

@@ -14,12 +14,12 @@ use model::load_balancers::LbObservation;
 use model::machine::Now;
 
 /// What a pool lacks: the nodes, and whether each must go Down or be restored.
-pub(super) type Lacks = BTreeMap<NodeUid, AdminUrgency>;
+pub(super) type MissingAdminStates = BTreeMap<NodeUid, AdminUrgency>;
 
 /// The more urgent of what a pool lacks. `None`: it lacks nothing.
 #[must_use]
-pub(super) fn urgency(lacks: &Lacks) -> Option<AdminUrgency> {
-    lacks.values().min().copied()
+pub(super) fn urgency(missing: &MissingAdminStates) -> Option<AdminUrgency> {
+    missing.values().min().copied()
 }
 
 /// The observed pools of all managed load balancers.
@@ -239,10 +239,15 @@ impl Pools {
 
     /// What a pool lacks for this set. `restores` maps each Down that may be restored to its node.
     #[must_use]
-    pub(super) fn lacks(&self, id: &PoolId, set: &Draining, restores: &BTreeMap<Backend, NodeUid>) -> Lacks {
-        let mut lacks = Lacks::new();
+    pub(super) fn missing(
+        &self,
+        id: &PoolId,
+        set: &Draining,
+        restores: &BTreeMap<Backend, NodeUid>,
+    ) -> MissingAdminStates {
+        let mut missing = MissingAdminStates::new();
         let Some(pool) = self.pools.get(id).filter(|pool| pool.withheld < Some(set.generation)) else {
-            return lacks;
+            return missing;
         };
         for (backend, state) in pool.affected_by(set) {
             let of = match set.wants_of(id, backend, *state) {
@@ -251,11 +256,11 @@ impl Pools {
                 Some(AdminState::Up | AdminState::Unknown) | None => continue,
             };
             if let (Some(uid), urgency) = of {
-                let known = lacks.entry(uid.clone()).or_insert(urgency);
+                let known = missing.entry(uid.clone()).or_insert(urgency);
                 *known = (*known).min(urgency);
             }
         }
-        lacks
+        missing
     }
 
     /// The pools in which one of these backends is Down.

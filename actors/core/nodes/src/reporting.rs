@@ -8,16 +8,16 @@
 //! The modules:
 //! - `direction`: whether a node leaves traffic or returns;
 //! - `transitions`: nodes that leave traffic and return, and which of these events were emitted;
-//! - `failures`: the last failure of each node;
+//! - `node_failures`: the last failure of each node;
 //! - `node_pools`: the pools of each node, and the state there;
 //! - `foreign`: admin states that another component has set (N4);
 //! - `views`: the views for the snapshot;
 //! - `gauges`: the samples for the metrics.
 
 mod direction;
-mod failures;
 mod foreign;
 mod gauges;
+mod node_failures;
 mod node_pools;
 #[cfg(test)]
 mod tests;
@@ -32,7 +32,6 @@ use super::nodes::NodeStatus;
 use super::pending_updates::PendingUpdates;
 use super::pools::Pools;
 use super::{NodeState, Out, Params};
-use failures::Failures;
 use foreign::ForeignStates;
 use gauges::NodeGauges;
 use mechanisms::once_per_term::OncePerTerm;
@@ -42,6 +41,7 @@ use model::ids::{Epoch, NodeName, NodeUid, PoolId};
 use model::machine::Now;
 use model::node::NodeFact;
 use model::report::{Condition, Ended, EventKind, Report, Subject};
+use node_failures::NodeFailures;
 use node_pools::NodePools;
 use transitions::Transitions;
 use views::Views;
@@ -102,7 +102,7 @@ pub(super) struct Reporting {
     /// Whether events could be posted at the last report.
     could_report: bool,
     transitions: Transitions,
-    failures: Failures,
+    failures: NodeFailures,
     /// Reports that nodes wait, on these and on the controller (N5).
     held: OncePerTerm<Subject>,
     /// Reports about nodes with foreign admin states (N4).
@@ -191,9 +191,9 @@ impl Reporting {
             let added = || input.added.get(status.uid).into_iter().flatten();
             self.stale |= self.transitions.apply_status(now, self.led, status, (waits, added), out);
         }
-        let standing = self.transitions.len();
+        let before = self.transitions.len();
         let ended = self.transitions.end(statuses, can_report);
-        self.stale |= self.transitions.len() != standing;
+        self.stale |= self.transitions.len() != before;
         for ended in ended {
             let lives = || (input.facts)().iter().any(|fact| fact.uid == ended.uid);
             if ended.pools > 0 && lives() {

@@ -404,7 +404,7 @@ fn w8_a_silent_one_passes_on_that_a_term_may_begin_and_nothing_more() {
 #[test]
 fn g6_nothing_begins_on_standby_in_observe_or_while_everything_is_paused() {
     let stops: [fn(&mut Bench); 3] = [
-        |bench| bench.step(In::Standing(Standing::Standby)),
+        |bench| bench.step(In::Leadership(Leadership::Standby)),
         |bench| bench.set_policy(1, OperatorPolicy { mode: Mode::Observe, ..OperatorPolicy::default() }),
         |bench| {
             bench.set_policy(
@@ -438,7 +438,7 @@ fn w8_what_was_posted_in_another_term_is_posted_again() {
     bench.write(&pool("lb", "web"));
     bench.take_due();
     bench.due.clear();
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.lead(2);
     assert_eq!(bench.take_due().len(), 3);
     bench.run_until_stable();

@@ -122,7 +122,7 @@ pub enum In {
     },
     /// The operator releases what is held back in this scope. The Directory answers in this turn (H3); only the leader
     /// releases. The names are the nodes that the admin state released for the same request; the answer lists them.
-    Ask(RequestId, Scope, Vec<NodeName>),
+    Release(RequestId, Scope, Vec<NodeName>),
 }
 
 /// Outputs of the Directory.
@@ -513,7 +513,7 @@ impl Machine for Directory {
                 self.dirty.since.get_or_insert(now);
             }
             In::OperatorPolicy { term, policy } => self.on_policy(now, term, policy),
-            In::Ask(request, scope, nodes) => self.on_ask(now, request, &scope, nodes, out),
+            In::Release(request, scope, nodes) => self.on_release(now, request, &scope, nodes, out),
         }
     }
 

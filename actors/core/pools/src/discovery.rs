@@ -66,7 +66,7 @@ pub enum In {
     /// Another holder released the shared Lease: it may just have written (D3).
     ForeignRelease,
     /// A term of leadership begins: read every load balancer now (W8).
-    Round,
+    StartRound,
     /// The admin state requests a read of every load balancer soon (N2). Requests in quick succession share one round.
     ReadSoon,
     /// The operator requests a read of this load balancer, or of all, now (H3).
@@ -425,8 +425,8 @@ impl Discovery {
 
     /// Returns the first due load balancer whose read fits the limits, and when it is due.
     fn next_read(&self) -> Option<(Now, usize)> {
-        let room = [false, true].map(|slow| self.reads.has_room(slow));
-        let has_room = |index: usize| room[usize::from(self.balancers[index].is_slow())];
+        let room = [false, true].map(|unresponsive| self.reads.has_room(unresponsive));
+        let has_room = |index: usize| room[usize::from(self.balancers[index].is_unresponsive())];
         self.due.iter().find(|(_, index)| has_room(*index)).copied()
     }
 
@@ -440,7 +440,7 @@ impl Discovery {
             }
             let balancer = &mut self.balancers[index];
             balancer.begin(now);
-            let call = self.reads.begin(now, index, balancer.is_slow());
+            let call = self.reads.begin(now, index, balancer.is_unresponsive());
             out.push(Out::Read { call, lb: balancer.name.clone() });
         }
     }
@@ -478,7 +478,7 @@ impl Machine for Discovery {
             }
             In::Missing(pool) => self.on_missing(now, &pool.lb),
             In::ForeignRelease => self.on_foreign_release(now),
-            In::Round => self.on_round(now),
+            In::StartRound => self.on_round(now),
             In::ReadSoon => self.on_read_soon(now),
             In::Compare(id, lb) => self.on_compare(now, id, lb.as_ref(), out),
         }

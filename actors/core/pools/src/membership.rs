@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use model::ids::{AddressName, Family};
 use model::machine::Now;
-use model::xds::assignment::{Limits, LoadAssignment, Standing};
-use model::xds::remark::Diagnostic;
+use model::xds::assignment::{EndpointHealth, Limits, LoadAssignment};
+use model::xds::diagnostic::Diagnostic;
 
 /// Membership settings of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,12 +58,12 @@ pub struct EndpointSet {
 }
 
 impl EndpointSet {
-    fn standing(self) -> Standing {
-        if self.degraded { Standing::Degraded } else { Standing::Healthy }
+    fn health(self) -> EndpointHealth {
+        if self.degraded { EndpointHealth::Degraded } else { EndpointHealth::Healthy }
     }
 
     fn addresses(self, assignment: &LoadAssignment, family: Family) -> impl Iterator<Item = IpAddr> + '_ {
-        assignment.with(family, self.priority, self.standing())
+        assignment.with(family, self.priority, self.health())
     }
 
     /// Returns all sets of endpoints that an assignment offers to a pool of this family.
@@ -189,7 +189,7 @@ impl Failover {
     /// Returns the draining endpoints of all priorities, including one that the pool leaves or has left.
     fn draining(&self, assignment: &LoadAssignment) -> BTreeSet<IpAddr> {
         let all = assignment.priorities.iter();
-        all.flat_map(|priority| priority.with(self.family, Standing::Draining)).collect()
+        all.flat_map(|priority| priority.with(self.family, EndpointHealth::Draining)).collect()
     }
 
     fn remarks(&self, assignment: &LoadAssignment) -> BTreeSet<Diagnostic> {

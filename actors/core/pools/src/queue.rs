@@ -32,7 +32,7 @@ use crate::queue::observed_pool::ObservedPool;
 use crate::queue::quarantine::Quarantine;
 use crate::queue::status::QueueStatus;
 use model::assignment::{Assignment, Observation, PoolMembers};
-use model::attempt::{Class, Due, Outcome, Taken, WriteFate};
+use model::attempt::{MembershipDue, MembershipUrgency, MembershipWrite, Outcome, WriteFate};
 use model::blocked::{Blocked, BlockedUntil};
 use model::error::ReasonLabel;
 use model::ids::{AttemptId, Epoch, PoolId, ServiceUid};
@@ -109,12 +109,12 @@ pub enum In {
 /// Outputs of a PoolQueue.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To the writer: membership is due. Sent again when the class changes.
-    Due(PoolId, Due),
+    /// To the writer: membership is due. Sent again when the urgency changes.
+    Due(PoolId, MembershipDue),
     /// To the writer: the pool is no longer due.
     Withdraw(PoolId),
     /// To the writer: the answer to a Take; `None` if there is nothing to write.
-    Taken(PoolId, AttemptId, Option<Taken>),
+    Taken(PoolId, AttemptId, Option<MembershipWrite>),
     /// To the Directory: the queue processed an empty assignment, and nothing is in flight.
     Retired(PoolId),
     /// To the Directory: the members of the pool after an attempt or its verification.
@@ -194,7 +194,7 @@ enum Phase {
     /// Changes wait: in their window, for an interval, parked, paused, or for the first observation.
     Open,
     /// Posted to the lane; the writer has not sent Take.
-    Due(Due),
+    Due(MembershipDue),
     /// An attempt is in flight.
     Attempting(Attempt),
     /// An attempt is in flight, and the pool has no owner any more.
@@ -266,31 +266,31 @@ impl PoolQueue {
                 if self.ready_at().is_none_or(|at| at > now) {
                     self.phase = if self.waiting.changes.is_empty() { Phase::Quiet } else { Phase::Open };
                     out.push(Out::Withdraw(self.pool.clone()));
-                } else if let Some(class) = self.class().filter(|class| *class != due.class) {
-                    self.post(due.since, class, out);
+                } else if let Some(urgency) = self.urgency().filter(|urgency| *urgency != due.urgency) {
+                    self.post(due.since, urgency, out);
                 }
             }
             Phase::Quiet | Phase::Open => {
                 self.phase = if self.waiting.changes.is_empty() { Phase::Quiet } else { Phase::Open };
                 if let Some(since) = self.due_at().filter(|at| *at <= now)
-                    && let Some(class) = self.class()
+                    && let Some(urgency) = self.urgency()
                 {
-                    self.post(since, class, out);
+                    self.post(since, urgency, out);
                 }
             }
         }
     }
 
-    fn post(&mut self, since: Now, class: Class, out: &mut Vec<Out>) {
-        let due = Due { since, class };
+    fn post(&mut self, since: Now, urgency: MembershipUrgency, out: &mut Vec<Out>) {
+        let due = MembershipDue { since, urgency };
         self.phase = Phase::Due(due);
         self.status_view.dirty = true;
         out.push(Out::Due(self.pool.clone(), due));
     }
 
-    fn class(&self) -> Option<Class> {
+    fn urgency(&self) -> Option<MembershipUrgency> {
         let level = &self.assignment.as_ref()?.level;
-        self.observed.as_ref().map(|observed| observed.class(level))
+        self.observed.as_ref().map(|observed| observed.urgency(level))
     }
 
     /// Drops untried changes when the verified content satisfies the level; the pool is then in sync (Q2). A change

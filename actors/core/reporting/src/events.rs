@@ -20,7 +20,7 @@ use crate::events::conditions::{EarlyReports, OutstandingReports};
 use crate::events::correlator::{Correlator, EventClass, NewEvent, Series, SeriesKey};
 use mechanisms::bucket::Bucket;
 use model::ids::{CallId, Epoch};
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::machine::{Machine, Now, earliest};
 use model::policy::OperatorPolicy;
 use model::report::{Report, Subject};
@@ -173,8 +173,8 @@ impl Emitter {
 
     /// Drops what waits when a term ends: the next leader reports lasting conditions again. The next term may begin
     /// before the end of this one is known; a renewal changes nothing.
-    fn on_standing(&mut self, now: Now, standing: Standing, out: &mut Vec<Out>) {
-        let leads = standing.term();
+    fn on_leadership(&mut self, now: Now, leadership: Leadership, out: &mut Vec<Out>) {
+        let leads = leadership.term();
         if std::mem::replace(&mut self.leads, leads) == leads {
             return;
         }
@@ -293,7 +293,7 @@ impl Machine for Emitter {
                 self.outstanding.ended(&ended);
                 self.early.ended(&ended);
             }
-            In::Standing(standing) => self.on_standing(now, standing, out),
+            In::Leadership(leadership) => self.on_leadership(now, leadership, out),
             In::OperatorPolicy { term, policy } => self.on_policy(now, term, &policy, out),
             In::Posted { call, answer } => self.on_posted(now, call, answer, out),
         }

@@ -162,7 +162,7 @@ pub enum Out {
         /// The kind.
         kind: Kind,
         /// The request.
-        ask: Ask,
+        request: WatchRequest,
         /// Reason why the previous watch was given up, if that must be logged.
         given_up: Option<GivenUp>,
     },
@@ -179,7 +179,7 @@ pub enum Out {
 
 /// A request to the API server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Ask {
+pub enum WatchRequest {
     /// A watch that begins with all objects, from most recent data: `sendInitialEvents=true`.
     StreamingList,
     /// A page of a plain list of most recent data.
@@ -425,13 +425,13 @@ impl Watcher {
         self.dropped_call = self.current();
         self.calls += 1;
         let call = CallId(self.calls);
-        let ask = match &purpose {
-            Purpose::StreamingList { .. } => Ask::StreamingList,
-            Purpose::List { page, .. } => Ask::List { page: page.clone() },
-            Purpose::Watch { from, .. } => Ask::Watch { from: from.clone() },
+        let request = match &purpose {
+            Purpose::StreamingList { .. } => WatchRequest::StreamingList,
+            Purpose::List { page, .. } => WatchRequest::List { page: page.clone() },
+            Purpose::Watch { from, .. } => WatchRequest::Watch { from: from.clone() },
         };
         let given_up = self.deliveries.take_report();
-        out.push(Out::Open { call, kind: self.kind, ask, given_up });
+        out.push(Out::Open { call, kind: self.kind, request, given_up });
         self.phase = Phase::Requested { call, sent: now, purpose };
     }
 

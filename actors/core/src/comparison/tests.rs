@@ -166,7 +166,7 @@ fn c4_a_compared_pool_may_wait_again_but_not_vanish() {
     let unseen = PoolView { state: PoolState::Unknown, observed: None, ..pool("a") };
     let unseen = world([unseen, pool("b")], []);
     let mut bench = Bench::begun();
-    assert_eq!(bench.at(1, &in_sync).at(1, &unseen).end(), (60, End::Late));
+    assert_eq!(bench.at(1, &in_sync).at(1, &unseen).end(), (60, End::TimedOut));
     assert_eq!(bench.missing_texts(), ["lb/a was not compared"]);
 }
 
@@ -176,7 +176,7 @@ fn d2_the_clusters_own_pools_are_not_awaited() {
     assert_eq!(Bench::begun().at(1, &world([pool("shop-web")], services)).end(), (2, End::Complete));
     let foreign = world([], [service("web", &["kubernetes-2"])]);
     let mut bench = Bench::begun();
-    assert_eq!(bench.at(1, &foreign).end(), (60, End::Late));
+    assert_eq!(bench.at(1, &foreign).end(), (60, End::TimedOut));
     assert_eq!(bench.missing_texts(), ["lb/kubernetes-2 was not compared"]);
 }
 
@@ -266,7 +266,7 @@ fn c4_unknown_sources_are_named_with_their_errors() {
     ];
     for (snapshot, missing_texts) in rows {
         let mut bench = Bench::begun();
-        assert_eq!(bench.at(1, &snapshot).end(), (60, End::Late), "{missing_texts:?}");
+        assert_eq!(bench.at(1, &snapshot).end(), (60, End::TimedOut), "{missing_texts:?}");
         assert_eq!(bench.missing_texts(), missing_texts);
     }
 }
@@ -325,7 +325,7 @@ fn x2_c4_a_source_is_waited_for_until_something_of_it_is_known() {
     ];
     for (snapshot, missing_texts) in rows {
         let mut bench = following();
-        assert_eq!(bench.at(1, &snapshot).end(), (60, End::Late), "{missing_texts}");
+        assert_eq!(bench.at(1, &snapshot).end(), (60, End::TimedOut), "{missing_texts}");
         assert_eq!(bench.missing_texts(), [missing_texts]);
     }
     let unknown = snapshot_with(Some(Assigned::Unknown(None)), None, []);
@@ -363,7 +363,7 @@ fn x2_c4_a_control_plane_that_is_not_reached_is_waited_for() {
     bench.at(1, &failed);
     assert_eq!(bench.missing_texts(), ["eds:shop: refused"]);
     assert_eq!(bench.at(5, &snapshot_with(usable(), None, [pool("edge")])).end(), (6, End::Complete));
-    assert_eq!(following().at(1, &failed).end(), (60, End::Late));
+    assert_eq!(following().at(1, &failed).end(), (60, End::TimedOut));
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn c4_time_runs_out_before_the_second_is_over() {
     let mut bench = Bench::begun();
     bench.wait(Now::from_millis(59_500));
     bench.send(Now::from_millis(59_500), In::Snapshot(Arc::new(in_sync)));
-    assert_eq!(bench.end(), (60, End::Late));
+    assert_eq!(bench.end(), (60, End::TimedOut));
     assert_eq!(bench.missing_texts(), ["the last comparison was less than a second ago"]);
 }
 

@@ -30,7 +30,7 @@ impl Bench {
     fn handle(&mut self, out: Vec<Out>) {
         for output in out {
             match output {
-                Out::Ask => self.requested_at.push(self.now.as_micros() / 1_000_000),
+                Out::Get => self.requested_at.push(self.now.as_micros() / 1_000_000),
                 Out::Found(uid) => assert_eq!(self.found.replace(uid), None),
                 Out::Missing(failure) => self.reported.push(failure),
             }

@@ -2,7 +2,7 @@
 
 use super::{Delivery, HostMessage, KubernetesCall};
 use coordination::leader;
-use model::config_map::Keeper;
+use model::config_map::ConfigMapRequester;
 use model::operator_request::Scope;
 use pools::{directory, discovery};
 use reporting::{events, snapshot};
@@ -16,12 +16,12 @@ pub(super) fn from_admin_state(output: nodes::Out, deliver: &mut impl FnMut(Deli
         nodes::Out::Due(pool, due) => deliver(Delivery::Writer(writer::In::AdminDue(pool, due))),
         nodes::Out::Opened(epoch) => deliver(Delivery::Leader(leader::In::Opened(epoch))),
         nodes::Out::ReadLoadBalancers => deliver(Delivery::Discovery(discovery::In::ReadSoon)),
-        nodes::Out::ConfigMap(call, ask) => {
-            let keeper = Keeper::AdminState;
-            deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { keeper, call, ask }));
+        nodes::Out::ConfigMap(call, request) => {
+            let requester = ConfigMapRequester::AdminState;
+            deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { requester, call, request }));
         }
-        nodes::Out::Taint(call, ask) => {
-            deliver(Delivery::Kubernetes(KubernetesCall::Taint { call, ask }));
+        nodes::Out::Taint(call, patch) => {
+            deliver(Delivery::Kubernetes(KubernetesCall::Taint { call, patch }));
         }
         nodes::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         nodes::Out::Ended(ended) => deliver(Delivery::Events(events::In::Ended(ended))),
@@ -32,7 +32,7 @@ pub(super) fn from_admin_state(output: nodes::Out, deliver: &mut impl FnMut(Deli
         }
         nodes::Out::Answer(id, answer) => deliver(Delivery::Host(HostMessage::Answered(id, answer))),
         nodes::Out::Release(id, nodes) => {
-            deliver(Delivery::Directory(directory::In::Ask(id, Scope::Everything, nodes)));
+            deliver(Delivery::Directory(directory::In::Release(id, Scope::Everything, nodes)));
         }
         nodes::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
     }

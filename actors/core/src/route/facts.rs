@@ -23,7 +23,7 @@ impl Delivery {
                 | discovery::In::Compare(..)
                 | discovery::In::ForeignRelease
                 | discovery::In::ReadSoon
-                | discovery::In::Round => None,
+                | discovery::In::StartRound => None,
             },
             Delivery::Pool(pool, PoolMessage::In(input)) => match input {
                 queue::In::Assigned(_) => Some(FactKey::Assignment(pool.clone())),
@@ -46,7 +46,7 @@ impl Delivery {
                 | leader::In::Shutdown
                 | leader::In::WriterQuiet { .. } => None,
             },
-            Delivery::Events(events::In::Standing(_)) => Some(FactKey::Standing),
+            Delivery::Events(events::In::Leadership(_)) => Some(FactKey::Leadership),
             Delivery::Events(events::In::OperatorPolicy { .. })
             | Delivery::Informer(informer::In::OperatorPolicy(_)) => Some(FactKey::OperatorPolicy),
             Delivery::Snapshot(input) => snapshot_fact(input),
@@ -127,7 +127,7 @@ fn directory_fact(input: &directory::In) -> Option<FactKey> {
         directory::In::ReadUpTo(_) => Some(FactKey::ReadUpTo),
         directory::In::ListsSynced
         | directory::In::DiscoverySynced
-        | directory::In::Ask(..)
+        | directory::In::Release(..)
         | directory::In::Confirmed(_)
         | directory::In::Retired(_)
         | directory::In::NotRewritten(_)
@@ -138,11 +138,13 @@ fn directory_fact(input: &directory::In) -> Option<FactKey> {
 
 fn writer_fact(input: &writer::In) -> Option<FactKey> {
     match input {
-        writer::In::Due(pool, _) | writer::In::Withdraw(pool) => Some(FactKey::Due(pool.clone())),
+        writer::In::MembershipDue(pool, _) | writer::In::Withdraw(pool) => {
+            Some(FactKey::MembershipDue(pool.clone()))
+        }
         writer::In::AdminDue(pool, _) => Some(FactKey::AdminDue(pool.clone())),
-        writer::In::Standing(_) => Some(FactKey::Standing),
+        writer::In::Leadership(_) => Some(FactKey::Leadership),
         writer::In::OperatorPolicy { .. } => Some(FactKey::OperatorPolicy),
-        writer::In::Remembered(_) => Some(FactKey::GateTimes),
+        writer::In::RecordedGates(_) => Some(FactKey::GateTimes),
         writer::In::AwaitingIngress(_) => Some(FactKey::AwaitingIngress),
         writer::In::Draining(_) => Some(FactKey::Draining),
         writer::In::Unread(pool, _) => Some(FactKey::Unread(pool.clone())),
@@ -166,7 +168,7 @@ fn admin_fact(input: &nodes::In) -> Option<FactKey> {
         nodes::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
         nodes::In::Preemption(seen) => seen.object().map(FactKey::Object),
         nodes::In::SourceAdminStates(pool, _) => Some(FactKey::SourceAdminStates(pool.clone())),
-        nodes::In::Standing(_) => Some(FactKey::Standing),
+        nodes::In::Leadership(_) => Some(FactKey::Leadership),
         nodes::In::OperatorPolicy { .. } => Some(FactKey::OperatorPolicy),
         // Newer admin states of a pool replace older ones in AdminState, and not before: a result, and a Down that was
         // read before our PUT, must arrive (N3, N4).

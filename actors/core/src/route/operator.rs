@@ -12,7 +12,7 @@ pub(super) fn to_machine(Request { id, wanted }: Request) -> Delivery {
         Wanted::Release(scope) => match scope {
             Scope::Node(_) | Scope::Everything => Delivery::AdminState(nodes::In::Release(id, scope)),
             Scope::Pool(_) | Scope::Service(_) => {
-                Delivery::Directory(directory::In::Ask(id, scope, Vec::new()))
+                Delivery::Directory(directory::In::Release(id, scope, Vec::new()))
             }
         },
         Wanted::OpenGates(class) => Delivery::Writer(writer::In::OpenGates(id, class)),

@@ -16,7 +16,7 @@ use model::ids::{
     AddressName, CallId, Epoch, Etag, Family, LbName, NetworkId, PoolId, PoolName, RulePrefix, ServiceKey,
     ServiceUid,
 };
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::level::{Level, Member, Provenance, Source};
 use model::machine::{Machine, Now, earliest};
 use model::report::Subject;
@@ -175,12 +175,12 @@ impl Field {
             states: BTreeMap::new(),
             snapshot: Arc::default(),
         };
-        let leads = Standing::Leading { epoch: EPOCH, until: Now::NEVER };
+        let leads = Leadership::Leading { epoch: EPOCH, until: Now::NEVER };
         let (term, policy) = (Some(EPOCH), Arc::default());
         field.dispatch(Delivery::Writer(writer::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
         field.dispatch(Delivery::Events(events::In::OperatorPolicy { term, policy }));
-        field.dispatch(Delivery::Writer(writer::In::Standing(leads)));
-        field.dispatch(Delivery::Events(events::In::Standing(leads)));
+        field.dispatch(Delivery::Writer(writer::In::Leadership(leads)));
+        field.dispatch(Delivery::Events(events::In::Leadership(leads)));
         for pool in pools {
             field.want(pool, 1);
             let facts = field.facts(pool);

@@ -29,9 +29,9 @@ use model::node::Role;
 use model::policy::OperatorPolicy;
 use model::report::{EventKind, Report};
 use model::signals::SHUTDOWN;
-use model::xds::assignment::{LoadAssignment, Priority, Standing};
+use model::xds::assignment::{EndpointHealth, LoadAssignment, Priority};
+use model::xds::diagnostic::Diagnostic;
 use model::xds::name::Name;
-use model::xds::remark::Diagnostic;
 use model::xds::source::{Assigned, Note, SourceFact};
 use nodes::{AdminState, In, Out, Params, RecordStorage};
 use pool_testing::facts::pool_at_rest;
@@ -40,8 +40,8 @@ use pools::membership;
 use pools::queue::{self, PoolQueue};
 use writer::plan::{Plan, PoolChange, plan};
 
-const UP: Standing = Standing::Healthy;
-const DRAINS: Standing = Standing::Draining;
+const UP: EndpointHealth = EndpointHealth::Healthy;
+const DRAINS: EndpointHealth = EndpointHealth::Draining;
 const NODES: u8 = 3;
 
 fn shop() -> Name {
@@ -66,7 +66,7 @@ struct World {
     /// The draining addresses that were last sent to the Directory.
     leaving: Option<Arc<DrainingAddresses>>,
     /// The state of each node's endpoint in the source. `None`: the source is not known.
-    says: Option<BTreeMap<u8, Standing>>,
+    says: Option<BTreeMap<u8, EndpointHealth>>,
 }
 
 fn directory_of() -> Directory {
@@ -331,7 +331,7 @@ impl World {
         }
     }
 
-    fn source(&mut self, endpoints: &[(u8, Standing)]) {
+    fn source(&mut self, endpoints: &[(u8, EndpointHealth)]) {
         self.says = Some(endpoints.iter().copied().collect());
         let addresses = endpoints.iter().map(|(n, statuses)| (ips(*n)[0], *statuses)).collect();
         let priorities = vec![Priority { addresses, weighted: false }];
@@ -626,7 +626,7 @@ impl Outsider {
                     1 => Some((n, DRAINS)),
                     _ => Some((n, UP)),
                 };
-                let says: Vec<(u8, Standing)> = (1..=NODES).zip(states).filter_map(of).collect();
+                let says: Vec<(u8, EndpointHealth)> = (1..=NODES).zip(states).filter_map(of).collect();
                 world.source(&says);
                 for (n, _) in says.iter().filter(|(_, statuses)| *statuses == DRAINS) {
                     self.by_hand.remove(n);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::ids::{CallId, Epoch, ServiceKey, ServiceUid};
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::level::Provenance;
 use model::machine::{Machine, Now};
 use model::object::{Kind, Object, ObjectKey, Owner, ResourceVersion, ServiceObject, ServiceType};
@@ -15,7 +15,7 @@ use reporting::events::{self, Emitter, In, Out};
 use sources::informer::{self, Informer, Selector};
 
 fn leading_in(epoch: u64, until: Now) -> In {
-    In::Standing(Standing::Leading { epoch: Epoch(epoch), until })
+    In::Leadership(Leadership::Leading { epoch: Epoch(epoch), until })
 }
 
 /// An Informer and an emitter, connected by `route`, with deliveries in order.
@@ -105,9 +105,9 @@ fn e1_a_condition_from_before_a_term_is_posted_once_per_term() {
     assert!(pair.posts.is_empty());
     for term in 1..=2 {
         // Renewals follow; the Informer's answer to the first one arrives after all of them.
-        let standing = |n| Delivery::Events(leading_in(term, Now::from_millis(n)));
-        pair.deliver((0..5).map(standing).collect());
-        pair.deliver((5..9).map(standing).collect());
+        let leadership = |n| Delivery::Events(leading_in(term, Now::from_millis(n)));
+        pair.deliver((0..5).map(leadership).collect());
+        pair.deliver((5..9).map(leadership).collect());
         let call = *pair.posts.last().expect("it is posted");
         pair.deliver(vec![Delivery::Events(In::Posted { call, answer: Ok("event".into()) })]);
         assert_eq!(pair.posts.len() as u64, term);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use model::assignment::{Assignment, Observation, Share};
 use model::ids::{AddressName, CallId, Epoch, Family, LbName, PoolId, PoolName, ServiceKey, ServiceUid};
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::level::{Level, Member, Provenance, Source};
 use model::machine::{Machine, Now, earliest};
 use model::report::Subject;
@@ -139,7 +139,7 @@ impl Bench {
         let (term, policy) = (Some(Epoch(u64::MAX)), Arc::default());
         bench.deliver(Delivery::Writer(writer::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
         bench.deliver(Delivery::Events(events::In::OperatorPolicy { term, policy }));
-        bench.set_standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
+        bench.set_standing(Leadership::Leading { epoch: Epoch(1), until: Now::NEVER });
         bench.open(&web(), "web");
         bench.forget();
         bench
@@ -249,9 +249,9 @@ impl Bench {
     }
 
     /// The Leader reports the leadership state of this process.
-    pub fn set_standing(&mut self, standing: Standing) {
-        self.deliver(Delivery::Writer(writer::In::Standing(standing)));
-        self.deliver(Delivery::Events(events::In::Standing(standing)));
+    pub fn set_standing(&mut self, leadership: Leadership) {
+        self.deliver(Delivery::Writer(writer::In::Leadership(leadership)));
+        self.deliver(Delivery::Events(events::In::Leadership(leadership)));
     }
 
     /// A new term starts: every assignment is repeated, every load balancer is read, and then this process leads.
@@ -263,9 +263,9 @@ impl Bench {
             self.assign(&pool);
             self.discover(&pool.lb, 1_000);
         }
-        let standing = Standing::Leading { epoch: self.epoch, until: Now::NEVER };
-        self.push(self.now + 500, Delivery::Writer(writer::In::Standing(standing)));
-        self.push(self.now + 500, Delivery::Events(events::In::Standing(standing)));
+        let leadership = Leadership::Leading { epoch: self.epoch, until: Now::NEVER };
+        self.push(self.now + 500, Delivery::Writer(writer::In::Leadership(leadership)));
+        self.push(self.now + 500, Delivery::Events(events::In::Leadership(leadership)));
     }
 
     /// The process is shut down.
@@ -445,7 +445,7 @@ impl Bench {
                 self.gates = [reads_until, writes_until];
             }
             Delivery::Kubernetes(KubernetesCall::Post { call, event }) => self.post(call, &event),
-            Delivery::Kubernetes(KubernetesCall::Lease { call, ask, .. }) => self.lease(call, &ask),
+            Delivery::Kubernetes(KubernetesCall::Lease { call, request, .. }) => self.lease(call, &request),
             Delivery::Kubernetes(KubernetesCall::CountLockFailures { call, .. }) => {
                 self.push(self.now, Delivery::Writer(writer::In::LockFailures(call, Some(0))));
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::arm::Document;
 use model::ids::CallId;
-use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseName};
+use model::lease::{GateTimes, LeaseAnswer, LeaseEdit, LeaseFacts, LeaseName, LeaseRequest};
 use model::machine::Now;
 use model::object::{RequestFailure, ResourceVersion};
 use pool_core::route::Delivery;
@@ -91,16 +91,16 @@ impl Bench {
     }
 
     /// The kubernetes port: a request about the Lease is answered immediately, a watch after the next change.
-    pub(super) fn lease(&mut self, call: CallId, ask: &LeaseAsk) {
+    pub(super) fn lease(&mut self, call: CallId, request: &LeaseRequest) {
         let answer = |at: u64, answer: LeaseAnswer| (at, Delivery::Writer(writer::In::Lease(call, answer)));
-        let replied = match ask {
+        let replied = match request {
             _ if self.lease.is_failing => {
                 let failure = RequestFailure::Other("HTTP 500".into());
                 Some(answer(self.now, LeaseAnswer::Failed(failure)))
             }
-            LeaseAsk::Get => Some(answer(self.now, self.lease.facts(self.now))),
-            LeaseAsk::Create(_) => Some(answer(self.now, LeaseAnswer::Conflict)),
-            LeaseAsk::Replace(known, LeaseEdit { holder, duration, .. }) => {
+            LeaseRequest::Get => Some(answer(self.now, self.lease.facts(self.now))),
+            LeaseRequest::Create(_) => Some(answer(self.now, LeaseAnswer::Conflict)),
+            LeaseRequest::Replace(known, LeaseEdit { holder, duration, .. }) => {
                 let is_newest = *known.version.0 == *self.lease.version.to_string();
                 if is_newest {
                     self.lease.write(self.now, holder.clone(), *duration);
@@ -109,7 +109,7 @@ impl Bench {
                 let current = if is_newest { self.lease.facts(self.now) } else { LeaseAnswer::Conflict };
                 Some(answer(self.now, current))
             }
-            LeaseAsk::Await(version, within) => {
+            LeaseRequest::Watch(version, within) => {
                 if *version.0 == *self.lease.version.to_string() {
                     self.lease.watches.push(call);
                     let end = Now::from_micros(self.now).plus(*within).as_micros();

@@ -9,11 +9,11 @@
 
 use model::arm::{ArmAnswer, ArmRequest};
 use model::ids::{Epoch, PoolId};
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::sample::AttemptEnd;
 use pool_core::route::{ArmMessage, Delivery, PoolMessage};
 use pools::queue;
-use simulator_models::arm::{BadEnd, FaultEffect, FaultTarget, Latency, Settings};
+use simulator_models::arm::{FaultEffect, FaultTarget, Latency, OperationFailure, Settings};
 
 use crate::bench::{Bench, pool, web};
 use crate::profile::{Playing, Profile, TICK, both};
@@ -107,7 +107,7 @@ fn slow(profile: Profile) -> Bench {
 
 fn conflicts(bench: &mut Bench, times: u64) {
     let (code, message) = ("Conflict".to_owned(), "It did not work.".to_owned());
-    let effect = FaultEffect::FailOperation { end: BadEnd::Failed, code, message };
+    let effect = FaultEffect::FailOperation { end: OperationFailure::Failed, code, message };
     bench.fault_of("lb", FaultTarget::PoolPut, times, effect);
 }
 
@@ -227,7 +227,7 @@ fn s0_case_17_an_early_return_has_a_fresh_operation() {
 #[test]
 fn s0_cancellation_an_ended_term_reports_nothing() {
     at_every_moment(|mut bench, moment| {
-        bench.set_standing(Standing::Standby);
+        bench.set_standing(Leadership::Standby);
         bench.run(5_000);
         assert_eq!(bench.events(), Vec::<String>::new(), "{moment:?}");
         assert!(bench.failures().is_empty());
@@ -251,14 +251,14 @@ fn s0_cancellation_an_ended_term_reports_nothing() {
 fn s0_cancellation_several_terms_in_a_row_leave_one_write() {
     at_every_moment(|mut bench, moment| {
         for _ in 0..3 {
-            bench.set_standing(Standing::Standby);
+            bench.set_standing(Leadership::Standby);
             bench.new_term();
             let term = bench.epoch();
             bench.stop_before(|delivery| {
                 matches!(delivery, Delivery::Pool(_, PoolMessage::In(queue::In::Take(id))) if id.epoch == term)
             });
         }
-        bench.set_standing(Standing::Standby);
+        bench.set_standing(Leadership::Standby);
         bench.heal();
         bench.run(100_000);
         assert_eq!(bench.events().iter().filter(|text| text.contains("Failed")).count(), 0, "{moment:?}");
@@ -288,7 +288,7 @@ fn s0_cancellation_a_term_that_ends_in_a_wait_leaves_one_write() {
             }
             bench.at(seconds * 1_000);
             let events = bench.events().len();
-            bench.set_standing(Standing::Standby);
+            bench.set_standing(Leadership::Standby);
             bench.run(1_000);
             assert!(bench.events().is_empty() && bench.failures().len() == events);
             bench.heal();
@@ -315,7 +315,7 @@ fn s0_cancellation_a_foreign_operation_leaves_one_write() {
             bench.at(-1);
             assert!(bench.foreign_put(&[1, 9]) < 300);
             bench.at(seconds * 1_000);
-            bench.set_standing(Standing::Standby);
+            bench.set_standing(Leadership::Standby);
             bench.run(1_000);
             bench.new_term();
             bench.run(TICK * 10);

@@ -5,10 +5,10 @@
 
 use std::ops::RangeInclusive;
 
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use pool_core::route::{Delivery, PoolMessage};
 use pools::queue;
-use simulator_models::arm::{BadEnd, FaultEffect, FaultTarget, Latency, Settings};
+use simulator_models::arm::{FaultEffect, FaultTarget, Latency, OperationFailure, Settings};
 
 use crate::bench::{Bench, Request, pool, web};
 use crate::profile::{Playing, Profile, TICK, both};
@@ -419,7 +419,7 @@ fn s0_case_21_a_new_term_has_nothing_of_what_was_parked() {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
         bench.observed();
-        bench.set_standing(Standing::Standby);
+        bench.set_standing(Leadership::Standby);
         bench.run(1_000);
         bench.heal();
         bench.new_term();
@@ -451,7 +451,7 @@ fn s0_case_21_a_shutdown_during_an_attempt_reports_nothing() {
             bench.mark(profile.window());
             bench.want("web", &[2]);
             let canceled = FaultEffect::FailOperation {
-                end: BadEnd::Canceled,
+                end: OperationFailure::Canceled,
                 code: "Canceled".to_owned(),
                 message: "It did not work.".to_owned(),
             };

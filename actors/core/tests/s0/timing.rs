@@ -1,7 +1,7 @@
 //! The arithmetic of S0 "Retry Timing", and the sentences of "Expected Behavior" and "Retry Model" about time.
 
 use model::ids::Epoch;
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::machine::Now;
 use pool_core::route::Delivery;
 use simulator_models::arm::{FaultTarget, Latency, Settings};
@@ -135,14 +135,14 @@ fn s0_model_without_the_lease_nothing_is_drained() {
 fn s0_model_nothing_is_spent_while_nothing_may_be_written() {
     both(|profile| {
         let mut bench = Bench::new(profile);
-        bench.set_standing(Standing::Standby);
+        bench.set_standing(Leadership::Standby);
         bench.want("web", &[2]);
         bench.run(100_000);
         bench.want("web", &[3]);
         bench.run(500_000);
         assert!(bench.requests().is_empty() && bench.events().is_empty());
         assert_eq!(bench.counts("web"), [0]);
-        bench.set_standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
+        bench.set_standing(Leadership::Leading { epoch: Epoch(1), until: Now::NEVER });
         bench.run(1_000);
         assert_eq!(bench.events(), [updated("web", 1, 1, 1)], "all of it in one write");
         assert_eq!(bench.members(&web()), [3]);

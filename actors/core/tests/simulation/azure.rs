@@ -123,7 +123,7 @@ impl ArmPort {
             GateClass::Reads => self.reads_until,
         };
         if let ArmRequest::PutPool { permit, .. } = request
-            && permit.send_before < now
+            && permit.send_deadline < now
             && self.plant != Some(Plant::PermitUnchecked)
         {
             return Some(codec::unanswered(FailureKind::PermitExpired, RetryAfter::Absent));

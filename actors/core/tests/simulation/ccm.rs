@@ -7,7 +7,7 @@ use ::model::ids::{Family, ServiceKey};
 use ::model::lease::LeaseName;
 use serde_json::{Value, json};
 use simulator_models::arm::{ArmModel, PoolSpec};
-use simulator_models::ccm::{self as model, Answer, Call, CallId, Counters, In, Settings, Side, Verb};
+use simulator_models::ccm::{self as model, Answer, Call, CallId, CallTarget, Counters, In, Settings, Verb};
 use simulator_models::kube::{KubeModel, Reply, Request, Resource, WatchId};
 
 use crate::cluster::{Cluster, NAMESPACE, address};
@@ -310,7 +310,7 @@ impl Ccm {
             self.record_rewrites(arm, &call);
             let (answer, after_us) = call.serve(kube, arm, now);
             let is_write = matches!(call.verb, Verb::Put | Verb::Post);
-            if is_write && call.side == Side::Kubernetes && call.path_and_query.contains("/leases") {
+            if is_write && call.side == CallTarget::Kubernetes && call.path_and_query.contains("/leases") {
                 effects.push(Effect::LeaseWritten(LeaseName::Shared));
             }
             effects.push(Effect::Answer(now + after_us + self.random.between(500, 5_000), call.id, answer));
@@ -475,7 +475,7 @@ impl Ccm {
     /// Records entries that a write of the cloud-controller-manager sets Down again, because they were Down when it
     /// read them.
     fn record_rewrites(&mut self, arm: &ArmModel, call: &Call) {
-        let (Verb::Put, Side::Arm, Some(body)) = (call.verb, call.side, &call.body) else { return };
+        let (Verb::Put, CallTarget::Arm, Some(body)) = (call.verb, call.side, &call.body) else { return };
         let path = call.path_and_query.split('?').next().unwrap_or_default();
         let after =
             |word: &str| Some(path.split_once(word)?.1.split('/').next().unwrap_or_default().to_owned());

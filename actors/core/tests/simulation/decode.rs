@@ -8,10 +8,10 @@ use std::time::Duration;
 use model::ids::{EventKey, Family, InstanceId, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
 use model::machine::Wall;
 use model::object::{
-    AddressType, Due, Endpoint, Kind, NodeMarks, NodeObject, Object, Owner, Preempt, PreemptionObject,
+    AddressType, Endpoint, Kind, NodeMarks, NodeObject, NotBefore, Object, Owner, Preempt, PreemptionObject,
     ResourceVersion, ServiceObject, ServiceType, SliceObject, Taint,
 };
-use model::signals::{not_before, says_preempt};
+use model::signals::{self, says_preempt};
 use serde_json::Value;
 use sources::watch::{Line, WatchFailure};
 
@@ -155,7 +155,7 @@ fn slice(object: &Value) -> SliceObject {
 fn node(object: &Value, wall: i64) -> NodeObject {
     let (meta, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
     let internal = items(&status["addresses"]).iter().filter(|address| address["type"] == "InternalIP");
-    let standing = || items(&status["conditions"]).iter().filter(|condition| condition["status"] == "True");
+    let active = || items(&status["conditions"]).iter().filter(|condition| condition["status"] == "True");
     let notice = |condition: &&Value| says_preempt(text(&condition["message"]));
     let taint = |taint: &Value| {
         let [key, value, effect] = ["key", "value", "effect"].map(|field| Arc::from(text(&taint[field])));
@@ -168,11 +168,11 @@ fn node(object: &Value, wall: i64) -> NodeObject {
         resource_version: version(meta),
         internal_ips: internal.filter_map(|address| text(&address["address"]).parse().ok()).collect(),
         marks: NodeMarks { excluded, ..NodeMarks::default() },
-        ready: standing().any(|condition| condition["type"] == "Ready"),
+        ready: active().any(|condition| condition["type"] == "Ready"),
         taints: items(&spec["taints"]).iter().map(taint).collect(),
         instance: InstanceId::of_provider_id(text(&spec["providerID"])),
         created: parse_time(text(&meta["creationTimestamp"])).map(Wall::from_micros),
-        preempt: standing().find(notice).map(|condition| preempt(condition, wall)),
+        preempt: active().find(notice).map(|condition| preempt(condition, wall)),
     }
 }
 
@@ -181,7 +181,7 @@ fn preempt(condition: &Value, wall: i64) -> Preempt {
     Preempt {
         at: at.map(Wall::from_micros),
         age: at.and_then(|at| age(at, wall)),
-        due: due(message, wall),
+        not_before: not_before(message, wall),
         message: Arc::from(message),
     }
 }
@@ -208,7 +208,7 @@ fn preemption(object: &Value, wall: i64) -> PreemptionObject {
         uid: uid.map(NodeUid::new),
         at: at.map(Wall::from_micros),
         age: at.and_then(|at| age(at, wall)),
-        due: due(message, wall),
+        not_before: not_before(message, wall),
         message: Arc::from(message),
     }
 }
@@ -219,11 +219,11 @@ fn age(at: i64, wall: i64) -> Option<Duration> {
     (age >= -60_000_000).then(|| Duration::from_micros(u64::try_from(age).unwrap_or(0)))
 }
 
-/// Returns when the eviction is due by the date in a message.
-fn due(message: &str, wall: i64) -> Option<Due> {
-    let ahead = not_before(message)?.as_micros() - wall;
+/// Returns the earliest time of the eviction, by the date in a message.
+fn not_before(message: &str, wall: i64) -> Option<NotBefore> {
+    let ahead = signals::not_before(message)?.as_micros() - wall;
     let span = Duration::from_micros(ahead.unsigned_abs());
-    Some(if ahead >= 0 { Due::In(span) } else { Due::Ago(span) })
+    Some(if ahead >= 0 { NotBefore::In(span) } else { NotBefore::Ago(span) })
 }
 
 /// Parses a time as Kubernetes writes it, in microseconds since 1970.

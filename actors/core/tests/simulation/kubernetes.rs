@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::config_map::Keeper;
+use model::config_map::ConfigMapRequester;
 use model::ids::CallId;
 use model::lease::LeaseName;
 use model::machine::Now;
-use model::object::{Due, Kind, Object, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
+use model::object::{Kind, NotBefore, Object, RequestFailure, TaintAnswer, TaintEdit, TaintPatch};
 use model::signals::{DRAINING, SPOT_EVICTION};
 use pool_core::intake::Intake;
 use pool_core::route::Delivery;
 use reporting::events::{self, PostFailure};
-use sources::watch::{Ask, In, Line, WatchFailure};
+use sources::watch::{In, Line, WatchFailure, WatchRequest};
 
 use serde_json::{Value, json};
 use simulator_models::kube::{KubeModel, Reply, Request, WatchId};
@@ -44,11 +44,11 @@ pub enum Effect {
     /// A Lease was written.
     LeaseWritten(LeaseName),
     /// A step of the ConfigMap port, at this time.
-    Notes(u64, Keeper, CallId, NotesStep),
+    Notes(u64, ConfigMapRequester, CallId, NotesStep),
     /// Our ConfigMap was written.
     NotesWritten,
     /// A patch of a node's taints reaches the server at this time, whatever happens to the process.
-    Patch(u64, CallId, TaintAsk, Fate),
+    Patch(u64, CallId, TaintPatch, Fate),
 }
 
 /// Next step of a request.
@@ -64,7 +64,7 @@ pub enum Step {
 
 struct Stream {
     call: CallId,
-    ask: Ask,
+    request: WatchRequest,
     intake: Intake,
     watch: Option<WatchId>,
     /// True if the port knows that the watch is established; it reads nothing before.
@@ -131,11 +131,11 @@ impl KubernetesPort {
         now: u64,
         kind: Kind,
         call: CallId,
-        ask: Ask,
+        request: WatchRequest,
     ) -> Vec<Effect> {
-        let intake = Intake::new(kind, call, &ask);
+        let intake = Intake::new(kind, call, &request);
         let stream =
-            Stream { call, ask, intake, watch: None, stands: false, poll_at: None, stalled_until: 0 };
+            Stream { call, request, intake, watch: None, stands: false, poll_at: None, stalled_until: 0 };
         if let Some(Stream { watch: Some(watch), .. }) = self.streams.insert(kind, stream) {
             model.close_watch(watch);
         }
@@ -160,9 +160,9 @@ impl KubernetesPort {
     }
 
     /// Sends a patch of a node's taints.
-    pub fn taint(&mut self, now: u64, call: CallId, ask: TaintAsk) -> Vec<Effect> {
+    pub fn taint(&mut self, now: u64, call: CallId, patch: TaintPatch) -> Vec<Effect> {
         let (transit, fate) = fate(&mut self.random, self.posts_fail);
-        let mut effects = vec![Effect::Patch(now + transit, call, ask, fate)];
+        let mut effects = vec![Effect::Patch(now + transit, call, patch, fate)];
         if !fate.is_answered() {
             effects.push(Effect::DeliverAt(now + ANSWER_WITHIN_US, tainted(call, lost())));
         }
@@ -175,12 +175,12 @@ impl KubernetesPort {
         model: &mut KubeModel,
         now: u64,
         call: CallId,
-        ask: &TaintAsk,
+        patch: &TaintPatch,
         fate: Fate,
     ) -> Vec<Effect> {
         let is_cut = now < self.cut_until;
         let replaces = self.plant == Some(Plant::TaintsReplaced);
-        let request = if replaces { replacement_of(ask) } else { patch_of(ask) };
+        let request = if replaces { replacement_of(patch) } else { patch_of(patch) };
         let (after_us, answer) =
             if is_cut { (1_000, lost()) } else { answer_of(model.handle(&request, now)) };
         match fate {
@@ -272,7 +272,7 @@ impl KubernetesPort {
             Step::Send => {
                 let spread = u64::from(self.random.below(1_000) as u16);
                 model.cut_watches(self.watches_last_us);
-                let reply = model.handle(&Request::new("GET", &uri(kind, &stream.ask, spread)), now);
+                let reply = model.handle(&Request::new("GET", &uri(kind, &stream.request, spread)), now);
                 model.cut_watches(None);
                 let after = if let Reply::Answer { after_us, .. } = &reply { *after_us } else { 0 };
                 if let Reply::Watch(watch, _) = &reply {
@@ -306,7 +306,8 @@ impl KubernetesPort {
         call: CallId,
         reply: Reply,
     ) -> Vec<Effect> {
-        let streaming = self.streams.get(&kind).is_some_and(|stream| stream.ask == Ask::StreamingList);
+        let streaming =
+            self.streams.get(&kind).is_some_and(|stream| stream.request == WatchRequest::StreamingList);
         match reply {
             Reply::Refused => {
                 self.ended(kind, call, Some(WatchFailure::Other(Arc::from("connection refused"))))
@@ -341,7 +342,8 @@ impl KubernetesPort {
                 let mut first = self.decode(now, kind, &first);
                 if self.plant == Some(Plant::EmptyWatchBelieved)
                     && model.watch_ended(watch)
-                    && let Some(Stream { ask: Ask::Watch { from }, .. }) = self.streams.get(&kind)
+                    && let Some(Stream { request: WatchRequest::Watch { from }, .. }) =
+                        self.streams.get(&kind)
                 {
                     first.push(Line::Bookmark { resource_version: from.clone(), list_end: false });
                 }
@@ -490,11 +492,11 @@ fn rejuvenate(line: &mut Line) {
     let times = match line {
         Line::Object(Object::Preemption(event)) => {
             let event = Arc::make_mut(event);
-            Some((&mut event.age, &mut event.due))
+            Some((&mut event.age, &mut event.not_before))
         }
         Line::Object(Object::Node(node)) => {
             let preempt = Arc::make_mut(node).preempt.as_mut();
-            preempt.map(|preempt| (&mut preempt.age, &mut preempt.due))
+            preempt.map(|preempt| (&mut preempt.age, &mut preempt.not_before))
         }
         Line::Object(Object::Service(_) | Object::Slice(_))
         | Line::Deleted { .. }
@@ -502,10 +504,10 @@ fn rejuvenate(line: &mut Line) {
         | Line::Error(_)
         | Line::Undecodable { .. } => None,
     };
-    if let Some((age, due)) = times {
-        match due {
-            Some(Due::In(_)) => {}
-            Some(Due::Ago(_)) => *due = Some(Due::In(Duration::ZERO)),
+    if let Some((age, not_before)) = times {
+        match not_before {
+            Some(NotBefore::In(_)) => {}
+            Some(NotBefore::Ago(_)) => *not_before = Some(NotBefore::In(Duration::ZERO)),
             None => *age = age.map(|_| Duration::ZERO),
         }
     }
@@ -515,7 +517,7 @@ fn read_lines(kind: Kind, call: CallId, lines: Vec<Line>) -> Vec<Effect> {
     if lines.is_empty() { Vec::new() } else { vec![Effect::Read(kind, call, lines)] }
 }
 
-fn uri(kind: Kind, ask: &Ask, spread: u64) -> String {
+fn uri(kind: Kind, request: &WatchRequest, spread: u64) -> String {
     let path = match kind {
         Kind::Services => "/api/v1/services",
         Kind::EndpointSlices => "/apis/discovery.k8s.io/v1/endpointslices",
@@ -528,13 +530,13 @@ fn uri(kind: Kind, ask: &Ask, spread: u64) -> String {
     };
     let seconds = 240 + spread * 60 / 1_000;
     let watch = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}{selector}");
-    match ask {
-        Ask::StreamingList => {
+    match request {
+        WatchRequest::StreamingList => {
             format!("{path}?{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
         }
-        Ask::Watch { from } => format!("{path}?{watch}&resourceVersion={}", from.0),
-        Ask::List { page: None } => format!("{path}?limit={PAGE}{selector}"),
-        Ask::List { page: Some(token) } => {
+        WatchRequest::Watch { from } => format!("{path}?{watch}&resourceVersion={}", from.0),
+        WatchRequest::List { page: None } => format!("{path}?limit={PAGE}{selector}"),
+        WatchRequest::List { page: Some(token) } => {
             format!("{path}?limit={PAGE}{selector}&continue={}", escaped(token))
         }
     }
@@ -545,12 +547,12 @@ fn escaped(token: &str) -> String {
 }
 
 /// Returns the request of a patch of a node's taints (RFC 6902).
-fn patch_of(ask: &TaintAsk) -> Request {
+fn patch_of(patch: &TaintPatch) -> Request {
     let test = |path: &str, value: &str| json!({"op": "test", "path": path, "value": value});
     let taint = json!({"key": DRAINING, "value": SPOT_EVICTION, "effect": "NoSchedule"});
-    let uid = test("/metadata/uid", ask.uid.as_str());
+    let uid = test("/metadata/uid", patch.uid.as_str());
     let none = json!({"op": "test", "path": "/spec/taints", "value": null});
-    let operations: Value = match ask.edit {
+    let operations: Value = match patch.edit {
         TaintEdit::AddTo => json!([uid, {"op": "add", "path": "/spec/taints/-", "value": taint}]),
         TaintEdit::AddFirst => {
             json!([uid, none, {"op": "add", "path": "/spec/taints", "value": [taint]}])
@@ -562,18 +564,18 @@ fn patch_of(ask: &TaintAsk) -> Request {
             json!([uid, key, value, effect, {"op": "remove", "path": path}])
         }
     };
-    let path = format!("/api/v1/nodes/{}", ask.node);
+    let path = format!("/api/v1/nodes/{}", patch.node);
     Request::new("PATCH", &path).with_body("application/json-patch+json", &operations)
 }
 
 /// Returns a planted bug: replaces all taints of a node.
-fn replacement_of(ask: &TaintAsk) -> Request {
+fn replacement_of(patch: &TaintPatch) -> Request {
     let ours = json!({"key": DRAINING, "value": SPOT_EVICTION, "effect": "NoSchedule"});
-    let taints = match ask.edit {
+    let taints = match patch.edit {
         TaintEdit::AddTo | TaintEdit::AddFirst => vec![ours],
         TaintEdit::Remove { .. } => Vec::new(),
     };
-    let path = format!("/api/v1/nodes/{}", ask.node);
+    let path = format!("/api/v1/nodes/{}", patch.node);
     Request::new("PATCH", &path)
         .with_body("application/merge-patch+json", &json!({"spec": {"taints": taints}}))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use coordination::leader;
 use model::arm::Document;
 use model::ids::{CallId, LbName, PoolId, PoolName};
-use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseName, OutOfSyncTimes};
+use model::lease::{GateTimes, LeaseAnswer, LeaseEdit, LeaseFacts, LeaseName, LeaseRequest, OutOfSyncTimes};
 use model::machine::Now;
 use model::object::{RequestFailure, ResourceVersion};
 use pool_core::route::Delivery;
@@ -137,11 +137,11 @@ impl LeasePort {
         clock: &Clock,
         lease: LeaseName,
         call: CallId,
-        ask: &LeaseAsk,
+        request: &LeaseRequest,
     ) -> Vec<Effect> {
-        let request = request(now, clock, lease, ask);
+        let http = http_request(now, clock, lease, request);
         let mut effects = Vec::new();
-        if let LeaseAsk::Await(_, within) = ask {
+        if let LeaseRequest::Watch(_, within) = request {
             let at = now + u64::try_from(within.as_micros()).unwrap_or(u64::MAX / 2);
             effects.push(Effect::Lease(at, lease, call, LeaseStep::Expire));
         }
@@ -150,7 +150,7 @@ impl LeasePort {
             let answer = LeaseStep::Answer(failed("no answer in time"));
             effects.push(Effect::Lease(now + ANSWER_WITHIN_US, lease, call, answer));
         }
-        effects.push(Effect::Lease(now + transit, lease, call, LeaseStep::Land(request, fate)));
+        effects.push(Effect::Lease(now + transit, lease, call, LeaseStep::Land(http, fate)));
         effects
     }
 
@@ -371,11 +371,11 @@ fn event(line: &[u8]) -> Option<Raw> {
     }
 }
 
-fn request(now: u64, clock: &Clock, lease: LeaseName, ask: &LeaseAsk) -> Request {
+fn http_request(now: u64, clock: &Clock, lease: LeaseName, request: &LeaseRequest) -> Request {
     let name = object_name(lease);
-    match ask {
-        LeaseAsk::Get => Request::new("GET", &format!("{PATH}/{name}")),
-        LeaseAsk::Await(version, within) => {
+    match request {
+        LeaseRequest::Get => Request::new("GET", &format!("{PATH}/{name}")),
+        LeaseRequest::Watch(version, within) => {
             let seconds = within.as_secs() + 60;
             let query = format!(
                 "watch=true&fieldSelector=metadata.name%3D{name}&resourceVersion={}&timeoutSeconds={seconds}",
@@ -383,7 +383,7 @@ fn request(now: u64, clock: &Clock, lease: LeaseName, ask: &LeaseAsk) -> Request
             );
             Request::new("GET", &format!("{PATH}?{query}"))
         }
-        LeaseAsk::Create(edit) => {
+        LeaseRequest::Create(edit) => {
             let mut object = json!({
                 "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
                 "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {},
@@ -391,7 +391,7 @@ fn request(now: u64, clock: &Clock, lease: LeaseName, ask: &LeaseAsk) -> Request
             change(&mut object, now, clock, edit);
             Request::new("POST", PATH).with_body("application/json", &object)
         }
-        LeaseAsk::Replace(facts, edit) => {
+        LeaseRequest::Replace(facts, edit) => {
             let mut object = facts.document.get::<Value>().expect("the document is one of this port").clone();
             object["metadata"]["resourceVersion"] = (*facts.version.0).into();
             change(&mut object, now, clock, edit);

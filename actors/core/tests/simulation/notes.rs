@@ -7,7 +7,8 @@ use std::sync::Arc;
 use coordination::pauses;
 use model::arm::Document;
 use model::config_map::{
-    ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, Keeper, Text, Value as Noted,
+    ConfigMapAnswer, ConfigMapEdit, ConfigMapFacts, ConfigMapRequest, ConfigMapRequester, Text,
+    Value as Noted,
 };
 use model::ids::{CallId, LbName, PoolId, PoolName, ServiceKey};
 use model::machine::{Now, Wall};
@@ -67,16 +68,16 @@ impl NotesPort {
         &mut self,
         now: u64,
         clock: &Clock,
-        (keeper, call): (Keeper, CallId),
-        ask: &ConfigMapAsk,
+        (requester, call): (ConfigMapRequester, CallId),
+        request: &ConfigMapRequest,
     ) -> Vec<Effect> {
-        let request = request(now, clock, ask);
+        let http = http_request(now, clock, request);
         let (transit, fate) = fate(&mut self.random, self.trouble);
-        let mut effects = vec![Effect::Notes(now + transit, keeper, call, NotesStep::Land(request, fate))];
+        let mut effects = vec![Effect::Notes(now + transit, requester, call, NotesStep::Land(http, fate))];
         if !fate.is_answered() {
             effects.push(Effect::Notes(
                 now + ANSWER_WITHIN_US,
-                keeper,
+                requester,
                 call,
                 NotesStep::Answer(Err(failed())),
             ));
@@ -91,24 +92,26 @@ impl NotesPort {
         now: u64,
         clock: &Clock,
         cut: bool,
-        (keeper, call): (Keeper, CallId),
+        (requester, call): (ConfigMapRequester, CallId),
         step: NotesStep,
     ) -> Vec<Effect> {
         match step {
             NotesStep::Land(_, fate) if cut => {
-                let lost = Effect::Notes(now + 1_000, keeper, call, NotesStep::Answer(Err(failed())));
+                let lost = Effect::Notes(now + 1_000, requester, call, NotesStep::Answer(Err(failed())));
                 if fate.is_answered() { vec![lost] } else { Vec::new() }
             }
-            NotesStep::Land(request, fate) => self.land(model, now, (keeper, call), &request, fate),
+            NotesStep::Land(request, fate) => self.land(model, now, (requester, call), &request, fate),
             NotesStep::Answer(raw) => {
                 let answer = match raw {
                     _ if cut => failed(),
-                    Ok(object) => ConfigMapAnswer::Seen(Arc::new(self.facts(now, clock, keeper, object))),
+                    Ok(object) => ConfigMapAnswer::Seen(Arc::new(self.facts(now, clock, requester, object))),
                     Err(answer) => answer,
                 };
-                vec![Effect::Deliver(match keeper {
-                    Keeper::Pauses => Delivery::Pauses(pauses::In::ConfigMap(call, answer)),
-                    Keeper::AdminState => Delivery::AdminState(nodes::In::ConfigMap(call, answer)),
+                vec![Effect::Deliver(match requester {
+                    ConfigMapRequester::Pauses => Delivery::Pauses(pauses::In::ConfigMap(call, answer)),
+                    ConfigMapRequester::AdminState => {
+                        Delivery::AdminState(nodes::In::ConfigMap(call, answer))
+                    }
                 })]
             }
         }
@@ -118,16 +121,16 @@ impl NotesPort {
         &mut self,
         model: &mut KubeModel,
         now: u64,
-        (keeper, call): (Keeper, CallId),
+        (requester, call): (ConfigMapRequester, CallId),
         request: &Request,
         fate: Fate,
     ) -> Vec<Effect> {
-        self.has_written |= keeper == Keeper::AdminState && request.method != "GET";
+        self.has_written |= requester == ConfigMapRequester::AdminState && request.method != "GET";
         if request.method == "PUT" && self.random.per_mille(self.trouble) {
             touch(model, now);
         }
         let unsent = self.plant == Some(Plant::RecordUnwritten)
-            && keeper == Keeper::AdminState
+            && requester == ConfigMapRequester::AdminState
             && request.method != "GET";
         let reply = if unsent { Reply::Refused } else { model.handle(request, now) };
         let (after_us, raw) = match reply {
@@ -136,7 +139,7 @@ impl NotesPort {
                 (after_us, Ok(serde_json::from_slice(&body).expect("the model answers JSON")))
             }
             Reply::Answer { status: 409, after_us, .. }
-                if keeper == Keeper::Pauses && self.plant == Some(Plant::PauseNotWritten) =>
+                if requester == ConfigMapRequester::Pauses && self.plant == Some(Plant::PauseNotWritten) =>
             {
                 (after_us, Ok(sent(request)))
             }
@@ -151,13 +154,13 @@ impl NotesPort {
         if fate.is_answered() {
             let after = if let Fate::Answered(after) = fate { after } else { 1_000 };
             let at = now + after_us + after;
-            effects.push(Effect::Notes(at, keeper, call, NotesStep::Answer(raw.clone())));
-            effects.extend(again.map(|gap| Effect::Notes(at + gap, keeper, call, NotesStep::Answer(raw))));
+            effects.push(Effect::Notes(at, requester, call, NotesStep::Answer(raw.clone())));
+            effects.extend(again.map(|gap| Effect::Notes(at + gap, requester, call, NotesStep::Answer(raw))));
         }
         effects
     }
 
-    fn facts(&self, now: u64, clock: &Clock, keeper: Keeper, object: Value) -> ConfigMapFacts {
+    fn facts(&self, now: u64, clock: &Clock, requester: ConfigMapRequester, object: Value) -> ConfigMapFacts {
         let wall = |time: &str| parse_time(time).map(Wall::from_micros);
         let data = object["data"].as_object().into_iter().flatten().filter_map(|(key, value)| {
             let text = value.as_str()?;
@@ -170,7 +173,10 @@ impl NotesPort {
             data.retain(|key, _| !key.starts_with(PAUSE));
         }
         // This process sees its own writes.
-        if self.plant == Some(Plant::RecordsUnread) && keeper == Keeper::AdminState && !self.has_written {
+        if self.plant == Some(Plant::RecordsUnread)
+            && requester == ConfigMapRequester::AdminState
+            && !self.has_written
+        {
             data.retain(|key, _| !key.starts_with(RECORD));
         }
         ConfigMapFacts {
@@ -280,15 +286,15 @@ fn refusal(status: u16) -> ConfigMapAnswer {
     }
 }
 
-fn request(now: u64, clock: &Clock, ask: &ConfigMapAsk) -> Request {
-    match ask {
-        ConfigMapAsk::Get | ConfigMapAsk::Await(..) => Request::new("GET", &format!("{PATH}/{NAME}")),
-        ConfigMapAsk::Create(edit) => {
+fn http_request(now: u64, clock: &Clock, request: &ConfigMapRequest) -> Request {
+    match request {
+        ConfigMapRequest::Get | ConfigMapRequest::Watch(..) => Request::new("GET", &format!("{PATH}/{NAME}")),
+        ConfigMapRequest::Create(edit) => {
             let mut object = fresh();
             change(&mut object, now, clock, edit);
             Request::new("POST", PATH).with_body("application/json", &object)
         }
-        ConfigMapAsk::Replace(facts, edit) => {
+        ConfigMapRequest::Replace(facts, edit) => {
             let mut object = facts.document.get::<Value>().expect("the document is one of this port").clone();
             object["metadata"]["resourceVersion"] = (*facts.version.0).into();
             change(&mut object, now, clock, edit);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use model::xds::cache::Policy;
 use model::xds::facts::{Code, ReportedError, ResourceKind as RequestedKind, Response};
 use model::xds::stream::{Server as Named, StreamEnd, StreamId, XdsRequest};
-use simulator_models::control_plane::{Catalogue, Due, Kind, Subscriptions};
+use simulator_models::control_plane::{Catalogue, Kind, PendingResponse, Subscriptions};
 
 use crate::random::Random;
 use crate::served::{ExpectedMembers, Served};
@@ -199,7 +199,7 @@ impl Server {
         let is_answered = !stream.last.is_empty();
         let names: Vec<String> = request.names.iter().map(ToString::to_string).collect();
         let claims = (&*request.version, &*request.nonce);
-        stream.subscriptions.take(kind, claims, &names, &self.catalogue, self.trusts);
+        stream.subscriptions.on_request(kind, claims, &names, &self.catalogue, self.trusts);
         match self.behaviour {
             StreamBehaviour::Silent => None,
             StreamBehaviour::EndsStreams if !is_answered => {
@@ -210,8 +210,8 @@ impl Server {
             | StreamBehaviour::Refuses
             | StreamBehaviour::Hangs
             | StreamBehaviour::EndsStreams => {
-                if let Some(due) = stream.subscriptions.due(kind, &self.catalogue) {
-                    return self.send(key, kind, due);
+                if let Some(pending) = stream.subscriptions.pending_response(kind, &self.catalogue) {
+                    return self.send(key, kind, pending);
                 }
                 let is_refused = self.repeats
                     && request.error.is_some()
@@ -222,7 +222,7 @@ impl Server {
         }
     }
 
-    fn send(&mut self, key: StreamKey, kind: Kind, due: Due<Served, Code>) -> Option<Sent> {
+    fn send(&mut self, key: StreamKey, kind: Kind, pending: PendingResponse<Served, Code>) -> Option<Sent> {
         let received = |(name, served): &(String, Served)| served.received(name, self.wraps);
         let reported = |(name, code): &(String, Code)| ReportedError {
             name: Some(name.clone()),
@@ -231,20 +231,20 @@ impl Server {
         };
         let response = Response {
             type_url: kind.type_url().to_owned(),
-            version: due.version,
+            version: pending.version,
             nonce: String::new(),
-            resources: due.resources.iter().map(received).collect(),
-            errors: due.errors.iter().map(reported).collect(),
+            resources: pending.resources.iter().map(received).collect(),
+            errors: pending.errors.iter().map(reported).collect(),
             excess: None,
         };
-        self.number(key, Answer { response, kind, resources: due.resources, errors: due.errors })
+        self.number(key, Answer { response, kind, resources: pending.resources, errors: pending.errors })
     }
 
     fn number(&mut self, key: StreamKey, mut answer: Answer) -> Option<Sent> {
         self.responses += 1;
         answer.response.nonce = self.responses.to_string();
         let stream = self.streams.get_mut(&key)?;
-        stream.subscriptions.sent(answer.kind, &answer.response.nonce);
+        stream.subscriptions.on_sent(answer.kind, &answer.response.nonce);
         stream.last.insert(answer.kind, answer.clone());
         Some(Sent::Answer(Box::new(answer)))
     }
@@ -257,10 +257,12 @@ impl Server {
         let keys: Vec<StreamKey> = self.streams.keys().copied().collect();
         for (key, kind) in keys.into_iter().flat_map(|key| Kind::ALL.map(|kind| (key, kind))) {
             let stream = self.streams.get_mut(&key);
-            let Some(due) = stream.and_then(|stream| stream.subscriptions.due(kind, &self.catalogue)) else {
+            let Some(pending) =
+                stream.and_then(|stream| stream.subscriptions.pending_response(kind, &self.catalogue))
+            else {
                 continue;
             };
-            sendings.extend(self.send(key, kind, due).map(|sent| (key, sent)));
+            sendings.extend(self.send(key, kind, pending).map(|sent| (key, sent)));
         }
         sendings
     }

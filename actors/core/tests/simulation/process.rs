@@ -244,13 +244,13 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
         },
         pauses: pauses::Params {
             mode: model::policy::Mode::Enforce,
-            keeping: pauses::PauseStorage::ConfigMap,
-            heeding: pauses::PauseEffect::Pauses,
+            storage: pauses::PauseStorage::ConfigMap,
+            effect: pauses::PauseEffect::Pauses,
         },
         admin_state: admin_state_params(settings),
         leader: leader::Params {
             identity,
-            contest: leader::Contest::Elected(leader::Times { settle, ..leader::Times::W8 }),
+            election: leader::LeaderElection::Enabled(leader::Times { settle, ..leader::Times::W8 }),
         },
         events: events::Params { capacity: 1_000, per_second: 10, burst: 100 },
         xds_source: following(settings),

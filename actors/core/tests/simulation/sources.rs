@@ -7,11 +7,11 @@ use std::net::IpAddr;
 use model::level::Source;
 use model::view::{PoolView, Snapshot};
 use model::xds::ResourceValue;
-use model::xds::assignment::{LoadAssignment, Standing};
+use model::xds::assignment::{EndpointHealth, LoadAssignment};
 use model::xds::cache::ResourceState;
+use model::xds::diagnostic::Diagnostic;
 use model::xds::dump::Dump;
 use model::xds::facts::{ResourceKey, ResourceKind};
-use model::xds::remark::Diagnostic;
 use model::xds::source::Assigned;
 
 use crate::served::{BALANCER, CLUSTER, ExpectedMembers, LISTED, Listed};
@@ -180,15 +180,16 @@ fn dumped<'a>(dump: &'a Dump, listed: &Listed) -> Result<&'a LoadAssignment, Str
 /// Returns whether a pool holds the usable addresses of this assignment, and at most some draining ones that are
 /// Down. Computed in the simplest way, like [`ExpectedMembers`] for the served resources.
 fn holds(world: &World, listed: &Listed, assignment: &LoadAssignment) -> Result<(), String> {
-    let addresses_with = |standing: Standing| -> Vec<BTreeSet<IpAddr>> {
-        let of =
-            assignment.priorities.iter().map(|priority| priority.with(listed.family, standing).collect());
+    let addresses_with = |health: EndpointHealth| -> Vec<BTreeSet<IpAddr>> {
+        let of = assignment.priorities.iter().map(|priority| priority.with(listed.family, health).collect());
         of.filter(|addresses: &BTreeSet<IpAddr>| !addresses.is_empty()).collect()
     };
-    let usable =
-        addresses_with(Standing::Healthy).into_iter().chain(addresses_with(Standing::Degraded)).next();
+    let usable = addresses_with(EndpointHealth::Healthy)
+        .into_iter()
+        .chain(addresses_with(EndpointHealth::Degraded))
+        .next();
     let usable = usable.unwrap_or_default();
-    let draining: BTreeSet<IpAddr> = addresses_with(Standing::Draining).into_iter().flatten().collect();
+    let draining: BTreeSet<IpAddr> = addresses_with(EndpointHealth::Draining).into_iter().flatten().collect();
     let members = members(&world.arm, BALANCER, listed.pool);
     let down = downs_of(&world.arm.pool_json(BALANCER, listed.pool).unwrap_or_default());
     let may_stay = |ip: &IpAddr| draining.contains(ip) && down.contains(ip);

@@ -47,7 +47,7 @@ use std::sync::Arc;
 
 use coordination::leader;
 use model::ids::{AttemptId, CallId, Epoch, Family, PoolId, RulePrefix, ServiceUid};
-use model::lease::{LeaseAnswer, LeaseAsk, LeaseName};
+use model::lease::{LeaseAnswer, LeaseName, LeaseRequest};
 use model::machine::Now;
 use model::sample::{GateClass, Metric, PoolState};
 use pool_core::route::{Delivery, Output};
@@ -207,8 +207,8 @@ impl LeaseKnown {
             }
         }
         for output in outputs {
-            if let Output::Leader(leader::Out::Lease(call, ask)) = output {
-                self.requested = Some((*call, matches!(ask, LeaseAsk::Await(..))));
+            if let Output::Leader(leader::Out::Lease(call, request)) = output {
+                self.requested = Some((*call, matches!(request, LeaseRequest::Watch(..))));
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use model::object::Kind;
 use simulator_models::arm::{
-    ArmModel, BadEnd, ConcurrentWrite, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency,
-    Settings, UnfinishedWrite, Visibility,
+    ArmModel, ConcurrentWrite, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency,
+    OperationFailure, Settings, UnfinishedWrite, Visibility,
 };
 use simulator_models::kube::{KubeModel, StreamingLists};
 
@@ -76,7 +76,7 @@ fn fault(random: &mut Random) -> Fault {
         7 => FaultEffect::Answer(answer(429, "RetryableErrorDueToAnotherOperation", Some(3))),
         8 => FaultEffect::AnswerAfterApplying(answer([502, 504][random.index(2)], "Planned", None)),
         _ => FaultEffect::FailOperation {
-            end: if random.per_mille(500) { BadEnd::Failed } else { BadEnd::Canceled },
+            end: if random.per_mille(500) { OperationFailure::Failed } else { OperationFailure::Canceled },
             code: ["InternalServerError", "RetryableError", "Canceled"][random.index(3)].to_owned(),
             message: "a planned end".to_owned(),
         },

@@ -25,11 +25,11 @@ mod well;
 use std::collections::BTreeMap;
 
 use model::arm::{ArmAnswer, ArmCall};
-use model::config_map::Keeper;
+use model::config_map::ConfigMapRequester;
 use model::ids::CallId;
 use model::lease::LeaseName;
 use model::machine::Now;
-use model::object::{Kind, TaintAsk};
+use model::object::{Kind, TaintPatch};
 use pool_core::route::Delivery;
 
 use model::xds::stream::{StreamId, XdsRequest};
@@ -60,11 +60,11 @@ enum WorldEvent {
     /// A request about a Lease reaches the API server, or its answer the port.
     Lease(usize, LeaseName, CallId, LeaseStep),
     /// A request about our ConfigMap reaches the API server, or its answer the port.
-    Notes(usize, Keeper, CallId, NotesStep),
+    Notes(usize, ConfigMapRequester, CallId, NotesStep),
     /// A request reaches ARM.
     Land(usize, CallId, Box<Sent>),
     /// A patch of a node's taints reaches the API server.
-    Patch(usize, CallId, TaintAsk, Fate),
+    Patch(usize, CallId, TaintPatch, Fate),
     /// A change in the cluster.
     Story,
     /// A change of draining nodes.
@@ -333,9 +333,11 @@ impl World {
                 Life::Gone => {}
             },
             WorldEvent::Lease(process, lease, call, step) => self.lease_step(process, lease, call, step)?,
-            WorldEvent::Notes(process, keeper, call, step) => self.notes_step(process, keeper, call, step)?,
+            WorldEvent::Notes(process, requester, call, step) => {
+                self.notes_step(process, requester, call, step)?
+            }
             WorldEvent::Land(process, call, sent) => self.land(process, call, &sent)?,
-            WorldEvent::Patch(process, call, ask, fate) => self.patch(process, call, &ask, fate)?,
+            WorldEvent::Patch(process, call, patch, fate) => self.patch(process, call, &patch, fate)?,
             WorldEvent::Story if self.stormy => {
                 let words = self.story.happen(&mut self.kube, now);
                 self.record_cluster();

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use model::arm::Document;
 use model::arm::{AdminState as State, LbFacts, PoolFacts};
-use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts, Text, Value};
+use model::config_map::{ConfigMapAnswer, ConfigMapFacts, ConfigMapRequest, Text, Value};
 use model::draining::{AdminEnd, Draining, PoolAdminStates};
 use model::ids::{Epoch, NodeName, PoolId};
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::load_balancers::{LbObservation, OurPuts};
 use model::machine::{Machine, Now, Wall};
 use model::node::NodeFact;
@@ -94,12 +94,12 @@ impl Bench {
         let epoch = Epoch(1);
         bench.turn("all nodes", bench.nodes.values().map(timings).collect());
         bench.read_all();
-        let standing = Standing::Leading { epoch, until: Now::NEVER };
+        let leadership = Leadership::Leading { epoch, until: Now::NEVER };
         let policy = In::OperatorPolicy { term: Some(epoch), policy: Arc::new(OperatorPolicy::default()) };
         bench.turn("a term", vec![In::Confirmed(epoch), In::Opened(epoch), policy]);
-        bench.turn("a term's reports", vec![In::Reporting(Some(epoch)), In::Standing(standing)]);
+        bench.turn("a term's reports", vec![In::Reporting(Some(epoch)), In::Leadership(leadership)]);
         bench.answer();
-        bench.passes(1_000);
+        bench.advance(1_000);
         bench.turns.clear();
         bench
     }
@@ -143,8 +143,8 @@ impl Bench {
                     let states = PoolAdminStates { withdrawn, ..self.states(&pool) };
                     self.asks.push_back(In::AdminStates(pool, states));
                 }
-                Out::ConfigMap(call, ask) => {
-                    let answer = self.carry_out(&ask);
+                Out::ConfigMap(call, request) => {
+                    let answer = self.carry_out(&request);
                     self.asks.push_back(In::ConfigMap(call, answer));
                 }
                 Out::DrainingAddresses(_)
@@ -163,10 +163,10 @@ impl Bench {
         }
     }
 
-    fn carry_out(&mut self, ask: &ConfigMapAsk) -> ConfigMapAnswer {
-        match ask {
-            ConfigMapAsk::Get | ConfigMapAsk::Await(..) => {}
-            ConfigMapAsk::Create(edit) | ConfigMapAsk::Replace(_, edit) => {
+    fn carry_out(&mut self, request: &ConfigMapRequest) -> ConfigMapAnswer {
+        match request {
+            ConfigMapRequest::Get | ConfigMapRequest::Watch(..) => {}
+            ConfigMapRequest::Create(edit) | ConfigMapRequest::Replace(_, edit) => {
                 self.version += 1;
                 self.records.retain(|key, _| !edit.remove.contains(key));
                 for (key, value) in &edit.set {
@@ -192,7 +192,7 @@ impl Bench {
         }
     }
 
-    fn passes(&mut self, millis: u64) {
+    fn advance(&mut self, millis: u64) {
         let until = self.now.plus(Duration::from_millis(millis));
         while let Some(at) = self.machine.deadline().filter(|at| *at <= until) {
             self.now = self.now.max(at);
@@ -204,7 +204,7 @@ impl Bench {
     /// Discovery reads every load balancer, one per turn.
     fn read_all(&mut self) {
         for mut observation in self.azure.clone() {
-            self.passes(1);
+            self.advance(1);
             observation.began = self.now;
             let sent = self
                 .sent
@@ -249,10 +249,10 @@ impl Bench {
     fn write(&mut self, count: usize) -> usize {
         let pools: Vec<PoolId> = self.due.iter().take(count).cloned().collect();
         for id in &pools {
-            self.passes(2);
+            self.advance(2);
             self.due.remove(id);
             self.sent.insert(id.clone(), self.now);
-            self.passes(1);
+            self.advance(1);
             let set = Arc::clone(&self.set);
             for observation in self.azure.iter_mut().filter(|observation| observation.lb == id.lb) {
                 carry_out(observation, id, &set);
@@ -326,7 +326,7 @@ fn n2_taints_make_the_pools_of_their_nodes_due_and_no_others() {
         let one = bench.taint(node..node + 1, true);
         bench.turn("a taint", one);
         bench.answer();
-        bench.passes(1);
+        bench.advance(1);
         assert!(bench.due == bench.holding(0..node + 1), "after {node} {} pools are due", bench.due.len());
     }
     println!("80 taints, one after another: {}", bench.timings());

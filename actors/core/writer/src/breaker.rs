@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::arm::{Failure, FailureKind};
-use model::attempt::Due;
+use model::attempt::MembershipDue;
 use model::ids::{LbName, PoolId, of_balancer};
 use model::machine::Now;
 use model::report::{Condition, Ended, EventKind, Report, Subject};
@@ -80,7 +80,7 @@ pub(super) enum WriteKind {
 
 impl WriteKind {
     /// The kind of a write with these parts.
-    pub(super) fn of(membership: Option<Due>, admin: Option<AdminDue>) -> WriteKind {
+    pub(super) fn of(membership: Option<MembershipDue>, admin: Option<AdminDue>) -> WriteKind {
         match (membership, admin.map(|due| due.urgency)) {
             (Some(_), _) => WriteKind::Members,
             (None, Some(AdminUrgency::Restore)) => WriteKind::Restore,

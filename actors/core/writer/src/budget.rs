@@ -218,7 +218,7 @@ impl Bucket {
 
 /// The purpose of calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Need {
+pub(super) enum BudgetPurpose {
     /// Grant of a write of membership alone: a read and a write.
     Membership,
     /// Grant of a write with an admin part: a read and a write.
@@ -231,14 +231,14 @@ pub(super) enum Need {
     Discovery,
 }
 
-impl Need {
+impl BudgetPurpose {
     /// Whether the calls include one of the class. Each has a read, and a grant has a write as well.
     fn spends(self, class: GateClass) -> bool {
         match class {
             GateClass::Reads => true,
             GateClass::Writes => match self {
-                Need::Membership | Need::Admin => true,
-                Need::Begun | Need::Verify | Need::Discovery => false,
+                BudgetPurpose::Membership | BudgetPurpose::Admin => true,
+                BudgetPurpose::Begun | BudgetPurpose::Verify | BudgetPurpose::Discovery => false,
             },
         }
     }
@@ -291,11 +291,11 @@ impl Budget {
     }
 
     /// The buckets that must allow the calls.
-    fn buckets(&self, need: Need) -> impl Iterator<Item = (&Bucket, ReserveUse)> + Clone {
+    fn buckets(&self, need: BudgetPurpose) -> impl Iterator<Item = (&Bucket, ReserveUse)> + Clone {
         let (claim, discovery) = match need {
-            Need::Membership | Need::Verify => (ReserveUse::Ordinary, false),
-            Need::Admin | Need::Begun => (ReserveUse::Urgent, false),
-            Need::Discovery => (ReserveUse::Ordinary, true),
+            BudgetPurpose::Membership | BudgetPurpose::Verify => (ReserveUse::Ordinary, false),
+            BudgetPurpose::Admin | BudgetPurpose::Begun => (ReserveUse::Urgent, false),
+            BudgetPurpose::Discovery => (ReserveUse::Ordinary, true),
         };
         let purses = GateClass::ALL.map(|class| need.spends(class).then(|| self.purse(class)));
         let own = discovery.then_some((&self.discovery, ReserveUse::Urgent));
@@ -305,12 +305,12 @@ impl Budget {
     }
 
     /// Whether the calls are allowed now.
-    pub(super) fn allows(&self, now: Now, need: Need) -> bool {
+    pub(super) fn allows(&self, now: Now, need: BudgetPurpose) -> bool {
         self.buckets(need).all(|(bucket, claim)| bucket.has_one(now, claim))
     }
 
     /// Whether the calls are allowed after this number of reads.
-    pub(super) fn allows_after(&self, now: Now, need: Need, reads: usize) -> bool {
+    pub(super) fn allows_after(&self, now: Now, need: BudgetPurpose, reads: usize) -> bool {
         let mut left = self.clone();
         left.add(now, GateClass::Reads, -i128::try_from(reads).unwrap_or(i128::MAX));
         left.allows(now, need)
@@ -318,7 +318,7 @@ impl Budget {
 
     /// Class of the call that a rate limit of the cloud configuration delays, the write before the read. `None`: no
     /// rate limit delays a call, though the budget may.
-    pub(super) fn limited_by_rate(&self, now: Now, need: Need) -> Option<GateClass> {
+    pub(super) fn limited_by_rate(&self, now: Now, need: BudgetPurpose) -> Option<GateClass> {
         GateClass::ALL.into_iter().rev().find(|class| need.spends(*class) && self.lacks_rate(now, *class))
     }
 
@@ -328,7 +328,7 @@ impl Budget {
     }
 
     /// Time at which the calls are allowed, without further calls. `None`: never.
-    pub(super) fn ready_at(&self, now: Now, need: Need) -> Option<Now> {
+    pub(super) fn ready_at(&self, now: Now, need: BudgetPurpose) -> Option<Now> {
         let mut at = now;
         loop {
             let mut ready = at;

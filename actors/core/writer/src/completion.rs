@@ -11,7 +11,7 @@ use model::sample::GateClass;
 
 use super::classify::{FailureClass, Stage, ThrottleScope, classify, may_be_carried_out};
 use super::gate::named_until;
-use super::lane::Closed;
+use super::lane::LaneState;
 use super::plan::PoolChange;
 use super::slot::WaitReason;
 use super::verify::WrittenPool;
@@ -232,7 +232,7 @@ impl Writer {
             }
             if let Some(lane) = self.lanes.get_mut(&lb) {
                 lane.clear_slots();
-                lane.closed = Closed::Open;
+                lane.closed = LaneState::Open;
             }
             self.touch(&lb);
         }

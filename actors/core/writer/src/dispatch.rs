@@ -12,7 +12,7 @@ use model::sample::{GateClass, Metric};
 use super::classify::{FailureClass, Stage, ThrottleScope, classify};
 use super::gate::{gate_closed, lock_delay};
 use super::in_flight::{InFlightCall, Purpose, result_of};
-use super::lane::Closed;
+use super::lane::LaneState;
 use super::verify::Verdict;
 use super::write::{PollStep, WritePhase};
 use super::{Life, Out, Writer, our_failure};
@@ -113,8 +113,8 @@ impl Writer {
             Purpose::Probe(pool) => self
                 .lanes
                 .get(&pool.lb)
-                .is_some_and(|lane| matches!(lane.closed, Closed::InDoubt { next: None, .. })),
-            Purpose::InitialRead(lb) => self.lanes.get(lb).is_some_and(|lane| lane.initial_read.is_asked()),
+                .is_some_and(|lane| matches!(lane.closed, LaneState::InDoubt { next: None, .. })),
+            Purpose::InitialRead(lb) => self.lanes.get(lb).is_some_and(|lane| lane.initial_read.is_reading()),
             Purpose::Verify(pool, attempt) | Purpose::Confirm(pool, attempt) => {
                 self.verifications.needs(pool, *attempt)
             }
@@ -216,9 +216,9 @@ impl Writer {
                 let lane = self.lane(purpose.lb());
                 let until = now.plus(lock_delay(failure));
                 match &mut lane.closed {
-                    Closed::Open => lane.closed = Closed::Until(until),
-                    Closed::Until(earlier) => *earlier = until.max(*earlier),
-                    Closed::InDoubt { .. } => {}
+                    LaneState::Open => lane.closed = LaneState::Until(until),
+                    LaneState::Until(earlier) => *earlier = until.max(*earlier),
+                    LaneState::InDoubt { .. } => {}
                 }
             }
             FailureClass::Stale
@@ -262,11 +262,11 @@ impl Writer {
             },
             Err(failure) => classify(failure, Stage::Read) == FailureClass::Stale,
         };
-        if !matches!(lane.closed, Closed::InDoubt { next: None, .. }) {
+        if !matches!(lane.closed, LaneState::InDoubt { next: None, .. }) {
             return;
         }
         if settled || lane.closed.probes_are_used_up() {
-            lane.closed = Closed::Open;
+            lane.closed = LaneState::Open;
             if let (true, Ok(read)) = (settled, read) {
                 let members = read.facts.members();
                 lane.edit(&pool.pool, |slot| {

@@ -11,7 +11,7 @@ use model::ids::{AttemptId, CallId, LbName, Operation, PoolId};
 use model::machine::Now;
 use model::sample::{ArmResult, ArmVerb, GateClass};
 
-use super::budget::Need;
+use super::budget::BudgetPurpose;
 
 /// Time after which a call without an answer counts as timed out.
 const CALL_LIMIT: Duration = Duration::from_secs(90);
@@ -126,7 +126,7 @@ impl Purpose {
     }
 
     /// Budget of a read. A PUT was paid for with its grant.
-    pub(super) fn need(&self) -> Need {
+    pub(super) fn need(&self) -> BudgetPurpose {
         match self {
             Purpose::RestCheck(..)
             | Purpose::PreWrite(..)
@@ -134,9 +134,9 @@ impl Purpose {
             | Purpose::Poll(..)
             | Purpose::ReadBack(..)
             | Purpose::Probe(_)
-            | Purpose::InitialRead(_) => Need::Begun,
-            Purpose::Glance(..) | Purpose::Verify(..) | Purpose::Confirm(..) => Need::Verify,
-            Purpose::Discovery(..) => Need::Discovery,
+            | Purpose::InitialRead(_) => BudgetPurpose::Begun,
+            Purpose::Glance(..) | Purpose::Verify(..) | Purpose::Confirm(..) => BudgetPurpose::Verify,
+            Purpose::Discovery(..) => BudgetPurpose::Discovery,
         }
     }
 

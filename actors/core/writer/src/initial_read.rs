@@ -65,7 +65,7 @@ impl InitialRead {
     }
 
     /// Whether a read is in flight.
-    pub(super) fn is_asked(self) -> bool {
+    pub(super) fn is_reading(self) -> bool {
         match self {
             InitialRead::Pending { step: ReadStep::Reading, .. } => true,
             InitialRead::AtRest | InitialRead::Pending { step: ReadStep::Due | ReadStep::Until(_), .. } => {
@@ -105,7 +105,7 @@ impl InitialRead {
         }
     }
 
-    fn ask(&mut self) {
+    fn begin_read(&mut self) {
         match self {
             InitialRead::Pending { step, .. } => *step = ReadStep::Reading,
             InitialRead::AtRest => {}
@@ -181,12 +181,12 @@ impl Writer {
 
     /// Queues the reads that are due.
     pub(super) fn queue_initial_reads(&mut self) {
-        if self.life != Life::Running || !self.standing.leads() {
+        if self.life != Life::Running || !self.leadership.leads() {
             return;
         }
         for lb in std::mem::take(&mut self.awaiting_initial_read) {
             if let Some(lane) = self.lanes.get_mut(&lb) {
-                lane.initial_read.ask();
+                lane.initial_read.begin_read();
                 // A read for a lane that was dropped meanwhile may still wait for a token.
                 self.calls.take_out(|purpose| matches!(purpose, Purpose::InitialRead(other) if *other == lb));
                 self.calls.queue(Purpose::InitialRead(lb.clone()));
@@ -205,7 +205,7 @@ impl Writer {
         is_initial_read: bool,
         answer: &ArmAnswer,
     ) {
-        if !self.standing.leads() || !self.initial_reads.counts(lb, call) {
+        if !self.leadership.leads() || !self.initial_reads.counts(lb, call) {
             return;
         }
         let at_rest = match answer {
@@ -217,7 +217,7 @@ impl Writer {
         if at_rest {
             self.at_rest(lb);
         } else if is_initial_read
-            && let Some(lane) = self.lanes.get_mut(lb).filter(|lane| lane.initial_read.is_asked())
+            && let Some(lane) = self.lanes.get_mut(lb).filter(|lane| lane.initial_read.is_reading())
         {
             lane.initial_read.schedule_retry(now);
             if lane.initial_read == InitialRead::AtRest {

@@ -44,7 +44,7 @@ pub(super) struct Lane {
     /// The current write.
     pub write: Option<Write>,
     /// Whether it may grant.
-    pub closed: Closed,
+    pub closed: LaneState,
     /// Progress of the initial read of this term.
     pub initial_read: InitialRead,
     /// Time until which writes need the shared Lease, because another client was active when a write last went
@@ -99,7 +99,7 @@ pub(super) struct LaneTotals {
 
 /// Whether a lane may grant, and if not, why.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Closed {
+pub(super) enum LaneState {
     /// The lane may grant.
     #[default]
     Open,
@@ -116,20 +116,20 @@ pub(super) enum Closed {
     },
 }
 
-impl Closed {
+impl LaneState {
     /// Closes the lane after the answer to a PUT to this pool was lost.
-    pub(super) fn in_doubt(now: Now, pool: PoolId) -> Closed {
-        Closed::InDoubt { pool, probes: 0, next: Some(now.plus(PROBE_DELAY)) }
+    pub(super) fn in_doubt(now: Now, pool: PoolId) -> LaneState {
+        LaneState::InDoubt { pool, probes: 0, next: Some(now.plus(PROBE_DELAY)) }
     }
 
     /// Schedules the next probe after an inconclusive one.
     pub(super) fn schedule_probe(&mut self, now: Now) {
         match self {
-            Closed::InDoubt { probes, next, .. } => {
+            LaneState::InDoubt { probes, next, .. } => {
                 *probes += 1;
                 *next = Some(now.plus((PROBE_DELAY * *probes).min(PROBE_DELAY_MAX)));
             }
-            Closed::Open | Closed::Until(_) => {}
+            LaneState::Open | LaneState::Until(_) => {}
         }
     }
 
@@ -137,23 +137,23 @@ impl Closed {
     /// its load balancer forever. The GET and `If-Match` of each write still protect it.
     pub(super) fn probes_are_used_up(&self) -> bool {
         match self {
-            Closed::InDoubt { probes, .. } => *probes >= MAX_PROBES,
-            Closed::Open | Closed::Until(_) => false,
+            LaneState::InDoubt { probes, .. } => *probes >= MAX_PROBES,
+            LaneState::Open | LaneState::Until(_) => false,
         }
     }
 
     fn deadline(&self) -> Option<Now> {
         match self {
-            Closed::Open => None,
-            Closed::Until(until) => Some(*until),
-            Closed::InDoubt { next, .. } => *next,
+            LaneState::Open => None,
+            LaneState::Until(until) => Some(*until),
+            LaneState::InDoubt { next, .. } => *next,
         }
     }
 
     fn is_open(&self) -> bool {
         match self {
-            Closed::Open => true,
-            Closed::Until(_) | Closed::InDoubt { .. } => false,
+            LaneState::Open => true,
+            LaneState::Until(_) | LaneState::InDoubt { .. } => false,
         }
     }
 }
@@ -309,8 +309,8 @@ impl Lane {
     /// (W4).
     pub(super) fn oldest_put(&self) -> Option<u64> {
         match self.closed {
-            Closed::InDoubt { .. } => return Some(0),
-            Closed::Open | Closed::Until(_) => {}
+            LaneState::InDoubt { .. } => return Some(0),
+            LaneState::Open | LaneState::Until(_) => {}
         }
         let open = self.write.iter().flat_map(Write::puts);
         let waiting = self.slots.values().filter_map(|slot| slot.resume.as_ref());
@@ -389,10 +389,10 @@ impl Lane {
         while let Some((_, pool)) = self.deferred.first().filter(|(at, _)| *at <= now).cloned() {
             self.edit(&pool, |slot| slot.wake(now));
         }
-        if let Closed::Until(until) = self.closed
+        if let LaneState::Until(until) = self.closed
             && until <= now
         {
-            self.closed = Closed::Open;
+            self.closed = LaneState::Open;
         }
         self.lease_required_until.take_if(|until| *until <= now);
         self.initial_read.wake(now);
@@ -412,9 +412,9 @@ impl Lane {
     /// Why the lane is closed, if it is: a lock, or an operation of which the result is unknown.
     pub(super) fn blocked(&self, now: Now) -> Option<BlockedUntil> {
         let closed = match &self.closed {
-            Closed::Open => None,
-            Closed::Until(until) => Some(Blocked::LaneLocked.until(*until)),
-            Closed::InDoubt { next, .. } => Some(Blocked::LaneInDoubt.until(next.unwrap_or(now))),
+            LaneState::Open => None,
+            LaneState::Until(until) => Some(Blocked::LaneLocked.until(*until)),
+            LaneState::InDoubt { next, .. } => Some(Blocked::LaneInDoubt.until(next.unwrap_or(now))),
         };
         let unread = self.initial_read.closed_until(now).map(|until| Blocked::LaneInDoubt.until(until));
         [closed, unread].into_iter().flatten().max_by_key(|blocked| blocked.until)

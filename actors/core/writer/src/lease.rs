@@ -43,7 +43,7 @@ pub(super) use demand::Demand;
 use freshness::{Freshness, LostRequest};
 pub use observed::FOREIGN_HOLD;
 use observed::{Holder, LeaseAuthor, LeaseProvenance, ObservedSharedLease};
-use requests::{OpenRequest, OpenWatch, RequestDelays, SharedLeaseRequest, Watch};
+use requests::{OpenRequest, OpenWatch, RequestDelays, SharedLeaseAction, Watch};
 
 /// Time for which a hold is certain after the last successful renewal was sent, and the duration in the Lease (W7).
 const HOLD: Duration = Duration::from_secs(60);
@@ -130,7 +130,7 @@ impl Hold {
     }
 
     /// Time until which a PUT may be sent under it. `None`: no PUT may (W8).
-    fn send_before(&self) -> Option<Now> {
+    fn send_deadline(&self) -> Option<Now> {
         self.doubted.is_none().then(|| self.certain_until().min(self.forced_end()).minus(PERMIT_MARGIN))
     }
 }
@@ -167,16 +167,16 @@ impl SharedLease {
         match &self.phase {
             HoldPhase::Held(hold) => {
                 now < hold.taken.plus(self.params.max_hold)
-                    && hold.send_before().is_some_and(|last| now <= last)
+                    && hold.send_deadline().is_some_and(|last| now <= last)
             }
             HoldPhase::NotHeld | HoldPhase::Releasing(_) => false,
         }
     }
 
     /// Time until which a PUT may be sent in the current hold. `None`: no PUT may (W8).
-    pub(super) fn send_before(&self) -> Option<Now> {
+    pub(super) fn send_deadline(&self) -> Option<Now> {
         match &self.phase {
-            HoldPhase::Held(hold) => hold.send_before(),
+            HoldPhase::Held(hold) => hold.send_deadline(),
             HoldPhase::NotHeld | HoldPhase::Releasing(_) => None,
         }
     }
@@ -232,8 +232,8 @@ impl SharedLease {
     /// Whether the Lease is not ours, and no request in flight could make it ours.
     pub(super) fn is_released(&self) -> bool {
         let taking = self.open_request.as_ref().is_some_and(|open_request| match open_request.kind {
-            SharedLeaseRequest::Take | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => true,
-            SharedLeaseRequest::Read => false,
+            SharedLeaseAction::Take | SharedLeaseAction::Renew | SharedLeaseAction::Release => true,
+            SharedLeaseAction::Read => false,
         });
         matches!(self.phase, HoldPhase::NotHeld) && !taking
     }
@@ -283,16 +283,16 @@ impl SharedLease {
             LeaseAnswer::Seen(facts) => {
                 self.last_error = None;
                 let done = match open_request.kind {
-                    SharedLeaseRequest::Read => {
+                    SharedLeaseAction::Read => {
                         let found = facts.version.clone();
                         self.observe(now, facts, LeaseProvenance::Read(open_request.id), out);
                         self.delays.on_read(now, Some(&found));
                         self.has_read(open_request.id);
                         return;
                     }
-                    SharedLeaseRequest::Take => self.on_taken(now, &open_request, facts, out),
-                    SharedLeaseRequest::Renew => self.on_renewed(now, &open_request, facts, out),
-                    SharedLeaseRequest::Release => {
+                    SharedLeaseAction::Take => self.on_taken(now, &open_request, facts, out),
+                    SharedLeaseAction::Renew => self.on_renewed(now, &open_request, facts, out),
+                    SharedLeaseAction::Release => {
                         self.observe(now, facts, LeaseProvenance::Written(open_request.id), out);
                         self.end_hold(now, out);
                         self.holder() == Some(Holder::Nobody)
@@ -307,8 +307,8 @@ impl SharedLease {
             LeaseAnswer::Absent => {
                 self.last_error = None;
                 match open_request.kind {
-                    SharedLeaseRequest::Read => self.delays.on_read(now, None),
-                    SharedLeaseRequest::Take | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => {
+                    SharedLeaseAction::Read => self.delays.on_read(now, None),
+                    SharedLeaseAction::Take | SharedLeaseAction::Renew | SharedLeaseAction::Release => {
                         self.delays.on_unexpected_state(now, open_request.kind)
                     }
                 }
@@ -375,8 +375,8 @@ impl SharedLease {
     fn on_conflict(&mut self, now: Now, open_request: &OpenRequest, out: &mut Vec<Out>) {
         self.require_read();
         match open_request.kind {
-            SharedLeaseRequest::Take => self.delays.met_another(open_request.base.clone()),
-            SharedLeaseRequest::Read | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => {
+            SharedLeaseAction::Take => self.delays.met_another(open_request.base.clone()),
+            SharedLeaseAction::Read | SharedLeaseAction::Renew | SharedLeaseAction::Release => {
                 self.delays.on_unexpected_state(now, open_request.kind)
             }
         }
@@ -390,11 +390,11 @@ impl SharedLease {
             }
         };
         match open_request.kind {
-            SharedLeaseRequest::Renew if by_stranger => self.end_hold(now, out),
-            SharedLeaseRequest::Renew => self.doubt_hold(),
+            SharedLeaseAction::Renew if by_stranger => self.end_hold(now, out),
+            SharedLeaseAction::Renew => self.doubt_hold(),
             // Another client has replaced our state, so that there is nothing to release.
-            SharedLeaseRequest::Release => self.end_hold(now, out),
-            SharedLeaseRequest::Read | SharedLeaseRequest::Take => {}
+            SharedLeaseAction::Release => self.end_hold(now, out),
+            SharedLeaseAction::Read | SharedLeaseAction::Take => {}
         }
     }
 

@@ -33,11 +33,11 @@ use std::time::Duration;
 
 use model::arm::{ArmAnswer, ArmCall, Failure, FailureKind, LbFacts, RetryAfter};
 use model::assignment::Observation;
-use model::attempt::{Due, Outcome, Taken, WriteFate};
+use model::attempt::{MembershipDue, MembershipWrite, Outcome, WriteFate};
 use model::draining::{AdminDue, AdminUrgency, Draining, PoolAdminStates};
 use model::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, PoolId, PoolName};
-use model::leadership::{PERMIT_MARGIN, Standing};
-use model::lease::{GateTimes, LeaseAnswer, LeaseAsk};
+use model::leadership::{Leadership, PERMIT_MARGIN};
+use model::lease::{GateTimes, LeaseAnswer, LeaseRequest};
 use model::load_balancers::OurPuts;
 use model::machine::{Machine, Now, earliest};
 use model::operator_request::{Answer, RequestId};
@@ -75,7 +75,7 @@ use budget::Budget;
 use gate::Gates;
 use in_flight::{Calls, Purpose};
 use initial_read::{InitialRead, InitialReads};
-use lane::{Closed, Lane, LaneTotals};
+use lane::{Lane, LaneState, LaneTotals};
 use lease::SharedLease;
 use operator::WriterPolicy;
 use status::WriterStatus;
@@ -153,7 +153,7 @@ pub struct RateLimit {
 #[derive(Clone, Debug)]
 pub enum In {
     /// Leadership of this process, and its term (W8).
-    Standing(Standing),
+    Leadership(Leadership),
     /// The operator's policy. A term writes nothing before it receives the policy (G6).
     OperatorPolicy {
         /// Newest term that had begun when the policy was read.
@@ -169,11 +169,11 @@ pub enum In {
     /// after the writer has applied everything sent before it (G6).
     PassOn(RequestId, Answer),
     /// A pool's membership is due.
-    Due(PoolId, Due),
+    MembershipDue(PoolId, MembershipDue),
     /// A pool's membership is not due any more.
     Withdraw(PoolId),
     /// The answer to [`Out::Take`]. `None`: nothing to write.
-    Taken(PoolId, AttemptId, Option<Taken>),
+    Taken(PoolId, AttemptId, Option<MembershipWrite>),
     /// The due admin part of a pool's slot. `None`: nothing is due any more (N3).
     AdminDue(PoolId, Option<AdminDue>),
     /// The draining set (N2). Each plan uses the newest one.
@@ -202,7 +202,7 @@ pub enum In {
     /// Everything that was read up to this time is processed, and the pools have the result.
     ReadUpTo(Now),
     /// The gate times that a predecessor stored (W8).
-    Remembered(GateTimes),
+    RecordedGates(GateTimes),
     /// Starts nothing new, and waits for the calls in flight.
     Shutdown,
 }
@@ -247,7 +247,7 @@ pub enum Out {
         writes_until: Option<Now>,
     },
     /// To the Kubernetes port: a request about the shared Lease.
-    Lease(CallId, LeaseAsk),
+    Lease(CallId, LeaseRequest),
     /// To the Kubernetes port: count the events since this time in which the cloud-controller-manager reports that it
     /// could not take the shared Lease.
     CountLockFailures {
@@ -283,7 +283,7 @@ pub enum Out {
 /// The machine that writes to Azure.
 pub struct Writer {
     params: Params,
-    standing: Standing,
+    leadership: Leadership,
     policy: WriterPolicy,
     life: Life,
     draining: Arc<Draining>,
@@ -345,7 +345,7 @@ impl Writer {
             shared_lease: params.lease.clone().map(SharedLease::new),
             release_by: None,
             params,
-            standing: Standing::Standby,
+            leadership: Leadership::Standby,
             policy: WriterPolicy::default(),
             life: Life::Running,
             draining: Arc::default(),
@@ -373,13 +373,13 @@ impl Writer {
         }
     }
 
-    fn on_standing(&mut self, now: Now, standing: Standing, out: &mut Vec<Out>) {
-        let before = std::mem::replace(&mut self.standing, standing);
-        if before.term() != standing.term() {
+    fn on_leadership(&mut self, now: Now, leadership: Leadership, out: &mut Vec<Out>) {
+        let before = std::mem::replace(&mut self.leadership, leadership);
+        if before.term() != leadership.term() {
             self.reset_initial_reads();
             self.interrupt_all(now, out);
             if let Some(lease) = &mut self.shared_lease {
-                lease.forfeit(now, standing.leads(), out);
+                lease.forfeit(now, leadership.leads(), out);
             }
             self.verifications.clear();
             self.reset_breaker(out);
@@ -403,7 +403,7 @@ impl Writer {
 
     /// Whether an attempt belongs to the current term of a running process.
     fn is_current(&self, attempt: AttemptId) -> bool {
-        self.life == Life::Running && self.standing.term() == Some(attempt.epoch)
+        self.life == Life::Running && self.leadership.term() == Some(attempt.epoch)
     }
 
     /// Returns the lane of a load balancer. Creates it if there is none.
@@ -453,7 +453,7 @@ impl Writer {
     fn wake_lane(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
         let Some(lane) = self.lanes.get_mut(lb) else { return };
         lane.wake(now);
-        if let Closed::InDoubt { pool, next, .. } = &mut lane.closed
+        if let LaneState::InDoubt { pool, next, .. } = &mut lane.closed
             && next.is_some_and(|at| at <= now)
         {
             *next = None;
@@ -551,12 +551,12 @@ impl Machine for Writer {
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         match input {
-            In::Standing(standing) => self.on_standing(now, standing, out),
+            In::Leadership(leadership) => self.on_leadership(now, leadership, out),
             In::OperatorPolicy { term, policy } => self.on_policy(term, policy),
             In::Attempt(id, pool) => self.on_attempt(now, id, pool, out),
             In::OpenGates(id, class) => self.on_open_gates(now, id, class, out),
             In::PassOn(id, answer) => self.forward_answer(now, id, answer, out),
-            In::Due(pool, due) => self.on_due(now, &pool, due),
+            In::MembershipDue(pool, due) => self.on_due(now, &pool, due),
             In::Withdraw(pool) => self.on_withdraw(&pool),
             In::Taken(pool, attempt, taken) => self.on_taken(now, &pool, attempt, taken, out),
             In::AdminDue(pool, Some(due)) => self.on_admin_due(&pool, due),
@@ -568,7 +568,7 @@ impl Machine for Writer {
             In::Headroom(class, remaining) => self.budget.headroom(now, class, remaining),
             In::Unread(pool, read) => self.on_unread(now, pool, read),
             In::ReadUpTo(read) => self.on_read_up_to(read),
-            In::Remembered(times) => self.gates.remember(now, times),
+            In::RecordedGates(times) => self.gates.remember(now, times),
             In::Lease(call, answer) => self.on_lease(now, call, answer, out),
             In::LockFailures(call, count) => self.on_lock_failures(now, call, count, out),
             In::AwaitingIngress(newest) => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use model::arm::PoolFacts;
 use model::assignment::PausedBy;
-use model::attempt::Taken;
+use model::attempt::MembershipWrite;
 use model::ids::{Epoch, LbName, PoolId};
 use model::level::Level;
 use model::machine::Now;
@@ -16,7 +16,7 @@ use model::policy::{Mode, OperatorPolicy};
 use model::sample::GateClass;
 
 use super::completion::WriteEnd;
-use super::lane::{Closed, PROBE_DELAY};
+use super::lane::{LaneState, PROBE_DELAY};
 use super::write::WritePhase;
 use super::{Life, Out, Writer};
 
@@ -30,7 +30,7 @@ pub(super) struct WriterPolicy {
 
 impl WriterPolicy {
     /// Whether the members of this pool are paused.
-    pub(super) fn pauses(&self, pool: &PoolId, taken: &Taken) -> bool {
+    pub(super) fn pauses(&self, pool: &PoolId, taken: &MembershipWrite) -> bool {
         let OperatorPolicy { pools, services, .. } = &*self.newest;
         pools.contains_key(pool) || taken.services.values().any(|key| services.contains_key(key))
     }
@@ -58,7 +58,7 @@ impl Writer {
     /// Passes on an answer about a pause. The writer has already applied the pause, so that it is effective now if no
     /// other client may write.
     pub(super) fn forward_answer(&self, now: Now, id: RequestId, answer: Answer, out: &mut Vec<Out>) {
-        let effect = if self.standing.leads_for_certain(now) { Effect::Now } else { Effect::WhenRead };
+        let effect = if self.leadership.leads_for_certain(now) { Effect::Now } else { Effect::WhenRead };
         let answer = match answer {
             Answer::Done(Done::Paused(_)) => Answer::Done(Done::Paused(effect)),
             Answer::Done(Done::Resumed { was, effect: _ }) => Answer::Done(Done::Resumed { was, effect }),
@@ -72,14 +72,14 @@ impl Writer {
 
     /// Whether writes may begin: the policy of this term is known and allows them.
     pub(super) fn is_write_allowed(&self) -> bool {
-        let term = self.standing.term();
+        let term = self.leadership.term();
         term.is_some() && self.policy.term >= term && !self.policy.newest.only_observes()
     }
 
     /// Cancels everything that could lead to a PUT while no write is allowed, including grants and waiting retries. A
     /// PUT in flight is followed to its end.
     pub(super) fn cancel_while_disallowed(&mut self, now: Now, out: &mut Vec<Out>) {
-        if self.is_write_allowed() || !self.standing.leads() || self.life != Life::Running {
+        if self.is_write_allowed() || !self.leadership.leads() || self.life != Life::Running {
             return;
         }
         let begun = |lb: &LbName, writer: &Writer| {
@@ -121,7 +121,7 @@ impl Writer {
         class: Option<GateClass>,
         out: &mut Vec<Out>,
     ) {
-        let answer = if self.params.shows_only || self.standing.leads_for_certain(now) {
+        let answer = if self.params.shows_only || self.leadership.leads_for_certain(now) {
             let asked = GateClass::ALL.into_iter().filter(|one| class.is_none_or(|class| class == *one));
             let closed: Vec<GateClass> =
                 asked.filter(|class| self.gates.closed(now, *class).is_some()).collect();
@@ -137,7 +137,7 @@ impl Writer {
         if self.params.shows_only {
             return Some(Refusal::DryRun);
         }
-        if self.life != Life::Running || !self.standing.leads_for_certain(now) {
+        if self.life != Life::Running || !self.leadership.leads_for_certain(now) {
             return Some(Refusal::NotLeading);
         }
         let paused = self.policy.newest.pools.contains_key(pool).then_some(PausedBy::Pool);
@@ -150,9 +150,9 @@ impl Writer {
         }
         let gate = GateClass::ALL.into_iter().filter_map(|class| self.gates.closed(now, class)).max();
         let lane = self.lanes.get(&pool.lb).and_then(|lane| match &lane.closed {
-            Closed::Open => None,
-            Closed::Until(until) => Some(*until),
-            Closed::InDoubt { next, .. } => Some(next.unwrap_or(now.plus(PROBE_DELAY))),
+            LaneState::Open => None,
+            LaneState::Until(until) => Some(*until),
+            LaneState::InDoubt { next, .. } => Some(next.unwrap_or(now.plus(PROBE_DELAY))),
         });
         let blocked = self.breaker.probe_at(&pool.lb);
         let until = [gate, lane, blocked].into_iter().flatten().max();

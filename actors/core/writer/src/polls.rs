@@ -17,7 +17,7 @@ use model::arm::{ArmAnswer, FailureKind, OperationState, PoolFacts, PoolRead, Pr
 use model::ids::{AttemptId, Etag, LbName, PoolId};
 use model::machine::Now;
 
-use super::budget::Need;
+use super::budget::BudgetPurpose;
 use super::classify::{FailureClass, Stage, classify};
 use super::completion::WriteEnd;
 use super::in_flight::Purpose;
@@ -30,7 +30,7 @@ impl Writer {
     /// Polls an operation, or glances at its pool, when that is due.
     pub(super) fn poll_or_glance(&mut self, now: Now, lb: &LbName) {
         let half = usize::try_from(self.params.reads_per_5_minutes / 2).unwrap_or(usize::MAX);
-        let ample = self.budget.allows_after(now, Need::Verify, half);
+        let ample = self.budget.allows_after(now, BudgetPurpose::Verify, half);
         let Some(write) = self.open_write_mut(lb) else { return };
         let WritePhase::Polling(polling) = &mut write.phase else { return };
         let operation = match &polling.follow {
@@ -44,7 +44,7 @@ impl Writer {
             polling.step = PollStep::ReadingBack;
             Purpose::ReadBack(write.pool.clone(), write.attempt)
         } else if polling.is_poll_due(now) {
-            polling.ask();
+            polling.begin_poll();
             Purpose::Poll(write.pool.clone(), write.attempt, operation)
         } else if !ample {
             polling.wait_for_poll();

@@ -6,7 +6,7 @@ use model::arm::{
     AdminState, ArmAnswer, ArmCall, ArmRequest, Failure, FailureKind, Permit, PoolRead, Provisioning,
     PutAccepted,
 };
-use model::attempt::{Due, Outcome, Taken};
+use model::attempt::{MembershipDue, MembershipWrite, Outcome};
 use model::ids::{AttemptId, LbName, PoolId};
 use model::machine::Now;
 use model::proof::prove;
@@ -18,7 +18,7 @@ use super::completion::{WriteEnd, report_outcome};
 use super::dispatch::unexpected;
 use super::gate::gate_closed;
 use super::in_flight::{Purpose, SEND_LIMIT};
-use super::lane::{Closed, Eligible};
+use super::lane::{Eligible, LaneState};
 use super::plan::{Plan, PoolChange, plan};
 use super::record::record;
 use super::slot::Slot;
@@ -26,7 +26,7 @@ use super::write::{Exclusion, MembershipPart, Polling, Put, Write, WriteHistory,
 use super::{AdminDue, AdminUrgency, Life, Out, Writer, our_failure};
 
 impl Writer {
-    pub(super) fn on_due(&mut self, now: Now, pool: &PoolId, due: Due) {
+    pub(super) fn on_due(&mut self, now: Now, pool: &PoolId, due: MembershipDue) {
         if self.life == Life::Running {
             let lane = self.lane(&pool.lb);
             lane.edit(&pool.pool, |slot| slot.membership_due(due));
@@ -65,7 +65,7 @@ impl Writer {
         self.life == Life::Running
             && self.is_write_allowed()
             && self.busy < self.params.turns
-            && self.standing.send_before().is_some_and(|last| now <= last)
+            && self.leadership.send_deadline().is_some_and(|last| now <= last)
             && (!self.params.gates_delay_grants || self.gates.blocked(now).is_none())
     }
 
@@ -78,7 +78,7 @@ impl Writer {
         exclusion: Exclusion,
         out: &mut Vec<Out>,
     ) {
-        let Some(epoch) = self.standing.term() else { return };
+        let Some(epoch) = self.leadership.term() else { return };
         let lb = pool.lb.clone();
         let Some(lane) = self.lanes.get_mut(&lb) else { return };
         self.breaker.granted(now, &lb, WriteKind::of(slot.membership, slot.admin));
@@ -129,7 +129,7 @@ impl Writer {
         now: Now,
         pool: &PoolId,
         attempt: AttemptId,
-        taken: Option<Taken>,
+        taken: Option<MembershipWrite>,
         out: &mut Vec<Out>,
     ) {
         let asked = self
@@ -389,7 +389,7 @@ impl Writer {
         let (pool, attempt) = (write.pool.clone(), write.attempt);
         let (edit, record) = (put.change.edit.clone(), Arc::clone(&put.record));
         // The port must not send a PUT that waits longer than this: the timeout of the call comes first.
-        let send_before = permit.min(now.plus(SEND_LIMIT));
+        let send_deadline = permit.min(now.plus(SEND_LIMIT));
         if let Some(lease) = &mut self.shared_lease {
             lease.record_put();
         }
@@ -408,7 +408,7 @@ impl Writer {
             base: read.document.clone(),
             edit,
             if_match: read.etag.clone().filter(|_| self.params.if_match || bypass),
-            permit: Permit { attempt, send_before },
+            permit: Permit { attempt, send_deadline },
             record,
         };
         out.push(Out::Call(ArmCall { id, request }));
@@ -419,8 +419,11 @@ impl Writer {
         if !self.is_write_allowed() {
             return Err("nothing may be written: everything is paused, or the mode is observe");
         }
-        let leading =
-            self.standing.send_before().filter(|last| now <= *last).ok_or("leadership is about to end")?;
+        let leading = self
+            .leadership
+            .send_deadline()
+            .filter(|last| now <= *last)
+            .ok_or("leadership is about to end")?;
         if bypass {
             return Ok(leading);
         }
@@ -471,7 +474,7 @@ impl Writer {
             && self.life == Life::Running
             && let Some(lane) = self.lanes.get_mut(&pool.lb)
         {
-            lane.closed = Closed::in_doubt(now, pool.clone());
+            lane.closed = LaneState::in_doubt(now, pool.clone());
         }
         self.fail(now, &pool.lb, Stage::Put, failure, out);
     }

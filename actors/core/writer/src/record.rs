@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::arm::{AdminState, Backend, Entry, PoolFacts};
-use model::attempt::Taken;
+use model::attempt::MembershipWrite;
 use model::write_record::{Trigger, WriteRecord};
 
 use super::plan::PoolChange;
 
 /// Returns the record of a PUT before it is sent. `taken` is the pool's level; `None` if the write only sets the
 /// admin states of nodes.
-pub(super) fn record(facts: &PoolFacts, change: &PoolChange, taken: Option<&Taken>) -> WriteRecord {
+pub(super) fn record(facts: &PoolFacts, change: &PoolChange, taken: Option<&MembershipWrite>) -> WriteRecord {
     let own = taken.filter(|taken| taken.rewrites || !change.keeps_members());
     let mut record = match own {
         Some(taken) => WriteRecord::of(taken.trigger, taken.services.values(), None),

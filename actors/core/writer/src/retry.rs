@@ -13,7 +13,7 @@ use model::machine::Now;
 
 use super::classify::{FailureClass, Stage, classify, may_be_carried_out};
 use super::completion::WriteEnd;
-use super::lane::Closed;
+use super::lane::LaneState;
 use super::slot::{Resume, WaitReason};
 use super::write::{Exclusion, MembershipPart, Wait, Write, WritePhase};
 use super::{Out, Writer, our_failure};
@@ -111,7 +111,7 @@ impl Writer {
         let Some(write) = &mut lane.write else { return false };
         let (attempt, tried) = (write.attempt, *write.history.retries(stage));
         let not_before = now.plus(retry_delay(attempt, tried, RetryAfter::Absent));
-        let locked = matches!(lane.closed, Closed::Until(until) if until > not_before);
+        let locked = matches!(lane.closed, LaneState::Until(until) if until > not_before);
         if write.is_admin_only()
             || locked
             || tried >= self.params.client_retries

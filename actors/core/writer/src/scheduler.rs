@@ -8,7 +8,7 @@ use model::ids::LbName;
 use model::machine::{Now, earliest};
 use model::sample::{ArmVerb, Caller, GateClass, Metric};
 
-use super::budget::Need;
+use super::budget::BudgetPurpose;
 use super::lane::{Eligible, Lane};
 use super::write::WritePhase;
 use super::{Out, Writer};
@@ -19,9 +19,9 @@ impl Writer {
         if self.ready.is_empty() {
             return None;
         }
-        let paid = if self.can_pay(now, Need::Membership) {
+        let paid = if self.can_pay(now, BudgetPurpose::Membership) {
             Eligible::Any
-        } else if self.can_pay(now, Need::Admin) {
+        } else if self.can_pay(now, BudgetPurpose::Admin) {
             Eligible::Admin
         } else {
             return None;
@@ -50,13 +50,13 @@ impl Writer {
         let waits = |caller: &Caller| match caller {
             Caller::Membership => {
                 self.ready.iter().any(|lb| has(lb) && admitted(lb, Eligible::Members))
-                    && self.can_pay(now, Need::Membership)
+                    && self.can_pay(now, BudgetPurpose::Membership)
             }
             Caller::AdminState => {
                 let again = |lb: &LbName| self.lanes.get(lb).is_some_and(Lane::has_admin);
                 let asks_again = self.ready.iter().any(|lb| again(lb) && admitted(lb, Eligible::Admin));
                 self.next_grant(now, Eligible::Admin).is_some()
-                    || asks_again && self.can_pay(now, Need::Membership)
+                    || asks_again && self.can_pay(now, BudgetPurpose::Membership)
             }
         };
         Caller::ALL.into_iter().filter(waits).collect()
@@ -64,7 +64,7 @@ impl Writer {
 
     /// Whether the budget allows a grant with its GET, after the reads that go before it. Without its GET, a granted
     /// lane would keep its turn and the shared Lease in vain, until the end of the hold.
-    pub(super) fn can_pay(&self, now: Now, need: Need) -> bool {
+    pub(super) fn can_pay(&self, now: Now, need: BudgetPurpose) -> bool {
         match self.reads_before(now) {
             0 => self.budget.allows(now, need),
             reads => self.budget.allows_after(now, need, reads),
@@ -92,7 +92,8 @@ impl Writer {
             let pick = self.breaker.admits(now, lb);
             pick.is_some_and(|pick| self.lanes.get(lb).is_some_and(|lane| lane.has(pick)))
         };
-        let limited = self.budget.limited_by_rate(now, Need::Membership).filter(|_| self.may_start(now));
+        let limited =
+            self.budget.limited_by_rate(now, BudgetPurpose::Membership).filter(|_| self.may_start(now));
         let Some(class) = limited.filter(|_| self.ready.iter().any(admitted)) else { return };
         self.grant_limited = true;
         let verb = match class {
@@ -108,8 +109,8 @@ impl Writer {
         if self.ready.is_empty() || !self.may_start(now) {
             return None;
         }
-        let membership = self.budget.ready_at(now, Need::Membership);
-        let admin = self.budget.ready_at(now, Need::Admin);
+        let membership = self.budget.ready_at(now, BudgetPurpose::Membership);
+        let admin = self.budget.ready_at(now, BudgetPurpose::Admin);
         let of_lane = |lb: &LbName| {
             let lane = self.lanes.get(lb)?;
             let from = |paid: Option<Now>, probe: Option<Now>| {

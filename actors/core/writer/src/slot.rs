@@ -1,6 +1,6 @@
 //! A pool's entry in its lane, with membership and admin state apart (docs/design/writer.md, W1; N3).
 
-use model::attempt::{Class, Due};
+use model::attempt::{MembershipDue, MembershipUrgency};
 use model::blocked::{Blocked, BlockedUntil};
 use model::ids::AttemptId;
 use model::machine::Now;
@@ -25,7 +25,7 @@ pub(super) enum Rank {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slot {
     /// Membership, if due.
-    pub membership: Option<Due>,
+    pub membership: Option<MembershipDue>,
     /// Admin state, if due.
     pub admin: Option<AdminDue>,
     /// A write that gave its lane back and will continue.
@@ -86,8 +86,8 @@ impl Slot {
 
     /// Rank of the more urgent part, and the time since which that part is due.
     pub(super) fn rank(&self) -> Option<(Rank, Now)> {
-        let membership = self.membership.map(|due| (of_class(due.class), due.since));
-        let admin = self.admin.map(|due| (of_urgency(due.urgency), due.since));
+        let membership = self.membership.map(|due| (rank_of_membership(due.urgency), due.since));
+        let admin = self.admin.map(|due| (rank_of_admin(due.urgency), due.since));
         [membership, admin].into_iter().flatten().min()
     }
 
@@ -101,7 +101,7 @@ impl Slot {
         if self.is_retried() {
             return "waiting to retry";
         }
-        let membership = self.membership.map(|due| (of_class(due.class), due.class.as_str()));
+        let membership = self.membership.map(|due| (rank_of_membership(due.urgency), due.urgency.as_str()));
         let admin = self.admin.map(|due| match due.urgency {
             AdminUrgency::Down => (Rank::Down, "down"),
             AdminUrgency::Restore => (Rank::RestoreOrRemove, "restore"),
@@ -171,8 +171,8 @@ impl Slot {
         })
     }
 
-    /// Makes membership due, or changes its class. It does not wait for the retry of an admin part.
-    pub(super) fn membership_due(&mut self, due: Due) {
+    /// Makes membership due, or changes its urgency. It does not wait for the retry of an admin part.
+    pub(super) fn membership_due(&mut self, due: MembershipDue) {
         if self.membership.is_none() {
             self.retry_at_next_grant();
         }
@@ -192,7 +192,12 @@ impl Slot {
 
     /// Puts back a write that gives up its lane. Parts that became due meanwhile do not wait for it: like a part that
     /// becomes due later, they bring the client's next try forward.
-    pub(super) fn put_back(&mut self, membership: Option<Due>, admin: Option<AdminDue>, resume: Resume) {
+    pub(super) fn put_back(
+        &mut self,
+        membership: Option<MembershipDue>,
+        admin: Option<AdminDue>,
+        resume: Resume,
+    ) {
         let newer = match (membership, self.membership) {
             (None, Some(_)) => true,
             (Some(_) | None, None) | (Some(_), Some(_)) => false,
@@ -203,7 +208,7 @@ impl Slot {
         let posted = self.membership.is_some();
         if let Some(due) = membership {
             let latest = self.membership.unwrap_or(due);
-            self.membership = Some(Due { since: latest.since.min(due.since), ..latest });
+            self.membership = Some(MembershipDue { since: latest.since.min(due.since), ..latest });
         }
         if let Some(due) = admin {
             self.return_admin(due);
@@ -270,15 +275,15 @@ impl Slot {
     }
 }
 
-fn of_class(class: Class) -> Rank {
-    match class {
-        Class::Revive => Rank::Revive,
-        Class::Add => Rank::Add,
-        Class::Remove => Rank::RestoreOrRemove,
+fn rank_of_membership(urgency: MembershipUrgency) -> Rank {
+    match urgency {
+        MembershipUrgency::Revive => Rank::Revive,
+        MembershipUrgency::Add => Rank::Add,
+        MembershipUrgency::Remove => Rank::RestoreOrRemove,
     }
 }
 
-fn of_urgency(urgency: AdminUrgency) -> Rank {
+fn rank_of_admin(urgency: AdminUrgency) -> Rank {
     match urgency {
         AdminUrgency::Down => Rank::Down,
         AdminUrgency::Restore => Rank::RestoreOrRemove,

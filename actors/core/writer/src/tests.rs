@@ -31,7 +31,7 @@ use super::*;
 use model::arm::{
     ArmRequest, Document, Edit, Entry, OperationState, PoolFacts, PoolRead, Provisioning, PutAccepted,
 };
-use model::attempt::Class;
+use model::attempt::MembershipUrgency;
 use model::draining::AdminEnd;
 use model::error::NotManageable;
 use model::ids::{AddressName, Epoch, Etag, Family, NodeUid, Operation, PoolName, ServiceKey, ServiceUid};
@@ -70,8 +70,8 @@ fn at(millis: u64) -> Now {
     Now::from_millis(millis)
 }
 
-fn due(since: u64, class: Class) -> Due {
-    Due { since: at(since), class }
+fn due(since: u64, urgency: MembershipUrgency) -> MembershipDue {
+    MembershipDue { since: at(since), urgency }
 }
 
 /// How an admin part has ended, if this output says so.
@@ -91,10 +91,10 @@ fn drains(last: u8) -> Arc<Draining> {
     })
 }
 
-fn taken_level(pool: &PoolId, required: &[u8]) -> Taken {
+fn taken_level(pool: &PoolId, required: &[u8]) -> MembershipWrite {
     let member =
         |last: &u8| (ip(*last), Member { name: AddressName::new(format!("n{last}")), node_ready: true });
-    Taken {
+    MembershipWrite {
         level: Level {
             required: required.iter().map(member).collect(),
             tolerated: BTreeSet::new(),
@@ -183,7 +183,7 @@ impl Bench {
     }
 
     fn lead(&mut self, epoch: u64) -> Vec<Out> {
-        self.step(In::Standing(Standing::Leading { epoch: Epoch(epoch), until: Now::NEVER }))
+        self.step(In::Leadership(Leadership::Leading { epoch: Epoch(epoch), until: Now::NEVER }))
     }
 
     fn keep_output(&mut self, out: Vec<Out>) -> Vec<Out> {
@@ -196,10 +196,10 @@ impl Bench {
     }
 
     fn step(&mut self, input: In) -> Vec<Out> {
-        if let (true, In::Due(pool, _) | In::AdminDue(pool, _)) = (self.at_rest, &input) {
+        if let (true, In::MembershipDue(pool, _) | In::AdminDue(pool, _)) = (self.at_rest, &input) {
             self.writer.at_rest(&pool.lb);
         }
-        let begins = matches!(input, In::Standing(_));
+        let begins = matches!(input, In::Leadership(_));
         let mut out = Vec::new();
         self.writer.step(at(self.now), input, &mut out);
         if begins && self.at_rest {
@@ -254,14 +254,14 @@ impl Bench {
         output
     }
 
-    fn due(&mut self, pool: &PoolId, due: Due) -> Vec<Out> {
-        self.step(In::Due(pool.clone(), due))
+    fn due(&mut self, pool: &PoolId, due: MembershipDue) -> Vec<Out> {
+        self.step(In::MembershipDue(pool.clone(), due))
     }
 
     /// Makes a pool due and delivers its level. Returns the attempt and the id of its GET.
     fn begin(&mut self, pool: &PoolId, required: &[u8]) -> (AttemptId, CallId) {
         let now = self.now;
-        let attempt = take(&self.due(pool, due(now, Class::Add)));
+        let attempt = take(&self.due(pool, due(now, MembershipUrgency::Add)));
         (attempt, self.take_level(pool, attempt, required))
     }
 
@@ -375,15 +375,18 @@ fn nothing_to_do(bench: &mut Bench, pool: &PoolId, attempt: AttemptId) -> Vec<Ou
 #[test]
 fn w1_a_lane_grants_by_class_then_by_waiting_time_and_name() {
     let mut bench = Bench::leading(params());
-    bench.step(In::Standing(Standing::Standby));
-    for (name, since, class) in [
-        ("a-removed", 10, Class::Remove),
-        ("b-added", 30, Class::Add),
-        ("d-added", 20, Class::Add),
-        ("c-added", 20, Class::Add),
-        ("z-revived", 50, Class::Revive),
+    bench.step(In::Leadership(Leadership::Standby));
+    for (name, since, urgency) in [
+        ("a-removed", 10, MembershipUrgency::Remove),
+        ("b-added", 30, MembershipUrgency::Add),
+        ("d-added", 20, MembershipUrgency::Add),
+        ("c-added", 20, MembershipUrgency::Add),
+        ("z-revived", 50, MembershipUrgency::Revive),
     ] {
-        assert!(bench.due(&pool("lb", name), due(since, class)).is_empty(), "nothing is granted on standby");
+        assert!(
+            bench.due(&pool("lb", name), due(since, urgency)).is_empty(),
+            "nothing is granted on standby"
+        );
     }
     bench.step(In::AdminDue(pool("lb", "y-drained"), Some(down(40))));
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(15) };
@@ -419,7 +422,7 @@ fn w1_turns_go_round_the_lanes_within_the_limit() {
     let mut output = Vec::new();
     for lb in ["a", "b", "c"] {
         for name in ["x", "y"] {
-            output.extend(bench.due(&pool(lb, name), due(0, Class::Add)));
+            output.extend(bench.due(&pool(lb, name), due(0, MembershipUrgency::Add)));
         }
     }
     let mut order = Vec::new();
@@ -438,8 +441,8 @@ fn w1_turns_go_round_the_lanes_within_the_limit() {
 fn w1_a_withdrawn_pool_is_not_granted() {
     let mut bench = Bench::leading(Params { turns: 1, ..params() });
     let (busy, other) = (pool("a", "x"), pool("b", "y"));
-    let attempt = take(&bench.due(&busy, due(0, Class::Add)));
-    bench.due(&other, due(0, Class::Add));
+    let attempt = take(&bench.due(&busy, due(0, MembershipUrgency::Add)));
+    bench.due(&other, due(0, MembershipUrgency::Add));
     bench.step(In::Withdraw(other));
     assert!(nothing_to_do(&mut bench, &busy, attempt).iter().all(|output| !matches!(output, Out::Take(..))));
     assert!(bench.writer.lanes.is_empty());
@@ -472,7 +475,7 @@ fn w2_without_if_match_the_put_carries_no_etag() {
 fn w2_nothing_to_change_is_unchanged_without_a_put() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    let attempt = take(&bench.due(&web, due(0, Class::Add)));
+    let attempt = take(&bench.due(&web, due(0, MembershipUrgency::Add)));
     let output = nothing_to_do(&mut bench, &web, attempt);
     assert!(matches!(outcome(&output, attempt), Outcome::Unchanged { members } if *members == set(&[1])));
     assert!(calls(&output).is_empty());
@@ -617,7 +620,7 @@ fn w2_a_foreign_operation_is_waited_for_off_the_lane_for_2_min() {
         assert!(bench.answer(read, read_of(updating(&web), "W/1")).is_empty(), "never superseded");
         assert_eq!(bench.writer.busy, 0, "lane and turn are given back");
         if times == 0 {
-            let elsewhere = take(&bench.due(&other, due(0, Class::Add)));
+            let elsewhere = take(&bench.due(&other, due(0, MembershipUrgency::Add)));
             nothing_to_do(&mut bench, &other, elsewhere);
             bench.step(In::Withdraw(web.clone()));
         }
@@ -708,8 +711,8 @@ fn d2_a_pool_of_a_source_is_written_unless_a_service_has_a_rule_to_it() {
     let services = BTreeMap::from([(ServiceUid::new("eds:edge"), key)]);
     for (rule, is_written) in [("edge-https", true), ("a1111111122223333444455555555555-TCP-80", false)] {
         let mut bench = Bench::leading(params());
-        let attempt = take(&bench.due(&edge, due(0, Class::Add)));
-        let taken = Taken { services: services.clone(), ..taken_level(&edge, &[1]) };
+        let attempt = take(&bench.due(&edge, due(0, MembershipUrgency::Add)));
+        let taken = MembershipWrite { services: services.clone(), ..taken_level(&edge, &[1]) };
         let read = get(&bench.step(In::Taken(edge.clone(), attempt, Some(taken))), &edge);
         let facts = PoolFacts { rules: vec![rule.into()], ..pool_with(&edge, &[]) };
         let output = bench.answer(read, read_of(facts, "W/1"));
@@ -730,10 +733,10 @@ fn d2_a_pool_of_a_source_is_written_unless_a_service_has_a_rule_to_it() {
 fn d2_without_proof_of_ownership_the_admin_part_of_the_slot_still_goes() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.step(In::Draining(drains(2)));
     bench.step(In::AdminDue(web.clone(), Some(down(0))));
-    bench.due(&web, due(0, Class::Add));
+    bench.due(&web, due(0, MembershipUrgency::Add));
     let attempt = take(&bench.lead(2));
     let read = bench.take_level(&web, attempt, &[1]);
     let foreign = PoolFacts { outbound_rule: true, ..pool_with(&web, &[2]) };
@@ -768,10 +771,10 @@ fn n3_an_admin_write_alone_keeps_the_members() {
 fn w1_both_parts_of_a_slot_travel_in_one_put_and_get_two_answers() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.step(In::Draining(drains(2)));
     bench.step(In::AdminDue(web.clone(), Some(down(0))));
-    bench.due(&web, due(0, Class::Add));
+    bench.due(&web, due(0, MembershipUrgency::Add));
     let attempt = take(&bench.lead(2));
     let read = bench.take_level(&web, attempt, &[1, 2]);
     let (call, edit, _) = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web);
@@ -816,8 +819,8 @@ fn w4_after_an_unanswered_put_the_lane_is_closed_until_a_get() {
     let (_, call) = bench.begin_put(&web, &[1]);
     assert!(bench.fail(call, failure(FailureKind::Timeout, "", RetryAfter::Absent)).is_empty());
     assert_eq!(bench.writer.busy, 0, "the turn is free");
-    assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
-    assert_eq!(takes(&bench.due(&pool("elsewhere", "x"), due(0, Class::Add))).len(), 1);
+    assert!(bench.due(&other, due(0, MembershipUrgency::Revive)).is_empty());
+    assert_eq!(takes(&bench.due(&pool("elsewhere", "x"), due(0, MembershipUrgency::Add))).len(), 1);
     assert!(calls(&bench.until(4_999)).is_empty());
     let lb_read = get(&bench.until(5_000), &web);
     let updating = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, &[]) };
@@ -852,7 +855,7 @@ fn w6_a_quota_429_closes_the_gate_of_its_verb_and_delays_grants() {
         }
     });
     assert_eq!(gates, Some((None, Some(at(17_000)))));
-    assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
+    assert!(bench.due(&other, due(0, MembershipUrgency::Revive)).is_empty());
     assert!(bench.until(16_999).is_empty());
     let output = bench.until(17_000);
     assert_eq!(takes(&output)[0].0, other);
@@ -873,8 +876,8 @@ fn w6_a_lock_429_closes_only_the_lane_of_its_load_balancer() {
     let (attempt, call) = bench.begin_put(&web, &[1]);
     let output = bench.fail(call, failed(429, "RetryableError", RetryAfter::Absent));
     assert!(matches!(outcome(&output, attempt), Outcome::Retriable { eligible_at: None, .. }));
-    assert!(bench.due(&sibling, due(0, Class::Add)).is_empty());
-    assert_eq!(takes(&bench.due(&other, due(0, Class::Add))).len(), 1, "other lanes go on");
+    assert!(bench.due(&sibling, due(0, MembershipUrgency::Add)).is_empty());
+    assert_eq!(takes(&bench.due(&other, due(0, MembershipUrgency::Add))).len(), 1, "other lanes go on");
     assert!(takes(&bench.until(9_999)).is_empty());
     assert_eq!(takes(&bench.until(10_000))[0].0, sibling);
 }
@@ -883,8 +886,8 @@ fn w6_a_lock_429_closes_only_the_lane_of_its_load_balancer() {
 fn w6_a_first_read_that_waits_for_a_token_meets_the_closing_gate() {
     let mut bench = Bench::leading(params());
     let (second, third) = (pool("a", "second"), pool("b", "third"));
-    let second_attempt = take(&bench.due(&second, due(0, Class::Add)));
-    let third_attempt = take(&bench.due(&third, due(0, Class::Add)));
+    let second_attempt = take(&bench.due(&second, due(0, MembershipUrgency::Add)));
+    let third_attempt = take(&bench.due(&third, due(0, MembershipUrgency::Add)));
     let read = bench.take_level(&second, second_attempt, &[1]);
     bench.step(In::Headroom(GateClass::Reads, 0));
     assert!(bench.step(In::Taken(third.clone(), third_attempt, Some(taken_level(&third, &[1])))).is_empty());
@@ -899,9 +902,9 @@ fn w6_a_first_read_that_waits_for_a_token_meets_the_closing_gate() {
 fn a3_the_level_of_an_older_attempt_is_not_taken_for_that_of_a_newer_one() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    let old = take(&bench.due(&web, due(0, Class::Add)));
-    bench.step(In::Standing(Standing::Standby));
-    bench.due(&web, due(0, Class::Add));
+    let old = take(&bench.due(&web, due(0, MembershipUrgency::Add)));
+    bench.step(In::Leadership(Leadership::Standby));
+    bench.due(&web, due(0, MembershipUrgency::Add));
     let new = take(&bench.lead(2));
     assert!(bench.step(In::Taken(web.clone(), old, Some(taken_level(&web, &[1])))).is_empty());
     assert_eq!(bench.unmatched(), 1);
@@ -912,7 +915,7 @@ fn a3_the_level_of_an_older_attempt_is_not_taken_for_that_of_a_newer_one() {
 fn w6_a_pool_that_meets_a_closed_gate_gets_its_time_and_no_call() {
     let mut bench = Bench::leading(params());
     let (web, other) = (pool("a", "web"), pool("b", "other"));
-    let attempt = take(&bench.due(&web, due(0, Class::Add)));
+    let attempt = take(&bench.due(&web, due(0, MembershipUrgency::Add)));
     let (_, read) = bench.begin(&other, &[1]);
     bench.fail(read, failed(429, "", RetryAfter::In(Duration::from_secs(9))));
     let output = bench.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1]))));
@@ -928,11 +931,11 @@ fn w8_on_standby_attempts_end_and_only_a_sent_put_keeps_its_lane() {
     let (web, taking, reading, polling) =
         (pool("a", "web"), pool("b", "taking"), pool("c", "reading"), pool("d", "polling"));
     let (put_attempt, call) = bench.begin_put(&web, &[1]);
-    let taking_attempt = take(&bench.due(&taking, due(0, Class::Add)));
+    let taking_attempt = take(&bench.due(&taking, due(0, MembershipUrgency::Add)));
     let (reading_attempt, read) = bench.begin(&reading, &[1]);
     let (polling_attempt, polled) = bench.begin_put(&polling, &[1]);
     bench.answer(polled, accepted(Provisioning::Updating, RetryAfter::Absent));
-    let output = bench.step(In::Standing(Standing::Standby));
+    let output = bench.step(In::Leadership(Leadership::Standby));
     for attempt in [put_attempt, taking_attempt, reading_attempt, polling_attempt] {
         assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
     }
@@ -944,7 +947,10 @@ fn w8_on_standby_attempts_end_and_only_a_sent_put_keeps_its_lane() {
     assert_eq!(bench.unmatched(), 1);
     assert!(bench.answer(read, read_of(pool_with(&reading, &[]), "W/1")).is_empty());
     bench.lead(2);
-    assert!(bench.due(&pool("a", "next"), due(0, Class::Add)).is_empty(), "the old PUT holds the lane");
+    assert!(
+        bench.due(&pool("a", "next"), due(0, MembershipUrgency::Add)).is_empty(),
+        "the old PUT holds the lane"
+    );
     let output = bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
     assert!(output.iter().all(|output| !matches!(output, Out::Finished(..))));
     // Its operation may still run.
@@ -957,28 +963,28 @@ fn w8_an_admin_part_outlives_a_lost_leadership_in_its_slot() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
-    assert!(bench.step(In::Standing(Standing::Standby)).is_empty());
+    assert!(bench.step(In::Leadership(Leadership::Standby)).is_empty());
     get(&bench.lead(2), &web);
 }
 
 #[test]
 fn w8_no_put_or_grant_with_less_than_25_s_of_leadership_left() {
     let mut bench = Bench::leading(params());
-    bench.step(In::Standing(Standing::Leading { epoch: EPOCH, until: at(30_000) }));
+    bench.step(In::Leadership(Leadership::Leading { epoch: EPOCH, until: at(30_000) }));
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.until(5_001);
     let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
     assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
-    assert!(bench.due(&web, due(0, Class::Add)).is_empty());
+    assert!(bench.due(&web, due(0, MembershipUrgency::Add)).is_empty());
     bench.until(6_000);
-    let renewed = Standing::Leading { epoch: EPOCH, until: at(50_000) };
-    let attempt = take(&bench.step(In::Standing(renewed)));
+    let renewed = Leadership::Leading { epoch: EPOCH, until: at(50_000) };
+    let attempt = take(&bench.step(In::Leadership(renewed)));
     let read = bench.take_level(&web, attempt, &[1]);
     let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
     let found = &calls(&output)[0].request;
     let ArmRequest::PutPool { permit, .. } = found else { panic!("{found:?}") };
-    assert_eq!(permit.send_before, at(25_000));
+    assert_eq!(permit.send_deadline, at(25_000));
 }
 
 #[test]
@@ -989,7 +995,7 @@ fn w8_on_shutdown_nothing_starts_and_polls_are_left() {
     let (reading_attempt, _) = bench.begin(&reading, &[1]);
     let (polling_attempt, polled) = bench.begin_put(&polling, &[1]);
     bench.answer(polled, accepted(Provisioning::Updating, RetryAfter::Absent));
-    bench.due(&pool("a", "waits"), due(0, Class::Add));
+    bench.due(&pool("a", "waits"), due(0, MembershipUrgency::Add));
     let output = bench.step(In::Shutdown);
     assert!(matches!(outcome(&output, reading_attempt), Outcome::Interrupted));
     assert!(matches!(outcome(&output, polling_attempt), Outcome::Interrupted));
@@ -998,7 +1004,7 @@ fn w8_on_shutdown_nothing_starts_and_polls_are_left() {
             .iter()
             .all(|output| !matches!(output, Out::Quiet { .. } | Out::Finished(_, AttemptId { n: 1, .. }, _)))
     );
-    assert!(bench.due(&web, due(0, Class::Add)).is_empty());
+    assert!(bench.due(&web, due(0, MembershipUrgency::Add)).is_empty());
     let refused = bench.step(In::Read { call: CallId(77), lb: LbName::new("a") });
     assert!(matches!(&refused[..], [Out::Read { call: CallId(77), result: Err(_), .. }]));
     let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
@@ -1011,8 +1017,8 @@ fn w8_on_shutdown_nothing_starts_and_polls_are_left() {
 fn q3_a_pool_that_does_not_answer_its_take_loses_the_grant_after_10_s() {
     let mut bench = Bench::leading(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
-    let attempt = take(&bench.due(&web, due(0, Class::Add)));
-    bench.due(&other, due(0, Class::Add));
+    let attempt = take(&bench.due(&web, due(0, MembershipUrgency::Add)));
+    bench.due(&other, due(0, MembershipUrgency::Add));
     assert!(bench.until(9_999).is_empty());
     let output = bench.until(10_000);
     assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
@@ -1025,15 +1031,15 @@ fn q3_a_pool_that_does_not_answer_its_take_loses_the_grant_after_10_s() {
 fn a3_the_id_of_an_answered_attempt_is_not_used_for_a_newer_one() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.step(In::AdminDue(web.clone(), Some(down(0))));
-    bench.due(&web, due(0, Class::Add));
+    bench.due(&web, due(0, MembershipUrgency::Add));
     let old = take(&bench.lead(2));
     let output = bench.until(10_000);
     assert!(matches!(outcome(&output, old), Outcome::NotGranted));
     let updating = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, &[]) };
     bench.answer(get(&output, &web), read_of(updating, "W/1"));
-    bench.due(&web, due(10_000, Class::Add));
+    bench.due(&web, due(10_000, MembershipUrgency::Add));
     assert_ne!(take(&bench.until(15_000)), old);
 }
 
@@ -1063,9 +1069,12 @@ fn w9_grants_wait_for_tokens_and_reads_go_by_purpose() {
     assert!(bench.step(waiting(3)).is_empty(), "two fifths of six reads are discovery's");
     let (_, call) = bench.begin_put(&web, &[1]);
     bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
-    let second = take(&bench.due(&other, due(0, Class::Add)));
+    let second = take(&bench.due(&other, due(0, MembershipUrgency::Add)));
     let third = pool("c", "third");
-    assert!(bench.due(&third, due(0, Class::Add)).is_empty(), "both PUTs of the budget are set aside");
+    assert!(
+        bench.due(&third, due(0, MembershipUrgency::Add)).is_empty(),
+        "both PUTs of the budget are set aside"
+    );
     let output = nothing_to_do(&mut bench, &other, second);
     assert_eq!(takes(&output)[0].0, third, "the second was not made");
     assert!(bench.step(In::Taken(third, takes(&output)[0].1, None)).is_empty());
@@ -1109,7 +1118,7 @@ fn d3_at_most_one_read_waits_per_load_balancer() {
 #[test]
 fn w8_reads_of_discovery_need_no_leadership() {
     let mut bench = Bench::leading(params());
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     assert_eq!(calls(&bench.step(In::Read { call: CallId(1), lb: LbName::new("lb") })).len(), 1);
 }
 
@@ -1209,7 +1218,7 @@ fn w2_a_write_on_a_load_balancer_that_was_created_again_is_not_lost() {
         match fate {
             WriteFate::Lost { attempt: id, .. } => assert!(lost && *id == attempt),
             WriteFate::Overwritten { attempt: id, .. } => assert!(!lost && *id == attempt),
-            WriteFate::Held(_) => panic!("it is not there"),
+            WriteFate::Persisted(_) => panic!("it is not there"),
         }
     }
 }
@@ -1244,7 +1253,7 @@ fn x2_a_down_of_the_source_alone_ends_the_attempt_when_written() {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
         let now = bench.now;
-        let attempt = take(&bench.due(&web, due(now, Class::Remove)));
+        let attempt = take(&bench.due(&web, due(now, MembershipUrgency::Remove)));
         let mut taken = taken_level(&web, &[1]);
         taken.level.tolerated = set(&[2]);
         taken.level.states.down = set(&[2]);
@@ -1262,7 +1271,7 @@ fn x2_a_down_of_the_source_alone_ends_the_attempt_when_written() {
 fn e2_lanes_are_shown_at_most_four_times_a_second() {
     let mut bench = Bench::leading(params());
     for n in 0..100 {
-        bench.due(&pool("lb", &format!("p{n:03}")), due(n, Class::Add));
+        bench.due(&pool("lb", &format!("p{n:03}")), due(n, MembershipUrgency::Add));
     }
     let lanes = |bench: &Bench| bench.shown.iter().filter(|output| matches!(output, Out::Lane(_))).count();
     assert_eq!(lanes(&bench), 1);

@@ -235,7 +235,7 @@ impl Verifications {
         if let Some((facts, began)) = seen {
             if verification.written.is_in(&facts.members()) {
                 self.cancel(pool);
-                return Some(Verdict::Fate(WriteFate::Held(attempt)));
+                return Some(Verdict::Fate(WriteFate::Persisted(attempt)));
             }
             verification.last = Some((facts, began));
         }
@@ -277,7 +277,7 @@ impl Verifications {
         self.cancel(pool);
         let (facts, began) = found?;
         Some(if is_in {
-            WriteFate::Held(attempt)
+            WriteFate::Persisted(attempt)
         } else if lost {
             WriteFate::Lost { attempt, facts, began }
         } else {
@@ -440,7 +440,7 @@ mod tests {
     fn w2_verification_stops_at_the_first_read_that_shows_the_write() {
         let (at, verdict) = verdict([Some((&[2], "W/1")), Some((&[1, 3], "W/1")), None]);
         assert_eq!(at, [2_000, 3_000]);
-        assert!(matches!(verdict, Some(WriteFate::Held(ATTEMPT))));
+        assert!(matches!(verdict, Some(WriteFate::Persisted(ATTEMPT))));
     }
 
     #[test]

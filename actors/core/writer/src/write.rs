@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mechanisms::backoff::Backoff;
 use model::arm::{PoolFacts, PoolRead, Provisioning, RetryAfter};
-use model::attempt::{Due, Taken};
+use model::attempt::{MembershipDue, MembershipWrite};
 use model::ids::{AttemptId, Etag, Operation, PoolId};
 use model::machine::Now;
 use model::write_record::WriteRecord;
@@ -163,9 +163,9 @@ pub(super) enum MembershipPart {
     /// There is none, or none any more.
     Absent,
     /// The pool was asked for its level.
-    Requested(Due),
+    Requested(MembershipDue),
     /// The pool has an attempt open.
-    Taken(Due, Arc<Taken>),
+    Taken(MembershipDue, Arc<MembershipWrite>),
 }
 
 /// The phase of a write.
@@ -308,7 +308,7 @@ impl Polling {
     }
 
     /// Starts to wait for the answer to a poll.
-    pub(super) fn ask(&mut self) {
+    pub(super) fn begin_poll(&mut self) {
         self.says_running = false;
         self.step = PollStep::Polling;
     }
@@ -435,7 +435,7 @@ impl Write {
     }
 
     /// The level from the pool.
-    pub(super) fn taken(&self) -> Option<&Arc<Taken>> {
+    pub(super) fn taken(&self) -> Option<&Arc<MembershipWrite>> {
         match &self.membership {
             MembershipPart::Absent | MembershipPart::Requested(_) => None,
             MembershipPart::Taken(_, taken) => Some(taken),
@@ -448,7 +448,7 @@ impl Write {
     }
 
     /// Time since which its membership is due.
-    pub(super) fn due(&self) -> Option<Due> {
+    pub(super) fn due(&self) -> Option<MembershipDue> {
         match &self.membership {
             MembershipPart::Absent => None,
             MembershipPart::Requested(due) | MembershipPart::Taken(due, _) => Some(*due),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::call::Call;
 use crate::inventory::{Frontend, Inventory};
 use crate::json::{id, is_basic, items, object, provisioning, text};
-use crate::members::{Leaving, MemberKind, attached, detached, put_body};
+use crate::members::{MemberKind, RemovedReferences, attached, detached, put_body};
 use crate::resource_id::ResourceId;
 use crate::target::{PrivateAddress, completed, missing, settings, without};
 use crate::work::{Address, AddressFate, Work, by_address, by_interface};
@@ -58,7 +58,7 @@ pub(super) enum Evaluation {
 pub(super) struct Context<'a> {
     pub(super) inventory: &'a Inventory,
     pub(super) work: &'a Work,
-    pub(super) leaving: &'a Leaving,
+    pub(super) removed_references: &'a RemovedReferences,
     /// Frontends of each target that cannot be built now.
     pub(super) unavailable: &'a dyn Fn(usize) -> BTreeSet<String>,
     /// Targets that are not created now.
@@ -285,7 +285,7 @@ fn unchanged(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Ev
 fn detach(kind: MemberKind, id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Evaluation {
     // A node that was deleted refers to nothing.
     let Some(live) = live else { return Evaluation::Reached };
-    match detached(kind, live, context.leaving) {
+    match detached(kind, live, context.removed_references) {
         Some(edited) => Evaluation::Write(Call::put(id, put_body(kind, &edited), etag(live))),
         None if has_failed(live) => Evaluation::Write(Call::put(id, put_body(kind, live), etag(live))),
         None => Evaluation::Reached,

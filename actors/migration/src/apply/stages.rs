@@ -177,7 +177,7 @@ impl Apply {
     fn enter(&mut self, stage: Stage, now: Now, out: &mut Vec<ApplyOut>) {
         if self.stage == Stage::Inspect {
             // What is Standard already does not go.
-            self.leaving.load_balancers.retain(|lb| !self.standard.contains_key(lb));
+            self.removed_references.load_balancers.retain(|lb| !self.standard.contains_key(lb));
             self.past_return |= self.alive != self.work.basic;
         }
         self.stage = stage;

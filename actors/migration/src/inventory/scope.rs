@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Inventory, Purpose};
 use crate::json::{id, ids, is_basic, items, text};
-use crate::members::{Configuration, Leaving, MemberKind, configurations, health_probe};
+use crate::members::{Configuration, MemberKind, RemovedReferences, configurations, health_probe};
 use crate::resource_id::ResourceId;
 
 const LOAD_BALANCERS: &str = "loadBalancers";
@@ -102,8 +102,8 @@ impl Scope {
 
     /// Returns the resources that nodes must not refer to any more.
     #[must_use]
-    pub fn leaving(&self) -> Leaving {
-        Leaving {
+    pub fn removed_references(&self) -> RemovedReferences {
+        RemovedReferences {
             load_balancers: self.load_balancers.clone(),
             addresses: self.addresses.clone(),
             pools: BTreeSet::new(),

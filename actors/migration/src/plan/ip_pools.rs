@@ -51,7 +51,7 @@ impl PoolsPlan {
             );
         }
         findings.blockers.sort();
-        let pools = work.leaving().pools;
+        let pools = work.removed_references().pools;
         let nodes = work.members.keys().filter(|_| !work.pools.is_empty());
         PoolsPlan {
             digest: inventory.digest(),

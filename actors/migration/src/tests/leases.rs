@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::arm::Document;
-use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseFacts, LeaseName};
+use model::lease::{GateTimes, LeaseAnswer, LeaseFacts, LeaseName, LeaseRequest};
 use model::machine::{Machine, Now};
 use model::object::ResourceVersion;
 
@@ -61,17 +61,17 @@ impl Stage {
         facts
     }
 
-    fn answer(&mut self, ask: &LeaseAsk) -> LeaseAnswer {
-        match (ask, self.lease.clone()) {
-            (LeaseAsk::Get | LeaseAsk::Await(..), Some(facts)) => LeaseAnswer::Seen(facts),
-            (LeaseAsk::Get | LeaseAsk::Await(..), None) => LeaseAnswer::Absent,
-            (LeaseAsk::Create(_), Some(_)) => LeaseAnswer::Conflict,
-            (LeaseAsk::Replace(known, _), there)
+    fn answer(&mut self, request: &LeaseRequest) -> LeaseAnswer {
+        match (request, self.lease.clone()) {
+            (LeaseRequest::Get | LeaseRequest::Watch(..), Some(facts)) => LeaseAnswer::Seen(facts),
+            (LeaseRequest::Get | LeaseRequest::Watch(..), None) => LeaseAnswer::Absent,
+            (LeaseRequest::Create(_), Some(_)) => LeaseAnswer::Conflict,
+            (LeaseRequest::Replace(known, _), there)
                 if there.as_ref().map(|it| &it.version) != Some(&known.version) =>
             {
                 LeaseAnswer::Conflict
             }
-            (LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit), _) => {
+            (LeaseRequest::Create(edit) | LeaseRequest::Replace(_, edit), _) => {
                 LeaseAnswer::Seen(self.write(edit.holder.as_deref()))
             }
         }
@@ -86,8 +86,8 @@ impl Stage {
         let mut answers = Vec::new();
         for output in out {
             match output {
-                LeaseOut::Ask(..) if self.is_cut_off => {}
-                LeaseOut::Ask(id, ask) => answers.push(LeaseIn::Answer(id, self.answer(&ask))),
+                LeaseOut::Request(..) if self.is_cut_off => {}
+                LeaseOut::Request(id, request) => answers.push(LeaseIn::Answer(id, self.answer(&request))),
                 LeaseOut::Held(held) => self.held = held,
                 LeaseOut::HeldBy(holder) => self.reported.push(holder.to_string()),
                 LeaseOut::Failed(reason) => self.reported.push(reason),
@@ -163,7 +163,7 @@ fn w8_an_unrenewed_hold_ends_before_others_may_take_it() {
     assert!(stage.held);
     stage.pass(2);
     assert!(!stage.held);
-    assert!(stage.hold.send_before().is_some_and(|last| last < stage.now));
+    assert!(stage.hold.send_deadline().is_some_and(|last| last < stage.now));
 }
 
 #[test]

@@ -4,15 +4,15 @@ use serde_json::{Value, json};
 
 use super::cloud::{Cloud, balancer, compute};
 use crate::inventory::Scope;
-use crate::members::{Leaving, MemberKind, attached, detached, put_body};
+use crate::members::{MemberKind, RemovedReferences, attached, detached, put_body};
 use crate::work::Work;
 
 fn model(cloud: &Cloud) -> Value {
     cloud.resources[&compute("virtualMachineScaleSets", "nodes")].clone()
 }
 
-fn leaving(cloud: &Cloud) -> Leaving {
-    Scope::of(&cloud.survey()).leaving()
+fn removed_references(cloud: &Cloud) -> RemovedReferences {
+    Scope::of(&cloud.survey()).removed_references()
 }
 
 #[test]
@@ -30,11 +30,11 @@ fn m6_all_references_leave_and_nothing_else() {
         profile["networkInterfaceConfigurations"].as_array_mut().unwrap().push(second);
     });
     let before = model(&cloud);
-    let after = detached(MemberKind::Model, &before, &leaving(&cloud)).expect("it has references");
+    let after = detached(MemberKind::Model, &before, &removed_references(&cloud)).expect("it has references");
     let text = after.to_string();
     assert!(!text.contains("loadBalancers/kubernetes"), "{text}");
     assert!(text.contains("applicationGateways") && text.contains("computerNamePrefix"));
-    assert_eq!(detached(MemberKind::Model, &after, &leaving(&cloud)), None);
+    assert_eq!(detached(MemberKind::Model, &after, &removed_references(&cloud)), None);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn what_was_detached_is_attached_to_the_new_load_balancers() {
     let cloud = Cloud::with_scale_set();
     let work = Work::of(&cloud.survey());
     let before = model(&cloud);
-    let after = detached(MemberKind::Model, &before, &leaving(&cloud)).unwrap();
+    let after = detached(MemberKind::Model, &before, &removed_references(&cloud)).unwrap();
     let member = &work.members[&compute("virtualMachineScaleSets", "nodes")];
     let again = attached(MemberKind::Model, &after, &member.attachments, member.probe.as_ref()).unwrap();
     assert_eq!(again, before);
@@ -88,7 +88,7 @@ fn basic_addresses_of_instances_come_back_as_standard() {
             json!({"name": "pub", "properties": {"idleTimeoutInMinutes": 10}});
     });
     let work = Work::of(&cloud.survey());
-    let after = detached(MemberKind::Model, &model(&cloud), &work.leaving()).unwrap();
+    let after = detached(MemberKind::Model, &model(&cloud), &work.removed_references()).unwrap();
     assert!(!after.to_string().contains("publicIPAddressConfiguration"));
     let member = &work.members[&compute("virtualMachineScaleSets", "nodes")];
     let again = attached(MemberKind::Model, &after, &member.attachments, None).unwrap().to_string();

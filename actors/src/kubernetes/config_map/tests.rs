@@ -7,23 +7,23 @@ use simulator::{Fakes, Settings};
 
 use super::*;
 use crate::azure::Effects;
-use crate::kubernetes::exchange::Kind;
+use crate::kubernetes::object_api::Kind;
 use crate::kubernetes::raw;
 
 const NAME: &str = "azure-backend-pool-controller";
 
-async fn stage(effects: Effects) -> (Fakes, Requests) {
+async fn stage(effects: Effects) -> (Fakes, ConfigMapClient) {
     let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
-    let requests = requests(&fakes.kubernetes_url, effects);
-    (fakes, requests)
+    let config_maps = config_maps(&fakes.kubernetes_url, effects);
+    (fakes, config_maps)
 }
 
-fn requests(url: &str, effects: Effects) -> Requests {
+fn config_maps(url: &str, effects: Effects) -> ConfigMapClient {
     let config = kube::Config::new(url.parse().expect("an address"));
     let client = Client::try_from(config).expect("a client");
     let name = NamespacedName { namespace: Arc::from("kube-system"), name: Arc::from(NAME) };
-    let exchange = Exchange { client, effects, kind: Kind::ConfigMap, name };
-    Requests { exchange, clock: Clock::start() }
+    let api = ObjectApi { client, effects, kind: Kind::ConfigMap, name };
+    ConfigMapClient { api, clock: Clock::start() }
 }
 
 fn set(key: &str, value: EditValue) -> ConfigMapEdit {
@@ -41,39 +41,39 @@ async fn stored(fakes: &Fakes) -> Option<Value> {
 
 #[tokio::test]
 async fn a4_the_config_map_is_made_and_the_newest_state_alone_can_be_replaced() {
-    let (fakes, requests) = stage(Effects::Carried).await;
-    assert!(matches!(requests.execute(ConfigMapAsk::Get).await, ConfigMapAnswer::Absent));
-    let pause = set("pause.pool.a", EditValue::Time(requests.clock.now()));
-    let first = facts_of(requests.execute(ConfigMapAsk::Create(pause.clone())).await);
+    let (fakes, config_maps) = stage(Effects::Carried).await;
+    assert!(matches!(config_maps.send(ConfigMapRequest::Get).await, ConfigMapAnswer::Absent));
+    let pause = set("pause.pool.a", EditValue::Time(config_maps.clock.now()));
+    let first = facts_of(config_maps.send(ConfigMapRequest::Create(pause.clone())).await);
     let time = first.data["pause.pool.a"].time.expect("what was written can be read");
     assert!(first.read.as_micros().abs_diff(time.as_micros()) < 60_000_000, "{first:?}");
-    let again = requests.execute(ConfigMapAsk::Create(pause)).await;
+    let again = config_maps.send(ConfigMapRequest::Create(pause)).await;
     assert!(matches!(again, ConfigMapAnswer::Conflict), "{again:?}");
 
     let other = set("pause", EditValue::Text("all".into()));
-    let second = facts_of(requests.execute(ConfigMapAsk::Replace(Arc::clone(&first), other)).await);
+    let second = facts_of(config_maps.send(ConfigMapRequest::Replace(Arc::clone(&first), other)).await);
     assert_eq!(second.data.len(), 2);
     assert_eq!((&*second.data["pause"].text, second.data["pause"].time), ("all", None));
     assert_ne!(second.version, first.version);
     let removal = ConfigMapEdit { remove: ["pause.pool.a".into()].into(), ..ConfigMapEdit::default() };
-    let late = requests.execute(ConfigMapAsk::Replace(first, removal.clone())).await;
+    let late = config_maps.send(ConfigMapRequest::Replace(first, removal.clone())).await;
     assert!(matches!(late, ConfigMapAnswer::Conflict), "{late:?}");
-    let third = facts_of(requests.execute(ConfigMapAsk::Replace(second, removal)).await);
+    let third = facts_of(config_maps.send(ConfigMapRequest::Replace(second, removal)).await);
     assert_eq!(third.data.keys().map(|key| &**key).collect::<Vec<_>>(), ["pause"]);
     assert_eq!(stored(&fakes).await.expect("it is there")["data"], json!({ "pause": "all" }));
 }
 
 #[tokio::test]
 async fn a4_unknown_fields_and_keys_survive_a_replacement() {
-    let (fakes, requests) = stage(Effects::Carried).await;
+    let (fakes, config_maps) = stage(Effects::Carried).await;
     let foreign = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": NAME, "namespace": "kube-system", "labels": { "team": "net" } },
         "data": { "down.node-1": "10.0.0.4" }, "binaryData": { "raw": "AAE=" },
     });
     fakes.apply(vec![foreign.clone()]).await.expect("a good object");
-    let facts = facts_of(requests.execute(ConfigMapAsk::Get).await);
-    facts_of(requests.execute(ConfigMapAsk::Replace(facts, set("a", EditValue::Text("b".into())))).await);
+    let facts = facts_of(config_maps.send(ConfigMapRequest::Get).await);
+    facts_of(config_maps.send(ConfigMapRequest::Replace(facts, set("a", EditValue::Text("b".into())))).await);
     let after = stored(&fakes).await.expect("it is there");
     assert_eq!(after["metadata"]["labels"], foreign["metadata"]["labels"]);
     assert_eq!(after["binaryData"], foreign["binaryData"]);
@@ -82,35 +82,36 @@ async fn a4_unknown_fields_and_keys_survive_a_replacement() {
 
 #[tokio::test]
 async fn a4_refusals_absent_objects_and_other_failures_are_distinct() {
-    let (fakes, requests) = stage(Effects::Carried).await;
+    let (fakes, config_maps) = stage(Effects::Carried).await;
     fakes.plant(|model| model.forbid(Resource::ConfigMaps)).await;
-    let refused = requests.execute(ConfigMapAsk::Get).await;
+    let refused = config_maps.send(ConfigMapRequest::Get).await;
     let ConfigMapAnswer::Failed(RequestFailure::Denied(reason)) = refused else { panic!("{refused:?}") };
     assert!(reason.contains("403") && reason.contains("configmaps"), "{reason}");
     fakes.plant(|model| model.permit(Resource::ConfigMaps)).await;
     let edit = set("a", EditValue::Text("b".into()));
-    let facts = facts_of(requests.execute(ConfigMapAsk::Create(edit.clone())).await);
-    let of = |name: NamespacedName| Requests {
-        exchange: Exchange { name, ..requests.exchange.clone() },
-        ..requests.clone()
+    let facts = facts_of(config_maps.send(ConfigMapRequest::Create(edit.clone())).await);
+    let of = |name: NamespacedName| ConfigMapClient {
+        api: ObjectApi { name, ..config_maps.api.clone() },
+        ..config_maps.clone()
     };
-    let ours = requests.exchange.name.clone();
+    let ours = config_maps.api.name.clone();
     let another = of(NamespacedName { name: Arc::from("another"), ..ours.clone() });
-    assert!(matches!(another.execute(ConfigMapAsk::Get).await, ConfigMapAnswer::Absent));
+    assert!(matches!(another.send(ConfigMapRequest::Get).await, ConfigMapAnswer::Absent));
     let nowhere = of(NamespacedName { namespace: Arc::from("nowhere"), ..ours });
-    let nowhere = nowhere.execute(ConfigMapAsk::Create(edit)).await;
+    let nowhere = nowhere.send(ConfigMapRequest::Create(edit)).await;
     assert!(matches!(nowhere, ConfigMapAnswer::Failed(RequestFailure::Other(_))), "{nowhere:?}");
     let foreign = ConfigMapFacts { document: Document::new(()), ..(*facts).clone() };
-    let foreign = requests.execute(ConfigMapAsk::Replace(Arc::new(foreign), ConfigMapEdit::default())).await;
+    let foreign =
+        config_maps.send(ConfigMapRequest::Replace(Arc::new(foreign), ConfigMapEdit::default())).await;
     assert!(matches!(foreign, ConfigMapAnswer::Failed(RequestFailure::Other(_))), "{foreign:?}");
 }
 
 /// Returns one request of each kind.
-fn requests_of_each_kind() -> [ConfigMapAsk; 3] {
+fn requests_of_each_kind() -> [ConfigMapRequest; 3] {
     let read = json!({ "metadata": { "resourceVersion": "7" } });
     let read = Arc::new(facts(read, Clock::start()).expect("usable"));
     let edit = ConfigMapEdit::default();
-    [ConfigMapAsk::Get, ConfigMapAsk::Create(edit.clone()), ConfigMapAsk::Replace(read, edit)]
+    [ConfigMapRequest::Get, ConfigMapRequest::Create(edit.clone()), ConfigMapRequest::Replace(read, edit)]
 }
 
 fn failed(answer: ConfigMapAnswer) -> Arc<str> {
@@ -121,9 +122,9 @@ fn failed(answer: ConfigMapAnswer) -> Arc<str> {
 #[tokio::test]
 async fn a_200_without_a_body_is_a_failure() {
     for answer in raw::EMPTY {
-        let requests = requests(&raw::serve(|_| answer.to_owned(), false).await, Effects::Carried);
+        let config_maps = config_maps(&raw::serve(|_| answer.to_owned(), false).await, Effects::Carried);
         for request in requests_of_each_kind() {
-            let reason = failed(requests.execute(request).await);
+            let reason = failed(config_maps.send(request).await);
             let is_explained = reason.contains("HTTP 200") && reason.contains("without a body");
             assert!(is_explained || answer == raw::EMPTY[4], "{reason}");
         }
@@ -132,18 +133,18 @@ async fn a_200_without_a_body_is_a_failure() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_to_a_silent_server_end() {
-    let requests = requests(&raw::serve(|_| String::new(), true).await, Effects::Carried);
+    let config_maps = config_maps(&raw::serve(|_| String::new(), true).await, Effects::Carried);
     let began = tokio::time::Instant::now();
     for request in requests_of_each_kind() {
-        failed(requests.execute(request).await);
+        failed(config_maps.send(request).await);
     }
     assert!(began.elapsed() <= 3 * GIVE_UP_AFTER, "{:?}", began.elapsed());
 }
 
 #[tokio::test]
 async fn c4_a_dry_run_writes_no_config_map() {
-    let (fakes, requests) = stage(Effects::Withheld).await;
-    let answer = requests.execute(ConfigMapAsk::Create(ConfigMapEdit::default())).await;
+    let (fakes, config_maps) = stage(Effects::Withheld).await;
+    let answer = config_maps.send(ConfigMapRequest::Create(ConfigMapEdit::default())).await;
     assert!(matches!(answer, ConfigMapAnswer::Failed(RequestFailure::Other(_))), "{answer:?}");
     assert_eq!(stored(&fakes).await, None);
 }
@@ -175,9 +176,11 @@ fn a4_only_an_unusable_config_map_is_refused() {
 
 #[tokio::test]
 async fn concurrent_commands_store_all_entries_up_to_the_maximum() {
-    let (fakes, requests) = stage(Effects::Carried).await;
-    facts_of(requests.execute(ConfigMapAsk::Create(set("pause.pool.a", EditValue::Text("x".into())))).await);
-    let Exchange { client, name, .. } = requests.exchange;
+    let (fakes, config_maps) = stage(Effects::Carried).await;
+    facts_of(
+        config_maps.send(ConfigMapRequest::Create(set("pause.pool.a", EditValue::Text("x".into())))).await,
+    );
+    let ObjectApi { client, name, .. } = config_maps.api;
     let store = async |suffix: &str| {
         let entry = ConfigMapEntry {
             prefix: "snapshot.",
@@ -185,7 +188,7 @@ async fn concurrent_commands_store_all_entries_up_to_the_maximum() {
             text: "note".to_owned(),
             max_entries: 3,
         };
-        store_entry(client.clone(), name.clone(), requests.clock, &entry).await
+        store_entry(client.clone(), name.clone(), config_maps.clock, &entry).await
     };
     let results = tokio::join!(store("1"), store("2"), store("3"));
     assert!(matches!(results, (Ok(()), Ok(()), Ok(()))), "{results:?}");

@@ -12,7 +12,7 @@ use model::object::{NodeMarks, NodeObject, Preempt, Taint};
 use model::signals::says_preempt;
 use serde::Deserialize;
 
-use super::preemptions::{age, due};
+use super::preemptions::{age, not_before};
 use super::{Meta, named, safe_text, time, unreadable, version, wall_of};
 
 /// Type of the condition that means an eviction and nothing else.
@@ -118,7 +118,7 @@ fn preempt(conditions: &[Condition<'_>], wall: Timestamp) -> Option<Preempt> {
     Some(Preempt {
         at: at.map(wall_of),
         age: at.and_then(|at| age(at, wall)),
-        due: due(message, wall),
+        not_before: not_before(message, wall),
         message: safe_text(message),
     })
 }

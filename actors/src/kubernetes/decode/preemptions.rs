@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use model::ids::{EventKey, NodeName, NodeUid};
-use model::object::{Due, PreemptionObject};
+use model::object::{NotBefore, PreemptionObject};
 use model::signals;
 use serde::Deserialize;
 
@@ -93,7 +93,7 @@ pub(super) fn preemption(object: &[u8], wall: Timestamp) -> Result<PreemptionObj
         uid: uid.map(NodeUid::new),
         at: at.map(wall_of),
         age: at.and_then(|at| age(at, wall)),
-        due: due(message, wall),
+        not_before: not_before(message, wall),
         message: safe_text(message),
     })
 }
@@ -107,12 +107,12 @@ pub(super) fn age(at: Timestamp, wall: Timestamp) -> Option<Duration> {
     }
 }
 
-/// Returns when the eviction is due by the date in a message.
-pub(super) fn due(message: &str, wall: Timestamp) -> Option<Due> {
-    let due = Timestamp::from_microsecond(signals::not_before(message)?.as_micros()).ok()?;
-    let ahead = due.duration_since(wall);
+/// Returns the earliest time of the eviction, by the date in a message.
+pub(super) fn not_before(message: &str, wall: Timestamp) -> Option<NotBefore> {
+    let at = Timestamp::from_microsecond(signals::not_before(message)?.as_micros()).ok()?;
+    let ahead = at.duration_since(wall);
     Some(match Duration::try_from(ahead) {
-        Ok(ahead) => Due::In(ahead),
-        Err(_) => Due::Ago(ahead.unsigned_abs()),
+        Ok(ahead) => NotBefore::In(ahead),
+        Err(_) => NotBefore::Ago(ahead.unsigned_abs()),
     })
 }

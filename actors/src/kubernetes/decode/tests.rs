@@ -2,7 +2,7 @@
 
 use super::*;
 use model::ids::{InstanceId, NodeUid};
-use model::object::{Due, NodeMarks, NodeObject, PreemptionObject};
+use model::object::{NodeMarks, NodeObject, NotBefore, PreemptionObject};
 use serde_json::{Value, json};
 use simulator::models::kube::build;
 use std::io::Write as _;
@@ -181,17 +181,23 @@ fn n1_a_condition_of_an_eviction_is_read_with_its_time_and_deadline() {
     let node = node_of(&with("VMEventScheduled", NOTICE, &ago(5)));
     assert!(node.ready);
     let preempt = node.preempt.as_ref().expect("a notice");
-    assert_eq!((seconds(preempt.age), preempt.due), (Some(5), Some(Due::In(Duration::from_secs(20)))));
+    assert_eq!(
+        (seconds(preempt.age), preempt.not_before),
+        (Some(5), Some(NotBefore::In(Duration::from_secs(20))))
+    );
     assert_eq!(preempt.at, Some(wall_of(ago(5).parse().expect("a time"))));
     assert!(preempt.message.starts_with("Preempt Scheduled: Fri, 02 Jan 2026 03:04:30 GMT."), "{preempt:?}");
 
     let late = NOTICE.replace("03:04:30", "03:04:05");
     let node = node_of(&with("PreemptionScheduled", &late, "never"));
     let preempt = node.preempt.as_ref().expect("a notice");
-    assert_eq!((preempt.at, preempt.age, preempt.due), (None, None, Some(Due::Ago(Duration::from_secs(5)))));
+    assert_eq!(
+        (preempt.at, preempt.age, preempt.not_before),
+        (None, None, Some(NotBefore::Ago(Duration::from_secs(5))))
+    );
     let ahead = node_of(&with("VMEventScheduled", "Preempt Started", &ago(-59)));
     let ahead = ahead.preempt.as_ref().expect("a notice");
-    assert_eq!((seconds(ahead.age), ahead.due), (Some(0), None), "clocks differ");
+    assert_eq!((seconds(ahead.age), ahead.not_before), (Some(0), None), "clocks differ");
     let future = node_of(&with("VMEventScheduled", "Preempt Started", &ago(-61)));
     assert_eq!(future.preempt.as_ref().map(|preempt| preempt.age), Some(None));
 
@@ -236,7 +242,7 @@ fn n1_an_event_of_an_eviction_is_read_whichever_way_it_was_written() {
     assert_eq!(read.key, EventKey { namespace: "default".into(), name: "n1.17a".into() });
     assert_eq!((&read.resource_version, read.node.as_str()), (&ResourceVersion("77".into()), "n1"));
     assert_eq!(read.uid, None, "the node's name is no uid");
-    assert_eq!((seconds(read.age), read.due), (Some(4), Some(Due::In(Duration::from_secs(20)))));
+    assert_eq!((seconds(read.age), read.not_before), (Some(4), Some(NotBefore::In(Duration::from_secs(20)))));
 
     let none = json!({ "firstTimestamp": null, "lastTimestamp": null });
     let unset = |more: Value| {
@@ -245,7 +251,7 @@ fn n1_an_event_of_an_eviction_is_read_whichever_way_it_was_written() {
         preemption_of(&event("Preempt Started", &all))
     };
     let single = unset(json!({ "eventTime": ago(3) }));
-    assert_eq!((seconds(single.age), single.due), (Some(3), None));
+    assert_eq!((seconds(single.age), single.not_before), (Some(3), None));
     let series = json!({ "count": 5, "lastObservedTime": ago(2) });
     let repeated = unset(json!({ "eventTime": ago(30), "series": series }));
     assert_eq!(seconds(repeated.age), Some(2));

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use model::lease::{LeaseAnswer, LeaseAsk, LeaseEdit, LeaseName};
+use model::lease::{LeaseAnswer, LeaseEdit, LeaseName, LeaseRequest};
 use model::object::RequestFailure;
 
 use super::NamespacedName;
@@ -34,17 +34,17 @@ impl LeaseRequestKind {
     }
 }
 
-impl From<&LeaseAsk> for LeaseRequestKind {
-    fn from(ask: &LeaseAsk) -> LeaseRequestKind {
+impl From<&LeaseRequest> for LeaseRequestKind {
+    fn from(request: &LeaseRequest) -> LeaseRequestKind {
         let write = |edit: &LeaseEdit| match &edit.holder {
             None => LeaseRequestKind::Release,
             Some(holder) if edit.acquired => LeaseRequestKind::Acquire(Arc::clone(holder)),
             Some(_) => LeaseRequestKind::Renew,
         };
-        match ask {
-            LeaseAsk::Get => LeaseRequestKind::Read,
-            LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit) => write(edit),
-            LeaseAsk::Await(..) => LeaseRequestKind::Watch,
+        match request {
+            LeaseRequest::Get => LeaseRequestKind::Read,
+            LeaseRequest::Create(edit) | LeaseRequest::Replace(_, edit) => write(edit),
+            LeaseRequest::Watch(..) => LeaseRequestKind::Watch,
         }
     }
 }

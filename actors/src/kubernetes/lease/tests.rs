@@ -6,18 +6,18 @@ use std::time::Duration;
 use futures::{StreamExt as _, stream};
 use kube::Client;
 use model::ids::{LbName, PoolId, PoolName};
-use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseName, WATCH_MARGIN};
+use model::lease::{GateTimes, LeaseAnswer, LeaseEdit, LeaseFacts, LeaseName, LeaseRequest, WATCH_MARGIN};
 use model::object::{GIVE_UP_AFTER, RequestFailure, ResourceVersion};
 use serde_json::{Value, json};
 use simulator::models::kube::Resource;
 use simulator::{Fakes, Settings};
 use tokio_util::io::StreamReader;
 
-use super::Requests;
+use super::LeaseClient;
 use super::document::{LeaseDocument, facts};
 use crate::azure::Effects;
 use crate::clock::Clock;
-use crate::kubernetes::exchange::{Exchange, Kind, NamespacedName};
+use crate::kubernetes::object_api::{Kind, NamespacedName, ObjectApi};
 use crate::kubernetes::raw;
 
 const NAME: &str = "aks-managed-resource-locker";
@@ -26,17 +26,17 @@ fn lease_name() -> NamespacedName {
     NamespacedName { namespace: Arc::from("kube-system"), name: Arc::from(NAME) }
 }
 
-fn requests(url: &str, effects: Effects) -> Requests {
+fn lease_client(url: &str, effects: Effects) -> LeaseClient {
     let config = kube::Config::new(url.parse().unwrap());
     let client = Client::try_from(config).unwrap();
-    let exchange = Exchange { client, effects, kind: Kind::Lease, name: lease_name() };
-    Requests { exchange, clock: Clock::start(), lease: LeaseName::Own }
+    let api = ObjectApi { client, effects, kind: Kind::Lease, name: lease_name() };
+    LeaseClient { api, clock: Clock::start(), lease: LeaseName::Own }
 }
 
-async fn stage() -> (Fakes, Requests) {
+async fn stage() -> (Fakes, LeaseClient) {
     let fakes = Fakes::start(Settings::default()).await.unwrap();
-    let requests = requests(&fakes.kubernetes_url, Effects::Carried);
-    (fakes, requests)
+    let lease_client = lease_client(&fakes.kubernetes_url, Effects::Carried);
+    (fakes, lease_client)
 }
 
 fn edit(holder: Option<&str>) -> LeaseEdit {
@@ -69,32 +69,32 @@ async fn stored(fakes: &Fakes) -> Option<Value> {
 
 #[tokio::test]
 async fn w8_a_lease_is_created_renewed_and_released_at_its_newest_version() {
-    let (fakes, requests) = stage().await;
-    assert!(matches!(requests.execute(LeaseAsk::Get).await, LeaseAnswer::Absent));
+    let (fakes, lease_client) = stage().await;
+    assert!(matches!(lease_client.send(LeaseRequest::Get).await, LeaseAnswer::Absent));
     let taken = LeaseEdit { acquired: true, ..edit(Some("us")) };
-    let made = facts_of(requests.execute(LeaseAsk::Create(taken.clone())).await);
+    let made = facts_of(lease_client.send(LeaseRequest::Create(taken.clone())).await);
     assert_eq!((made.holder.as_deref(), made.duration), (Some("us"), Some(Duration::from_secs(45))));
     assert!(made.renewed_ago.is_some_and(|ago| ago < Duration::from_secs(60)));
-    assert!(matches!(requests.execute(LeaseAsk::Create(taken)).await, LeaseAnswer::Conflict));
+    assert!(matches!(lease_client.send(LeaseRequest::Create(taken)).await, LeaseAnswer::Conflict));
 
-    let renewal = LeaseAsk::Replace(Arc::clone(&made), edit(Some("us")));
-    let renewed = facts_of(requests.execute(renewal.clone()).await);
+    let renewal = LeaseRequest::Replace(Arc::clone(&made), edit(Some("us")));
+    let renewed = facts_of(lease_client.send(renewal.clone()).await);
     assert_ne!(renewed.version, made.version);
-    assert!(matches!(requests.execute(renewal).await, LeaseAnswer::Conflict));
+    assert!(matches!(lease_client.send(renewal).await, LeaseAnswer::Conflict));
 
     let release = LeaseEdit { duration: Duration::from_secs(1), ..edit(None) };
-    let released = facts_of(requests.execute(LeaseAsk::Replace(renewed, release.clone())).await);
+    let released = facts_of(lease_client.send(LeaseRequest::Replace(renewed, release.clone())).await);
     assert_eq!((released.holder.as_deref(), released.duration), (None, Some(Duration::from_secs(1))));
-    assert_eq!(facts_of(requests.execute(LeaseAsk::Get).await).version, released.version);
+    assert_eq!(facts_of(lease_client.send(LeaseRequest::Get).await).version, released.version);
 
     assert!(fakes.delete(Resource::Leases, "kube-system", NAME).await);
-    let gone = requests.execute(LeaseAsk::Replace(released, release)).await;
+    let gone = lease_client.send(LeaseRequest::Replace(released, release)).await;
     assert!(matches!(gone, LeaseAnswer::Absent | LeaseAnswer::Conflict), "{gone:?}");
 }
 
 #[tokio::test]
 async fn w7_unknown_fields_of_a_lease_survive_a_replacement() {
-    let (fakes, requests) = stage().await;
+    let (fakes, lease_client) = stage().await;
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {
@@ -107,7 +107,7 @@ async fn w7_unknown_fields_of_a_lease_survive_a_replacement() {
         },
     });
     fakes.apply(vec![lease]).await.unwrap();
-    let before = facts_of(requests.execute(LeaseAsk::Get).await);
+    let before = facts_of(lease_client.send(LeaseRequest::Get).await);
     assert_eq!((before.holder.as_deref(), before.transitions), (None, 6));
     let take = LeaseEdit {
         acquired: true,
@@ -115,7 +115,7 @@ async fn w7_unknown_fields_of_a_lease_survive_a_replacement() {
         previous_holder: Some(Arc::from("us")),
         ..edit(Some("us"))
     };
-    let after = facts_of(requests.execute(LeaseAsk::Replace(before, take)).await);
+    let after = facts_of(lease_client.send(LeaseRequest::Replace(before, take)).await);
     assert_eq!(after.transitions, 7);
     let stored = stored(&fakes).await.unwrap();
     let metadata = &stored["metadata"];
@@ -129,82 +129,85 @@ async fn w7_unknown_fields_of_a_lease_survive_a_replacement() {
 
 #[tokio::test]
 async fn w8_a_release_is_seen_while_other_requests_go_on() {
-    let (_fakes, requests) = stage().await;
-    let made = facts_of(requests.execute(LeaseAsk::Create(edit(Some("them")))).await);
-    let waiting = requests.clone();
+    let (_fakes, lease_client) = stage().await;
+    let made = facts_of(lease_client.send(LeaseRequest::Create(edit(Some("them")))).await);
+    let waiting = lease_client.clone();
     let version = made.version.clone();
     let waiter =
         tokio::spawn(
-            async move { waiting.execute(LeaseAsk::Await(version, Duration::from_secs(300))).await },
+            async move { waiting.send(LeaseRequest::Watch(version, Duration::from_secs(300))).await },
         );
-    let released = facts_of(requests.execute(LeaseAsk::Replace(made, edit(None))).await);
+    let released = facts_of(lease_client.send(LeaseRequest::Replace(made, edit(None))).await);
     let result = facts_of(waiter.await.unwrap());
     assert_eq!((result.holder.as_deref(), &result.version), (None, &released.version));
 }
 
 #[tokio::test]
 async fn w7_a_lease_without_recent_writes_can_be_watched() {
-    let (fakes, requests) = stage().await;
-    let old = facts_of(requests.execute(LeaseAsk::Create(edit(None))).await);
-    let made = facts_of(requests.execute(LeaseAsk::Replace(Arc::clone(&old), edit(Some("them")))).await);
+    let (fakes, lease_client) = stage().await;
+    let old = facts_of(lease_client.send(LeaseRequest::Create(edit(None))).await);
+    let made = facts_of(lease_client.send(LeaseRequest::Replace(Arc::clone(&old), edit(Some("them")))).await);
     // The server keeps no change from before this moment.
     fakes
         .apply(vec![json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n" } })])
         .await
         .unwrap();
     fakes.plant(|model| model.compact()).await;
-    let second = LeaseAsk::Await(made.version.clone(), Duration::from_secs(1));
-    assert!(matches!(requests.execute(second).await, LeaseAnswer::Unchanged));
+    let second = LeaseRequest::Watch(made.version.clone(), Duration::from_secs(1));
+    assert!(matches!(lease_client.send(second).await, LeaseAnswer::Unchanged));
 
-    let waiting = requests.clone();
-    let ask = LeaseAsk::Await(made.version.clone(), Duration::from_secs(300));
-    let waiter = tokio::spawn(async move { waiting.execute(ask).await });
-    let released = facts_of(requests.execute(LeaseAsk::Replace(made, edit(None))).await);
+    let waiting = lease_client.clone();
+    let request = LeaseRequest::Watch(made.version.clone(), Duration::from_secs(300));
+    let waiter = tokio::spawn(async move { waiting.send(request).await });
+    let released = facts_of(lease_client.send(LeaseRequest::Replace(made, edit(None))).await);
     assert_eq!(facts_of(waiter.await.unwrap()).version, released.version);
 
-    let missed = LeaseAsk::Await(old.version.clone(), Duration::from_secs(300));
-    assert_eq!(facts_of(requests.execute(missed).await).version, released.version, "the newest, at once");
+    let missed = LeaseRequest::Watch(old.version.clone(), Duration::from_secs(300));
+    assert_eq!(facts_of(lease_client.send(missed).await).version, released.version, "the newest, at once");
 }
 
 #[tokio::test]
 async fn w8_a_denial_is_distinct_from_other_failures() {
-    let (fakes, requests) = stage().await;
+    let (fakes, lease_client) = stage().await;
     fakes.plant(|model| model.forbid(Resource::Leases)).await;
     let version = ResourceVersion("1".into());
-    for ask in [LeaseAsk::Get, LeaseAsk::Create(edit(None)), LeaseAsk::Await(version, Duration::from_secs(1))]
-    {
-        let answer = requests.execute(ask).await;
+    for request in [
+        LeaseRequest::Get,
+        LeaseRequest::Create(edit(None)),
+        LeaseRequest::Watch(version, Duration::from_secs(1)),
+    ] {
+        let answer = lease_client.send(request).await;
         let LeaseAnswer::Failed(RequestFailure::Denied(reason)) = answer else { panic!("{answer:?}") };
         assert!(reason.contains("HTTP 403") && reason.contains("leases"), "{reason}");
     }
     fakes.plant(|model| model.permit(Resource::Leases)).await;
     fakes.plant(|model| model.down(true)).await;
-    failed(requests.execute(LeaseAsk::Get).await);
+    failed(lease_client.send(LeaseRequest::Get).await);
 }
 
 #[tokio::test]
 async fn c4_a_dry_run_writes_no_lease() {
     let (fakes, carried) = stage().await;
-    let withheld = requests(&fakes.kubernetes_url, Effects::Withheld);
-    failed(withheld.execute(LeaseAsk::Create(edit(Some("us")))).await);
+    let withheld = lease_client(&fakes.kubernetes_url, Effects::Withheld);
+    failed(withheld.send(LeaseRequest::Create(edit(Some("us")))).await);
     assert_eq!(stored(&fakes).await, None);
-    let made = facts_of(carried.execute(LeaseAsk::Create(edit(Some("them")))).await);
-    failed(withheld.execute(LeaseAsk::Replace(made, edit(Some("us")))).await);
+    let made = facts_of(carried.send(LeaseRequest::Create(edit(Some("them")))).await);
+    failed(withheld.send(LeaseRequest::Replace(made, edit(Some("us")))).await);
     assert_eq!(stored(&fakes).await.unwrap()["spec"]["holderIdentity"], "them");
-    assert_eq!(facts_of(withheld.execute(LeaseAsk::Get).await).holder.as_deref(), Some("them"));
+    assert_eq!(facts_of(withheld.send(LeaseRequest::Get).await).holder.as_deref(), Some("them"));
 }
 
 /// Requests to a server that answers each with these bytes, and closes the connection unless `keep_open`.
-async fn against(answer: String, keep_open: bool) -> Requests {
+async fn against(answer: String, keep_open: bool) -> LeaseClient {
     let url = raw::serve(move |_| answer.clone(), keep_open).await;
-    requests(&url, Effects::Carried)
+    lease_client(&url, Effects::Carried)
 }
 
 async fn watched(lines: &[Value]) -> LeaseAnswer {
     let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n";
-    let ask = LeaseAsk::Await(ResourceVersion("7".into()), Duration::from_secs(300));
-    against(format!("{head}{body}"), false).await.execute(ask).await
+    let request = LeaseRequest::Watch(ResourceVersion("7".into()), Duration::from_secs(300));
+    against(format!("{head}{body}"), false).await.send(request).await
 }
 
 #[tokio::test]
@@ -227,8 +230,8 @@ async fn w8_a_watch_answers_with_its_first_meaningful_event() {
 #[tokio::test]
 async fn an_empty_watch_is_a_failure() {
     for answer in raw::EMPTY {
-        let ask = LeaseAsk::Await(ResourceVersion("7".into()), Duration::from_secs(300));
-        failed(against(answer.to_owned(), false).await.execute(ask).await);
+        let request = LeaseRequest::Watch(ResourceVersion("7".into()), Duration::from_secs(300));
+        failed(against(answer.to_owned(), false).await.send(request).await);
     }
 }
 
@@ -260,32 +263,33 @@ async fn w8_a_watch_skips_the_known_state_and_reports_an_older_final_one() {
 #[tokio::test(start_paused = true)]
 async fn w8_a_watch_that_stays_open_without_the_known_state_ends_soon() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n";
-    let ask = LeaseAsk::Await(ResourceVersion("7".into()), Duration::from_secs(300));
+    let request = LeaseRequest::Watch(ResourceVersion("7".into()), Duration::from_secs(300));
     let began = tokio::time::Instant::now();
-    let error = failed(against(head.to_owned(), true).await.execute(ask.clone()).await);
+    let error = failed(against(head.to_owned(), true).await.send(request.clone()).await);
     assert!(error.contains("not begun with the Lease"), "{error}");
     assert!(began.elapsed() <= Duration::from_secs(6), "{:?}", began.elapsed());
     let older = format!("{head}{}\n", watch_event("ADDED", 6));
-    assert_eq!(&*facts_of(against(older, true).await.execute(ask).await).version.0, "6");
+    assert_eq!(&*facts_of(against(older, true).await.send(request).await).version.0, "6");
     assert!(began.elapsed() <= Duration::from_secs(9), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn w8_no_request_lasts_longer_than_its_time() {
     let began = tokio::time::Instant::now();
-    for ask in [LeaseAsk::Get, LeaseAsk::Create(edit(Some("us")))] {
-        failed(against(String::new(), true).await.execute(ask).await);
+    for request in [LeaseRequest::Get, LeaseRequest::Create(edit(Some("us")))] {
+        failed(against(String::new(), true).await.send(request).await);
     }
     assert!(began.elapsed() <= 2 * GIVE_UP_AFTER, "{:?}", began.elapsed());
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n".to_owned();
-    let ask = LeaseAsk::Await(ResourceVersion("7".into()), Duration::from_secs(30));
+    let request = LeaseRequest::Watch(ResourceVersion("7".into()), Duration::from_secs(30));
     let before = began.elapsed();
-    failed(against(head, true).await.execute(ask).await);
+    failed(against(head, true).await.send(request).await);
     assert!(began.elapsed() - before <= Duration::from_secs(33), "{:?}", began.elapsed() - before);
     // A refusal with an endless body is recognised by its status.
     let head = "HTTP/1.1 403 Forbidden\r\ncontent-length: 9\r\n\r\n".to_owned();
-    let (ask, before) = (LeaseAsk::Await(ResourceVersion("7".into()), Duration::ZERO), began.elapsed());
-    let refused = against(head, true).await.execute(ask).await;
+    let (request, before) =
+        (LeaseRequest::Watch(ResourceVersion("7".into()), Duration::ZERO), began.elapsed());
+    let refused = against(head, true).await.send(request).await;
     assert!(matches!(refused, LeaseAnswer::Failed(RequestFailure::Denied(_))), "{refused:?}");
     assert!(began.elapsed() - before < WATCH_MARGIN, "{:?}", began.elapsed() - before);
 }
@@ -420,7 +424,7 @@ fn w8_times_are_written_as_the_api_writes_micro_times() {
 
 #[tokio::test(start_paused = true)]
 async fn w8_a_watch_that_is_cut_after_10_s_counts_as_closed() {
-    let requests = requests("http://127.0.0.1:1", Effects::Carried);
+    let lease_client = lease_client("http://127.0.0.1:1", Effects::Carried);
     for (seconds, is_routine) in [(0, false), (9, false), (11, true), (60, true)] {
         let line = json!({ "type": "ADDED", "object": {
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -433,7 +437,7 @@ async fn w8_a_watch_that_is_cut_after_10_s_counts_as_closed() {
             Err(std::io::Error::other("connection reset"))
         });
         let bytes = StreamReader::new(Box::pin(begun.chain(cut)));
-        let result = requests.first_change(&ResourceVersion("7".into()), bytes).await;
+        let result = lease_client.first_change(&ResourceVersion("7".into()), bytes).await;
         match result {
             Ok(LeaseAnswer::Unchanged) => assert!(is_routine, "after {seconds} s"),
             Err(RequestFailure::Other(_)) => assert!(!is_routine, "after {seconds} s"),

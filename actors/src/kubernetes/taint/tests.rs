@@ -8,12 +8,12 @@ use simulator::{Fakes, Settings};
 use super::*;
 
 /// Starts an API server with the node `n1`, which has these taints.
-async fn stage(taints: &[(&str, &str, &str)]) -> (Fakes, Requests) {
+async fn stage(taints: &[(&str, &str, &str)]) -> (Fakes, TaintClient) {
     let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
     fakes.apply(vec![node("n1", &["10.0.0.4"], &[], true, taints)]).await.expect("a node");
     let config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
     let client = Client::try_from(config).expect("a client");
-    (fakes, Requests { client, effects: Effects::Carried })
+    (fakes, TaintClient { client, effects: Effects::Carried })
 }
 
 async fn stored(fakes: &Fakes) -> Value {
@@ -33,10 +33,10 @@ async fn taints(fakes: &Fakes) -> Vec<String> {
 }
 
 /// Returns this edit for the current state of the node.
-async fn taint_request(fakes: &Fakes, edit: TaintEdit) -> TaintAsk {
+async fn taint_request(fakes: &Fakes, edit: TaintEdit) -> TaintPatch {
     let node = stored(fakes).await;
     let text = |field: &str| node["metadata"][field].as_str().expect("the server sets it").to_owned();
-    TaintAsk { node: NodeName::new("n1"), uid: NodeUid::new(text("uid")), edit }
+    TaintPatch { node: NodeName::new("n1"), uid: NodeUid::new(text("uid")), edit }
 }
 
 const OURS: &str = "cloudprovider.azure.microsoft.com/draining=spot-eviction:NoSchedule";
@@ -44,36 +44,36 @@ const OTHERS: [(&str, &str, &str); 2] = [("other", "a", "NoExecute"), ("more", "
 
 #[tokio::test]
 async fn n1_the_taint_is_added_and_removed_and_others_stay() {
-    let (fakes, requests) = stage(&OTHERS).await;
+    let (fakes, taint_client) = stage(&OTHERS).await;
     let before = taints(&fakes).await;
     let add = taint_request(&fakes, TaintEdit::AddTo).await;
     // A concurrent write by another client loses neither change.
     let mut other = stored(&fakes).await;
     other["spec"]["unschedulable"] = true.into();
     fakes.apply(vec![other]).await.expect("a node");
-    assert_eq!(requests.execute(&add).await, TaintAnswer::Done);
+    assert_eq!(taint_client.apply(&add).await, TaintAnswer::Done);
     assert_eq!(taints(&fakes).await, [&before[..], &[OURS.to_owned()]].concat());
-    assert_eq!(requests.execute(&add).await, TaintAnswer::Overtaken, "it is there");
+    assert_eq!(taint_client.apply(&add).await, TaintAnswer::Overtaken, "it is there");
 
     let remove = taint_request(&fakes, TaintEdit::Remove { at: 2 }).await;
-    assert_eq!(requests.execute(&remove).await, TaintAnswer::Done);
+    assert_eq!(taint_client.apply(&remove).await, TaintAnswer::Done);
     assert_eq!(taints(&fakes).await, before);
-    assert_eq!(requests.execute(&remove).await, TaintAnswer::Overtaken, "it is gone");
+    assert_eq!(taint_client.apply(&remove).await, TaintAnswer::Overtaken, "it is gone");
     assert_eq!(stored(&fakes).await["spec"]["unschedulable"], true);
 }
 
 #[tokio::test]
 async fn n1_the_first_taint_of_a_node_is_set_only_while_it_is_the_first() {
-    let (fakes, requests) = stage(&[]).await;
+    let (fakes, taint_client) = stage(&[]).await;
     let append = taint_request(&fakes, TaintEdit::AddTo).await;
-    assert_eq!(requests.execute(&append).await, TaintAnswer::Overtaken, "there is nothing to add it to");
+    assert_eq!(taint_client.apply(&append).await, TaintAnswer::Overtaken, "there is nothing to add it to");
     let first = taint_request(&fakes, TaintEdit::AddFirst).await;
     fakes.apply(vec![node("n1", &["10.0.0.4"], &[], true, &OTHERS)]).await.expect("a node");
-    assert_eq!(requests.execute(&first).await, TaintAnswer::Overtaken);
+    assert_eq!(taint_client.apply(&first).await, TaintAnswer::Overtaken);
     assert_eq!(taints(&fakes).await, ["other=a:NoExecute", "more=:NoSchedule"]);
     fakes.apply(vec![node("n1", &["10.0.0.4"], &[], true, &[])]).await.expect("a node");
     let first = taint_request(&fakes, TaintEdit::AddFirst).await;
-    assert_eq!(requests.execute(&first).await, TaintAnswer::Done);
+    assert_eq!(taint_client.apply(&first).await, TaintAnswer::Done);
     assert_eq!(taints(&fakes).await, [OURS]);
 }
 
@@ -86,39 +86,39 @@ async fn n1_only_our_taint_is_removed_by_key_value_and_effect() {
         [OTHERS[0], (DRAINING, SPOT_EVICTION, EFFECT)],
     ];
     for like in likes {
-        let (fakes, requests) = stage(&like).await;
+        let (fakes, taint_client) = stage(&like).await;
         let before = taints(&fakes).await;
         let remove = taint_request(&fakes, TaintEdit::Remove { at: 0 }).await;
-        assert_eq!(requests.execute(&remove).await, TaintAnswer::Overtaken, "{before:?}");
+        assert_eq!(taint_client.apply(&remove).await, TaintAnswer::Overtaken, "{before:?}");
         assert_eq!(taints(&fakes).await, before);
     }
-    let (fakes, requests) = stage(&[(DRAINING, SPOT_EVICTION, EFFECT)]).await;
+    let (fakes, taint_client) = stage(&[(DRAINING, SPOT_EVICTION, EFFECT)]).await;
     let remove = taint_request(&fakes, TaintEdit::Remove { at: 0 }).await;
     let mut other = stored(&fakes).await;
     other["spec"]["unschedulable"] = true.into();
     fakes.apply(vec![other]).await.expect("a node");
-    assert_eq!(requests.execute(&remove).await, TaintAnswer::Done, "whatever else was written since");
+    assert_eq!(taint_client.apply(&remove).await, TaintAnswer::Done, "whatever else was written since");
     assert_eq!(taints(&fakes).await, [""; 0]);
 }
 
 #[tokio::test]
 async fn n1_another_node_of_the_same_name_is_left_alone() {
-    let (fakes, requests) = stage(&OTHERS).await;
+    let (fakes, taint_client) = stage(&OTHERS).await;
     let before = taints(&fakes).await;
     for edit in [TaintEdit::AddTo, TaintEdit::AddFirst, TaintEdit::Remove { at: 0 }] {
-        let taint_request = TaintAsk { uid: NodeUid::new("another"), ..taint_request(&fakes, edit).await };
-        assert_eq!(requests.execute(&taint_request).await, TaintAnswer::Overtaken, "{edit:?}");
+        let taint_request = TaintPatch { uid: NodeUid::new("another"), ..taint_request(&fakes, edit).await };
+        assert_eq!(taint_client.apply(&taint_request).await, TaintAnswer::Overtaken, "{edit:?}");
     }
     let add = taint_request(&fakes, TaintEdit::AddTo).await;
-    let gone = TaintAsk { node: NodeName::new("n2"), ..add.clone() };
-    assert_eq!(requests.execute(&gone).await, TaintAnswer::Gone);
+    let gone = TaintPatch { node: NodeName::new("n2"), ..add.clone() };
+    assert_eq!(taint_client.apply(&gone).await, TaintAnswer::Gone);
     fakes.plant(|model| model.forbid(Resource::Nodes)).await;
-    let answer = requests.execute(&add).await;
+    let answer = taint_client.apply(&add).await;
     let TaintAnswer::Failed(RequestFailure::Denied(reason)) = answer else { panic!("{answer:?}") };
     assert!(reason.contains("HTTP 403") && reason.contains("cannot patch resource \"nodes\""), "{reason}");
     fakes.plant(|model| model.permit(Resource::Nodes)).await;
     fakes.plant(|model| model.down(true)).await;
-    let answer = requests.execute(&add).await;
+    let answer = taint_client.apply(&add).await;
     assert!(matches!(answer, TaintAnswer::Failed(RequestFailure::Other(_))), "{answer:?}");
     assert_eq!(taints(&fakes).await, before);
 }
@@ -126,17 +126,17 @@ async fn n1_another_node_of_the_same_name_is_left_alone() {
 #[tokio::test]
 async fn c4_a_dry_run_patches_nothing() {
     let (fakes, carried) = stage(&OTHERS).await;
-    let requests = Requests { effects: Effects::Withheld, ..carried };
+    let taint_client = TaintClient { effects: Effects::Withheld, ..carried };
     let before = stored(&fakes).await;
     let add = taint_request(&fakes, TaintEdit::AddTo).await;
-    assert_eq!(requests.execute(&add).await, TaintAnswer::Withheld);
+    assert_eq!(taint_client.apply(&add).await, TaintAnswer::Withheld);
     assert_eq!(stored(&fakes).await, before);
 }
 
 #[test]
 fn n1_a_failure_is_logged_once_until_it_changes() {
     let taint_request =
-        TaintAsk { node: NodeName::new("n1"), uid: NodeUid::new("u"), edit: TaintEdit::AddTo };
+        TaintPatch { node: NodeName::new("n1"), uid: NodeUid::new("u"), edit: TaintEdit::AddTo };
     let (denied, failing) = (RequestFailure::Denied("no".into()), RequestFailure::Other("away".into()));
     let mut log = PatchLog::default();
     for (failure, is_new) in

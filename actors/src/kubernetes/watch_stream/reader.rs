@@ -18,7 +18,7 @@ use sources::watch::{In, WatchFailure};
 use tokio::time::MissedTickBehavior;
 use tokio_util::codec::LinesCodecError;
 
-use super::{Request, WatcherRoute, decode, log_undecodable, other};
+use super::{WatchCall, WatcherRoute, decode, log_undecodable, other};
 use crate::address_book::Deliver;
 use crate::clock::Clock;
 use crate::recorder;
@@ -43,14 +43,14 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Creates a reader for the answer to this request.
-    pub(super) fn new(clock: Clock, request: &Request, watcher: &WatcherRoute) -> Reader {
+    pub(super) fn new(clock: Clock, watch_call: &WatchCall, watcher: &WatcherRoute) -> Reader {
         Reader {
-            kind: request.kind,
+            kind: watch_call.kind,
             clock,
-            intake: Intake::new(request.kind, request.call, &request.ask),
+            intake: Intake::new(watch_call.kind, watch_call.call, &watch_call.request),
             watcher: Sender::to(watcher.recipient.clone()),
             writer: Sender::to(watcher.writer.clone()),
-            lag: Lag { kind: request.kind, is_reported: false },
+            lag: Lag { kind: watch_call.kind, is_reported: false },
         }
     }
 

@@ -16,26 +16,26 @@ use crate::address_book::End;
 use crate::kubernetes::raw;
 use crate::shell::tests::address_book_of_sinks;
 
-fn uri_of(kind: Kind, ask: Ask) -> String {
-    uri(&Request { call: CallId(1), kind, ask }, 0)
+fn uri_of(kind: Kind, request: WatchRequest) -> String {
+    uri(&WatchCall { call: CallId(1), kind, request }, 0)
 }
 
-fn slices_uri(ask: Ask) -> String {
-    uri_of(Kind::EndpointSlices, ask)
+fn slices_uri(request: WatchRequest) -> String {
+    uri_of(Kind::EndpointSlices, request)
 }
 
 #[test]
 fn d6_lists_ask_for_most_recent_data() {
-    let streaming = slices_uri(Ask::StreamingList);
+    let streaming = slices_uri(WatchRequest::StreamingList);
     assert!(streaming.contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan"));
     assert!(!streaming.contains("resourceVersion="), "{streaming}");
-    let plain = slices_uri(Ask::List { page: None });
+    let plain = slices_uri(WatchRequest::List { page: None });
     assert_eq!(plain, "/apis/discovery.k8s.io/v1/endpointslices?limit=500");
 }
 
 #[test]
 fn a_watch_goes_on_from_its_version_and_ends_before_five_minutes() {
-    let watch = slices_uri(Ask::Watch { from: ResourceVersion("12&x".into()) });
+    let watch = slices_uri(WatchRequest::Watch { from: ResourceVersion("12&x".into()) });
     assert!(watch.ends_with("&resourceVersion=12%26x"), "{watch}");
     assert!(watch.contains("timeoutSeconds=240"));
 }
@@ -43,14 +43,14 @@ fn a_watch_goes_on_from_its_version_and_ends_before_five_minutes() {
 #[test]
 fn n1_requests_for_preemptions_select_their_reason_and_nodes() {
     let from = ResourceVersion("12".into());
-    let asks = [
-        Ask::StreamingList,
-        Ask::List { page: None },
-        Ask::List { page: Some("tok".into()) },
-        Ask::Watch { from },
+    let requests = [
+        WatchRequest::StreamingList,
+        WatchRequest::List { page: None },
+        WatchRequest::List { page: Some("tok".into()) },
+        WatchRequest::Watch { from },
     ];
-    for ask in asks {
-        let uri = uri_of(Kind::Preemptions, ask);
+    for request in requests {
+        let uri = uri_of(Kind::Preemptions, request);
         assert!(uri.starts_with("/api/v1/namespaces/default/events?"), "{uri}");
         let selector = "&fieldSelector=involvedObject.kind%3DNode%2Creason%3DPreemptScheduled";
         assert!(uri.contains(&format!("{selector}&")) || uri.ends_with(selector), "{uri}");
@@ -81,12 +81,12 @@ impl Stage {
     }
 
     /// Sends a request.
-    fn ask(&self, call: u64, ask: Ask) {
+    fn send_request(&self, call: u64, request: WatchRequest) {
         let kind = Kind::Preemptions;
         let watcher =
             WatcherRoute { kind, recipient: self.recipient.clone(), writer: self.recipient.clone() };
-        let request = Request { call: CallId(call), kind, ask };
-        drop(tokio::spawn(follow(self.client.clone(), self.clock, request, watcher)));
+        let watch_call = WatchCall { call: CallId(call), kind, request };
+        drop(tokio::spawn(follow(self.client.clone(), self.clock, watch_call, watcher)));
     }
 
     /// Returns the next input of the watcher.
@@ -139,7 +139,7 @@ async fn n1_preemptions_of_both_groups_are_followed_across_watches() {
         |name: &str, reason: &str| node_event(name, "n1", reason, "Preempt Started", &format!("{now:.0}"));
     stage.apply(core("n1.1", "PreemptScheduled")).await;
     stage.apply(core("n1.2", "RebootScheduled")).await;
-    stage.ask(1, Ask::StreamingList);
+    stage.send_request(1, WatchRequest::StreamingList);
     let listed = stage.lines(1, |line| matches!(line, Line::Bookmark { list_end: true, .. })).await;
     assert_eq!(names(&listed), ["n1.1"], "{listed:?}");
     let Some(Line::Bookmark { resource_version, .. }) = listed.last() else { panic!("{listed:?}") };
@@ -151,7 +151,7 @@ async fn n1_preemptions_of_both_groups_are_followed_across_watches() {
     let message = "Preempt Scheduled: soon";
     let missed = node_event_v1("n2.1", "n2", "PreemptScheduled", message, &format!("{now:.6}"));
     stage.apply(missed).await;
-    stage.ask(2, Ask::Watch { from });
+    stage.send_request(2, WatchRequest::Watch { from });
     let lines = stage.lines(2, |line| event_of(line).is_some()).await;
     assert_eq!(names(&lines), ["n2.1"], "{lines:?}");
     let event = lines.iter().find_map(event_of).expect("an event");
@@ -172,7 +172,7 @@ async fn n1_preemptions_of_both_groups_are_followed_across_watches() {
 async fn n1_a_denied_watch_of_events_is_reported_as_for_other_kinds() {
     let mut stage = Stage::new().await;
     stage.fakes.plant(|model| model.forbid(Resource::Events)).await;
-    stage.ask(7, Ask::StreamingList);
+    stage.send_request(7, WatchRequest::StreamingList);
     let (call, failure) = stage.end().await;
     let Some(WatchFailure::Denied(reason)) = failure else { panic!("{failure:?}") };
     assert!(call == CallId(7) && reason.contains("HTTP 403") && reason.contains("events"), "{reason}");
@@ -200,22 +200,22 @@ async fn requests_to_server(answer: &'static str, count: usize) -> Vec<&'static 
     let mut requests = Vec::new();
     while requests.len() < count {
         let open = |output| match output {
-            Out::Open { call, ask, .. } => Some(Request { call, kind, ask }),
+            Out::Open { call, request, .. } => Some(WatchCall { call, kind, request }),
             Out::Seen(..) | Out::Contact(..) | Out::View(_) | Out::Metric(_) => None,
         };
-        let Some(request) = out.drain(..).filter_map(open).next_back() else {
+        let Some(watch_call) = out.drain(..).filter_map(open).next_back() else {
             now = watcher.deadline().expect("it goes on");
             watcher.tick(now, &mut out);
             continue;
         };
-        requests.push(match request.ask {
-            Ask::StreamingList => "streaming list",
-            Ask::List { .. } => "list",
-            Ask::Watch { .. } => "watch",
+        requests.push(match watch_call.request {
+            WatchRequest::StreamingList => "streaming list",
+            WatchRequest::List { .. } => "list",
+            WatchRequest::Watch { .. } => "watch",
         });
         let recipient = address_book.recipient(End::Watcher(kind)).clone();
         let route = WatcherRoute { kind, writer: recipient.clone(), recipient };
-        follow(client.clone(), Clock::start(), request, route).await;
+        follow(client.clone(), Clock::start(), watch_call, route).await;
         while let Ok(Delivery::Watcher(_, next_input)) = receiver.try_recv() {
             watcher.step(now, next_input, &mut out);
         }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use model::redact::{Recipient, chain, sent};
+use model::redact::{Recipient, chain, record_sent_token};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::AsyncReadExt;
@@ -38,7 +38,7 @@ pub(super) async fn token(path: &Path, server: &Arc<str>) -> Result<Token, Strin
     let mut header = header
         .ok_or_else(|| format!("{FIELD} {} holds no token: write a JSON web token there", path.display()))?;
     header.set_sensitive(true);
-    sent(&Recipient::ControlPlane(Arc::clone(server)), &secret);
+    record_sent_token(&Recipient::ControlPlane(Arc::clone(server)), &secret);
     Ok(Token { secret, header })
 }
 

@@ -9,7 +9,7 @@ use super::answer::Answer;
 use super::resource_type::ResourceType;
 use super::resources::{ip_configurations, last, link};
 use super::rules::{self, Rule};
-use super::store::{Shape, key};
+use super::store::{LoadBalancerContent, key};
 use super::{ArmModel, Call};
 
 /// Number of addresses at the start of a subnet that Azure reserves.
@@ -62,7 +62,7 @@ fn number(address: IpAddr) -> u128 {
 }
 
 /// Requester of a private address.
-pub(super) struct Asker<'a> {
+pub(super) struct AddressRequester<'a> {
     /// Id of the IP configuration.
     pub(super) id: &'a str,
     /// Id below which holders do not count: the resource that is being replaced.
@@ -129,7 +129,7 @@ impl ArmModel {
     /// Returns the address of an IP configuration: the requested one, the current one, or the next free one.
     pub(super) fn private_address(
         &self,
-        asker: &Asker,
+        asker: &AddressRequester,
         properties: &Map<String, Value>,
         before: Option<&str>,
         also_taken: &BTreeMap<IpAddr, String>,
@@ -149,7 +149,7 @@ impl ArmModel {
     fn address_beside(
         &self,
         taken: &BTreeMap<IpAddr, String>,
-        asker: &Asker,
+        asker: &AddressRequester,
         properties: &Map<String, Value>,
         before: Option<&str>,
         also_taken: &BTreeMap<IpAddr, String>,
@@ -194,11 +194,15 @@ impl ArmModel {
     }
 
     /// Assigns addresses to the internal frontends of a load balancer.
-    pub(super) fn address_frontends(&self, id: &str, shape: &mut Shape) -> Result<(), Answer> {
+    pub(super) fn address_frontends(
+        &self,
+        id: &str,
+        lb_content: &mut LoadBalancerContent,
+    ) -> Result<(), Answer> {
         let before = self.balancers.get(&key(last(id)));
         let mut given = BTreeMap::new();
         let mut taken: BTreeMap<String, BTreeMap<IpAddr, String>> = BTreeMap::new();
-        for frontend in &mut shape.frontends {
+        for frontend in &mut lb_content.frontends {
             let own = format!("{id}/frontendIPConfigurations/{}", frontend.name);
             let properties = &mut frontend.properties;
             properties.entry("privateIPAllocationMethod").or_insert("Dynamic".into());
@@ -212,7 +216,7 @@ impl ArmModel {
             let earlier = earlier
                 .filter(|known| link(&known.properties, "subnet").is_some_and(|id| key(id) == key(&subnet)))
                 .and_then(|known| text(&known.properties, "privateIPAddress"));
-            let asker = Asker { id: &own, owner: id };
+            let asker = AddressRequester { id: &own, owner: id };
             let taken = taken.entry(key(&subnet)).or_insert_with(|| self.taken_beside(&subnet, id));
             let address = self.address_beside(taken, &asker, properties, earlier, &given)?;
             if let Ok(parsed) = address.parse() {

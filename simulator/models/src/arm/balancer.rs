@@ -17,9 +17,11 @@ use super::operation::{Effect, OperationName, Running};
 use super::render::{self, LoadBalancerView, State};
 use super::rules::{self, Rule};
 use super::settings::{Settings, UnfinishedWrite, Visibility};
-use super::store::{self, Child, Content, LastWrite, LoadBalancer, Pool, Reference, Shape, Sku, key};
+use super::store::{
+    self, Child, Content, LastWrite, LoadBalancer, LoadBalancerContent, Pool, Reference, Sku, key,
+};
 use super::validate::{self, Checked};
-use super::write::PlannedEnd;
+use super::write::PlannedFailure;
 use super::{ArmModel, Call};
 
 const TOP_READ_ONLY: [&str; 7] = ["id", "name", "etag", "type", "location", "sku", "properties"];
@@ -35,7 +37,12 @@ const CHILD_READ_ONLY: [&str; 6] = [
 ];
 
 impl ArmModel {
-    pub(super) fn put_load_balancer(&mut self, call: &Call, name: &str, bad_end: PlannedEnd) -> Answer {
+    pub(super) fn put_load_balancer(
+        &mut self,
+        call: &Call,
+        name: &str,
+        planned_failure: PlannedFailure,
+    ) -> Answer {
         let lb_key = key(name);
         let client_request_id = call.request.header("x-ms-client-request-id");
         let existing = self.balancers.get(&lb_key);
@@ -51,15 +58,15 @@ impl ArmModel {
         }
         let id = existing.map_or_else(|| self.new_id(name), |lb| lb.id.to_string());
         let body = Body { name, id: &id, existing, settings: &self.settings };
-        let shape = body.read(&call.request.body).and_then(|(sku, mut shape)| {
-            self.check_load_balancer(&Proposal { name, id: &id, sku }, &mut shape)?;
-            Ok((sku, shape))
+        let lb_content = body.read(&call.request.body).and_then(|(sku, mut lb_content)| {
+            self.check_load_balancer(&Proposal { name, id: &id, sku }, &mut lb_content)?;
+            Ok((sku, lb_content))
         });
-        let (sku, shape) = match shape {
+        let (sku, lb_content) = match lb_content {
             Ok(read) => read,
             Err(refusal) => return refusal,
         };
-        let answer = self.write_load_balancer(call, (name, sku), shape, bad_end);
+        let answer = self.write_load_balancer(call, (name, sku), lb_content, planned_failure);
         let accepted = client_request_id.filter(|_| answer.status < 300);
         if let Some((id, lb)) = accepted.zip(self.balancers.get_mut(&lb_key)) {
             lb.remember(id, answer.clone());
@@ -71,14 +78,14 @@ impl ArmModel {
         &mut self,
         call: &Call,
         (name, sku): (&str, Sku),
-        goal: Shape,
-        bad_end: PlannedEnd,
+        goal: LoadBalancerContent,
+        planned_failure: PlannedFailure,
     ) -> Answer {
         let lb_key = key(name);
         let existed = self.balancers.contains_key(&lb_key);
         let lb = self.load_balancer_mut(name);
         lb.sku = sku;
-        let before = lb.shape();
+        let before = lb.content();
         let running = self.balancers.get(&lb_key).and_then(|lb| lb.running.as_ref());
         let same_kind = running.is_some_and(|running| match running.name {
             OperationName::PutLoadBalancer | OperationName::DeleteLoadBalancer => true,
@@ -101,12 +108,12 @@ impl ArmModel {
         let status = if existed { 200 } else { 201 };
         let lb = self.load_balancer_mut(name);
         lb.etag = etag;
-        let before = lb.shape();
+        let before = lb.content();
         let Some(duration) = self.settings.time_of(TimedWrite::LoadBalancer(sku)) else {
             let lb = self.load_balancer_mut(name);
             lb.busy_until = call.answered_at;
             lb.last_write = LastWrite::Succeeded;
-            lb.set_shape(goal);
+            lb.set_content(goal);
             self.follow_references();
             return Answer::json(status, self.balancer_body(&lb_key, None, State::Succeeded));
         };
@@ -114,7 +121,7 @@ impl ArmModel {
             UnfinishedWrite::Kept => true,
             UnfinishedWrite::Reverted => false,
         };
-        let replace = |shape: &Shape| Effect::Replace(Box::new(shape.clone()));
+        let replace = |lb_content: &LoadBalancerContent| Effect::Replace(Box::new(lb_content.clone()));
         let (on_success, on_abort) = match (self.settings.visibility, write_stays) {
             (Visibility::AtOnce, true) => (Effect::Nothing, Effect::Nothing),
             (Visibility::AtOnce, false) => (Effect::Nothing, replace(&before)),
@@ -122,12 +129,12 @@ impl ArmModel {
             (Visibility::AtEnd, false) => (replace(&goal), Effect::Nothing),
         };
         if self.settings.visibility == Visibility::AtOnce {
-            self.load_balancer_mut(name).set_shape(goal.clone());
+            self.load_balancer_mut(name).set_content(goal.clone());
             self.follow_references();
         }
         let running = Running { id, name: OperationName::PutLoadBalancer, pool: None, on_success, on_abort };
         let ends_at = self.operation_end(call.answered_at, duration);
-        self.start(Start { load_balancer: &lb_key, id, running, ends_at, bad_end }, call.now);
+        self.start(Start { load_balancer: &lb_key, id, running, ends_at, planned_failure }, call.now);
         // In recordings, a new one reports Succeeded immediately.
         let state = if existed { State::Updating } else { State::Succeeded };
         let body = self.balancer_body(&lb_key, Some(goal), state);
@@ -136,11 +143,11 @@ impl ArmModel {
     }
 
     /// Returns the body of an answer; `shape`: contents that reads may not show yet.
-    fn balancer_body(&self, lb_key: &str, shape: Option<Shape>, state: State) -> Vec<u8> {
+    fn balancer_body(&self, lb_key: &str, lb_content: Option<LoadBalancerContent>, state: State) -> Vec<u8> {
         let Some(lb) = self.balancers.get(lb_key) else { return Vec::new() };
         let mut shown = lb.clone();
-        if let Some(shape) = shape {
-            shown.set_shape(shape);
+        if let Some(lb_content) = lb_content {
+            shown.set_content(lb_content);
         }
         render::text(&LoadBalancerView { lb: &shown, state, settings: &self.settings })
     }
@@ -157,7 +164,7 @@ struct Body<'a> {
 }
 
 impl Body<'_> {
-    fn read(&self, body: &[u8]) -> Result<(Sku, Shape), Answer> {
+    fn read(&self, body: &[u8]) -> Result<(Sku, LoadBalancerContent), Answer> {
         validate::check_name(self.name)?;
         let mut top = validate::object(body)?;
         let mut properties = match top.shift_remove("properties") {
@@ -204,7 +211,7 @@ impl Body<'_> {
         let outbound_rules = used("outboundRules", |pool| &mut pool.outbound_rules)?;
         let inbound_nat_rules = used("inboundNatRules", |pool| &mut pool.inbound_nat_rules)?;
         properties.retain(|name, _| !READ_ONLY.contains(&name.as_str()));
-        let shape = Shape {
+        let lb_content = LoadBalancerContent {
             top,
             properties,
             pools,
@@ -215,7 +222,7 @@ impl Body<'_> {
             probes,
             inbound_nat_pools,
         };
-        Ok((sku, shape))
+        Ok((sku, lb_content))
     }
 
     fn pool(&self, pool: Value) -> Result<(String, Content), Answer> {

@@ -187,7 +187,7 @@ impl ArmModel {
             content,
             now,
             answered_at,
-            bad_end: None,
+            planned_failure: None,
             api_version: "2025-05-01",
             foreign: true,
         });
@@ -270,11 +270,11 @@ impl ArmModel {
         lb.etag = etag;
         if let Some(mut running) = lb.running.take() {
             for effect in [&mut running.on_success, &mut running.on_abort] {
-                if let Effect::Replace(shape) = effect {
+                if let Effect::Replace(lb_content) = effect {
                     let mut left = lb.clone();
-                    left.set_shape((**shape).clone());
+                    left.set_content((**lb_content).clone());
                     change(&mut left);
-                    **shape = left.shape();
+                    **lb_content = left.content();
                 }
             }
             lb.running = Some(running);

@@ -10,7 +10,7 @@ use super::interfaces::BALANCER_LINKS;
 use super::resource_type::ResourceType;
 use super::resources::{Resource, balancer_child, ip_configurations, link, links};
 use super::rules::{self, Rule, not_succeeded};
-use super::store::{LoadBalancer, Shape, Sku, key};
+use super::store::{LoadBalancer, LoadBalancerContent, Sku, key};
 
 /// The load balancer that a PUT requests.
 pub(super) struct Proposal<'a> {
@@ -31,7 +31,11 @@ pub(super) struct ScaleSetUse {
 
 impl ArmModel {
     /// Refuses a load balancer that Azure refuses, and assigns addresses to its internal frontends.
-    pub(super) fn check_load_balancer(&self, wanted: &Proposal, shape: &mut Shape) -> Result<(), Answer> {
+    pub(super) fn check_load_balancer(
+        &self,
+        wanted: &Proposal,
+        lb_content: &mut LoadBalancerContent,
+    ) -> Result<(), Answer> {
         let existing = self.balancers.get(&key(wanted.name));
         if existing.is_none() && !self.is_seeding {
             self.check_new(wanted)?;
@@ -40,13 +44,13 @@ impl ArmModel {
             return Ok(());
         }
         self.check_members(wanted)?;
-        check_children(wanted, shape, self.settings.pools_need_frontend)?;
-        self.check_frontends(wanted, shape)?;
-        self.check_outbound(wanted, shape)?;
+        check_children(wanted, lb_content, self.settings.pools_need_frontend)?;
+        self.check_frontends(wanted, lb_content)?;
+        self.check_outbound(wanted, lb_content)?;
         if let Some(existing) = existing {
-            self.check_dropped(existing, shape)?;
+            self.check_dropped(existing, lb_content)?;
         }
-        self.address_frontends(wanted.id, shape)
+        self.address_frontends(wanted.id, lb_content)
     }
 
     fn check_new(&self, wanted: &Proposal) -> Result<(), Answer> {
@@ -83,9 +87,9 @@ impl ArmModel {
         Ok(())
     }
 
-    fn check_frontends(&self, wanted: &Proposal, shape: &Shape) -> Result<(), Answer> {
+    fn check_frontends(&self, wanted: &Proposal, lb_content: &LoadBalancerContent) -> Result<(), Answer> {
         let mut addresses = BTreeSet::new();
-        for frontend in &shape.frontends {
+        for frontend in &lb_content.frontends {
             let own = format!("{}/frontendIPConfigurations/{}", wanted.id, frontend.name);
             let has_zones = frontend
                 .top
@@ -117,9 +121,9 @@ impl ArmModel {
         Ok(())
     }
 
-    fn check_outbound(&self, wanted: &Proposal, shape: &Shape) -> Result<(), Answer> {
+    fn check_outbound(&self, wanted: &Proposal, lb_content: &LoadBalancerContent) -> Result<(), Answer> {
         let mut addresses = BTreeSet::new();
-        for rule in &shape.outbound_rules {
+        for rule in &lb_content.outbound_rules {
             let protocol = text(&rule.properties, "protocol").unwrap_or("All").to_lowercase();
             for frontend in links(&rule.properties, "frontendIPConfigurations") {
                 if !addresses.insert((key(frontend), protocol.clone())) {
@@ -212,21 +216,23 @@ impl ArmModel {
     }
 
     /// A scale set keeps its pools, NAT pools and probe until model and instances release them.
-    fn check_dropped(&self, existing: &LoadBalancer, shape: &Shape) -> Result<(), Answer> {
+    fn check_dropped(&self, existing: &LoadBalancer, lb_content: &LoadBalancerContent) -> Result<(), Answer> {
         for used in self.scale_set_uses(existing, true) {
             let ScaleSetUse { kind, name, scale_set } = &used;
             let (is_kept, rule, what) = match kind.as_str() {
                 "backendaddresspools" => {
-                    (shape.pools.contains_key(name), Rule::PoolInUse, "backend address pool")
+                    (lb_content.pools.contains_key(name), Rule::PoolInUse, "backend address pool")
                 }
                 "inboundnatpools" => (
-                    shape.inbound_nat_pools.iter().any(|pool| key(&pool.name) == *name),
+                    lb_content.inbound_nat_pools.iter().any(|pool| key(&pool.name) == *name),
                     Rule::NatPoolInUse,
                     "inbound nat pool",
                 ),
                 "probes" => {
-                    let is_used =
-                        shape.rules.iter().any(|rule| key(last_segment(&rule.properties, "probe")) == *name);
+                    let is_used = lb_content
+                        .rules
+                        .iter()
+                        .any(|rule| key(last_segment(&rule.properties, "probe")) == *name);
                     (is_used, Rule::ProbeInUse, "the rule of probe")
                 }
                 _ => continue,
@@ -254,14 +260,18 @@ impl ArmModel {
 }
 
 /// Checks the requirements of the children of a load balancer: a frontend, and the Standard SKU for members by address.
-fn check_children(wanted: &Proposal, shape: &Shape, pools_need_frontend: bool) -> Result<(), Answer> {
-    let bare = if pools_need_frontend { shape.pools.len() + shape.probes.len() } else { 0 };
+fn check_children(
+    wanted: &Proposal,
+    lb_content: &LoadBalancerContent,
+    pools_need_frontend: bool,
+) -> Result<(), Answer> {
+    let bare = if pools_need_frontend { lb_content.pools.len() + lb_content.probes.len() } else { 0 };
     let children = bare
-        + shape.rules.len()
-        + shape.outbound_rules.len()
-        + shape.inbound_nat_rules.len()
-        + shape.inbound_nat_pools.len();
-    if shape.frontends.is_empty() && children > 0 {
+        + lb_content.rules.len()
+        + lb_content.outbound_rules.len()
+        + lb_content.inbound_nat_rules.len()
+        + lb_content.inbound_nat_pools.len();
+    if lb_content.frontends.is_empty() && children > 0 {
         let message = format!(
             "Load balancer {} without frontend IP configurations cannot have child resources.",
             wanted.id
@@ -270,12 +280,12 @@ fn check_children(wanted: &Proposal, shape: &Shape, pools_need_frontend: bool) -
     }
     let by_address =
         |pool: &super::store::Pool| pool.content.addresses.iter().any(|one| one.text("ipAddress").is_some());
-    if wanted.sku == Sku::Basic && shape.pools.values().any(by_address) {
+    if wanted.sku == Sku::Basic && lb_content.pools.values().any(by_address) {
         return Err(ip_members_on_basic(wanted.id));
     }
-    for rule in &shape.inbound_nat_rules {
+    for rule in &lb_content.inbound_nat_rules {
         let frontend = last_segment(&rule.properties, "frontendIPConfiguration");
-        if !shape.frontends.iter().any(|known| key(&known.name) == key(frontend)) {
+        if !lb_content.frontends.iter().any(|known| key(&known.name) == key(frontend)) {
             let missing = format!("{}/frontendIPConfigurations/{frontend}", wanted.id);
             return Err(rules::dangling(&missing, &format!("{}/inboundNatRules/{}", wanted.id, rule.name)));
         }

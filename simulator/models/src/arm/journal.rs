@@ -141,7 +141,7 @@ pub struct Counters {
     pub answered: u64,
     /// Requests refused for a quota.
     pub throttled: u64,
-    /// Those of them that the network provider refused, and not ARM.
+    /// Requests that the network provider, not ARM, refused for a quota.
     pub throttled_by_provider: u64,
     /// Writes refused for their etag.
     pub etag_mismatches: u64,
@@ -149,8 +149,8 @@ pub struct Counters {
     pub replayed: u64,
     /// Connections dropped, before or after applying.
     pub dropped: u64,
-    /// Operations that were planned to end badly.
-    pub doomed: u64,
+    /// Operations that were planned to fail.
+    pub planned_failures: u64,
     /// Largest number of concurrent pool PUTs on one load balancer.
     pub max_concurrent_puts: u64,
     /// Entries that were dropped because the log was full.

@@ -5,9 +5,9 @@ use super::answer::Answer;
 use super::operation::{self, Effect, End, Operation, OperationName, Running};
 use super::random::Guid;
 use super::resource_type::Provider;
-use super::settings::{BadEnd, ConcurrentWrite, Latency};
+use super::settings::{ConcurrentWrite, Latency, OperationFailure};
 use super::store::{LastWrite, LoadBalancer};
-use super::write::{PlannedEnd, parent_not_found};
+use super::write::{PlannedFailure, parent_not_found};
 
 /// An operation that is about to start.
 pub(super) struct Start<'a> {
@@ -15,7 +15,7 @@ pub(super) struct Start<'a> {
     pub(super) id: Guid,
     pub(super) running: Running,
     pub(super) ends_at: u64,
-    pub(super) bad_end: PlannedEnd,
+    pub(super) planned_failure: PlannedFailure,
 }
 
 impl ArmModel {
@@ -102,21 +102,21 @@ impl ArmModel {
         let name = OperationName::PutLoadBalancer;
         let running =
             Running { id, name, pool: None, on_success: Effect::Nothing, on_abort: Effect::Nothing };
-        self.start(Start { load_balancer: lb_key, id, running, ends_at, bad_end: None }, now);
+        self.start(Start { load_balancer: lb_key, id, running, ends_at, planned_failure: None }, now);
     }
 
     /// Returns how an operation ends, and counts bad ends.
-    pub(super) fn planned_end(&mut self, bad_end: PlannedEnd) -> End {
-        self.journal.counters.doomed += u64::from(bad_end.is_some());
-        match bad_end {
+    pub(super) fn planned_end(&mut self, planned_failure: PlannedFailure) -> End {
+        self.journal.counters.planned_failures += u64::from(planned_failure.is_some());
+        match planned_failure {
             None => End::Succeeded,
-            Some((BadEnd::Failed, code, message)) => End::Failed { code, message },
-            Some((BadEnd::Canceled, code, message)) => End::Canceled { code, message },
+            Some((OperationFailure::Failed, code, message)) => End::Failed { code, message },
+            Some((OperationFailure::Canceled, code, message)) => End::Canceled { code, message },
         }
     }
 
     pub(super) fn start(&mut self, start: Start, now: u64) {
-        let planned = self.planned_end(start.bad_end);
+        let planned = self.planned_end(start.planned_failure);
         let operation = Operation {
             owner: start.load_balancer.to_owned(),
             provider: Provider::Network,
@@ -143,7 +143,7 @@ impl LoadBalancer {
             (Effect::Vanish, Some(pool)) => {
                 self.pools.remove(pool);
             }
-            (Effect::Replace(shape), _) => self.set_shape(*shape),
+            (Effect::Replace(lb_content), _) => self.set_content(*lb_content),
         }
     }
 }

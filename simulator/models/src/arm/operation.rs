@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::path::Target;
 use super::random::{Guid, Random};
 use super::resource_type::Provider;
-use super::store::{Content, Shape};
+use super::store::{Content, LoadBalancerContent};
 
 /// Time for which an ended operation can still be polled, in microseconds (one hour).
 const KEPT_US: u64 = 3_600 * 1_000_000;
@@ -50,7 +50,7 @@ pub(crate) enum Effect {
     Nothing,
     Become(Box<Content>),
     Vanish,
-    Replace(Box<Shape>),
+    Replace(Box<LoadBalancerContent>),
 }
 
 /// An end of an operation, as its poll shows it.

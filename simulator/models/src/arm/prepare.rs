@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::ArmModel;
-use super::addresses::{Asker, next_public_address, text};
+use super::addresses::{AddressRequester, next_public_address, text};
 use super::answer::Answer;
 use super::frontend::zones_on_basic;
 use super::interfaces::{Writer, group_of, nat_gateway_and_basic};
@@ -214,7 +214,7 @@ impl ArmModel {
                     link(same.properties, "subnet").map(key) == link(one.properties, "subnet").map(key);
                 text(same.properties, "privateIPAddress").filter(|_| same_subnet)
             });
-            let asker = Asker { id: &own, owner: id };
+            let asker = AddressRequester { id: &own, owner: id };
             let address = self.private_address(&asker, one.properties, earlier, &given)?;
             if let Ok(parsed) = address.parse() {
                 given.insert(parsed, own);

@@ -12,7 +12,7 @@ use super::resource_type::{Provider, ResourcePath, ResourceType};
 use super::resources::{Resource, Task, Work, ip_configurations, last, link, links};
 use super::rules::Rule;
 use super::store::key;
-use super::write::PlannedEnd;
+use super::write::PlannedFailure;
 use super::{ArmModel, Call};
 
 impl ArmModel {
@@ -20,7 +20,7 @@ impl ArmModel {
         &mut self,
         call: &Call,
         path: &ResourcePath,
-        bad_end: PlannedEnd,
+        planned_failure: PlannedFailure,
     ) -> Answer {
         let id = self.resource_id(path);
         if path.kind.embedded_in().is_some() {
@@ -34,7 +34,7 @@ impl ArmModel {
         let work = Work { id: self.operation_id(), task: Task::Delete, before: None };
         let version = call.target.query("api-version").unwrap_or_default().to_owned();
         let provider = found.kind.provider();
-        self.run(&id, work, call.answered_at, bad_end, |model, started| match started {
+        self.run(&id, work, call.answered_at, planned_failure, |model, started| match started {
             Some(operation) => {
                 let location = model.operation_url(provider, "operationResults", operation, &version);
                 let answer = model.asynchronous_of(provider, Answer::empty(202), operation, &version);
@@ -193,7 +193,12 @@ impl ArmModel {
     }
 
     /// DELETE of a load balancer: refused while scale sets use it, otherwise long-running.
-    pub(super) fn delete_load_balancer(&mut self, call: &Call, name: &str, bad_end: PlannedEnd) -> Answer {
+    pub(super) fn delete_load_balancer(
+        &mut self,
+        call: &Call,
+        name: &str,
+        planned_failure: PlannedFailure,
+    ) -> Answer {
         let lb_key = key(name);
         let Some(lb) = self.balancers.get(&lb_key) else { return Answer::empty(204) };
         if let Some(given) = self.mismatched_etag(call, lb, true) {
@@ -229,7 +234,10 @@ impl ArmModel {
             on_abort: Effect::Nothing,
         };
         let ends_at = self.operation_end(call.answered_at, duration);
-        self.start(Start { load_balancer: &lb_key, id: operation, running, ends_at, bad_end }, call.now);
+        self.start(
+            Start { load_balancer: &lb_key, id: operation, running, ends_at, planned_failure },
+            call.now,
+        );
         let version = call.target.query("api-version").unwrap_or_default();
         let location = self.operation_url(Provider::Network, "operationResults", operation, version);
         self.asynchronous(Answer::empty(202), operation, version).with("Location", location)

@@ -13,7 +13,7 @@ use super::rules::Rule;
 use super::settings::UnfinishedWrite;
 use super::store::key;
 use super::validate;
-use super::write::PlannedEnd;
+use super::write::PlannedFailure;
 use super::{ArmModel, Call, Method};
 
 /// Top-level fields that no PUT sets.
@@ -26,7 +26,7 @@ pub(super) struct ResourcePut<'a> {
     pub(super) if_match: Option<&'a str>,
     pub(super) api_version: &'a str,
     pub(super) answered_at: u64,
-    pub(super) bad_end: PlannedEnd,
+    pub(super) planned_failure: PlannedFailure,
 }
 
 impl ArmModel {
@@ -34,17 +34,17 @@ impl ArmModel {
         &mut self,
         call: &Call,
         path: &ResourcePath,
-        bad_end: PlannedEnd,
+        planned_failure: PlannedFailure,
     ) -> Answer {
         match (&path.part, call.request.method) {
             (Part::One, Method::Get) => self.read_resource(path),
-            (Part::One, Method::Put) => self.put_requested(call, path, bad_end),
+            (Part::One, Method::Put) => self.put_requested(call, path, planned_failure),
             (Part::One, Method::Patch) => self.patch_resource(call, path),
-            (Part::One, Method::Delete) => self.delete_resource(call, path, bad_end),
+            (Part::One, Method::Delete) => self.delete_resource(call, path, planned_failure),
             (Part::List, Method::Get) => self.list_resources(call, path),
             (Part::Action(action), Method::Get) => self.get_below(call, path, action),
             (Part::Action(action), Method::Post) if action == "manualupgrade" => {
-                self.upgrade_by_hand(call, path, bad_end)
+                self.upgrade_by_hand(call, path, planned_failure)
             }
             (
                 Part::One | Part::List | Part::Action(_),
@@ -123,7 +123,7 @@ impl ArmModel {
         Answer::json(200, json!({ "value": value }).to_string().into_bytes())
     }
 
-    fn put_requested(&mut self, call: &Call, path: &ResourcePath, bad_end: PlannedEnd) -> Answer {
+    fn put_requested(&mut self, call: &Call, path: &ResourcePath, planned_failure: PlannedFailure) -> Answer {
         let body = match validate::object(&call.request.body) {
             Ok(body) => body,
             Err(refusal) => return refusal,
@@ -134,7 +134,7 @@ impl ArmModel {
             if_match: call.request.header("If-Match").filter(|_| self.settings.enforce_if_match),
             api_version: call.target.query("api-version").unwrap_or_default(),
             answered_at: call.answered_at,
-            bad_end,
+            planned_failure,
         };
         self.put_resource(put).unwrap_or_else(|refusal| refusal)
     }
@@ -174,7 +174,7 @@ impl ArmModel {
         Ok(self.apply_put(
             Change { id, kind: put.path.kind, existing, body, provider_state, is_same },
             (put.answered_at, put.api_version),
-            put.bad_end,
+            put.planned_failure,
         ))
     }
 
@@ -278,7 +278,7 @@ impl ArmModel {
         &mut self,
         change: Change,
         (answered_at, api_version): (u64, &str),
-        bad_end: PlannedEnd,
+        planned_failure: PlannedFailure,
     ) -> Answer {
         let Change { id, kind, existing, body, provider_state, is_same } = change;
         let created = existing.is_none();
@@ -303,7 +303,7 @@ impl ArmModel {
         let task = if created { Task::Create } else { Task::Update };
         let status = if created { 201 } else { 200 };
         let work = Work { id: self.operation_id(), task, before };
-        self.run(&id, work, answered_at, bad_end, |model, started| {
+        self.run(&id, work, answered_at, planned_failure, |model, started| {
             let Some(found) = model.resources.get(&id) else { return Answer::empty(status) };
             let mut body = model.show(found);
             if kind == ResourceType::PublicIpAddress && created && started.is_some() {
@@ -327,7 +327,7 @@ impl ArmModel {
         id: &str,
         work: Work,
         answered_at: u64,
-        bad_end: PlannedEnd,
+        planned_failure: PlannedFailure,
         answer: impl FnOnce(&Self, Option<super::random::Guid>) -> Answer,
     ) -> Answer {
         let duration = self.resources.get(id).and_then(|found| self.time_of_kind(found));
@@ -339,7 +339,7 @@ impl ArmModel {
             self.complete_resource(&owner, operation, &End::Succeeded);
             return answer(self, None);
         };
-        let planned = self.planned_end(bad_end);
+        let planned = self.planned_end(planned_failure);
         let ends_at = self.operation_end(answered_at, duration);
         let provider = self.resources.get(id).map_or(Provider::Network, |found| found.kind.provider());
         let record = Operation { owner, provider, ends_at, planned, ended: None };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::addresses::{Asker, next_public_address, text};
+use super::addresses::{AddressRequester, next_public_address, text};
 use super::answer::Answer;
 use super::interfaces::Writer;
 use super::resource_type::{Provider, ResourcePath, ResourceType};
@@ -14,7 +14,7 @@ use super::resources::{
 };
 use super::rules::Rule;
 use super::store::{Sku, key};
-use super::write::PlannedEnd;
+use super::write::PlannedFailure;
 use super::{ArmModel, Call};
 
 const PROFILE: &str = "virtualMachineProfile";
@@ -78,8 +78,12 @@ impl ArmModel {
         for one in &configurations {
             let own = one.id(id);
             let earlier = provider_state.addresses.get(&one.path()).map(String::as_str);
-            let address =
-                self.private_address(&Asker { id: &own, owner: id }, one.properties, earlier, &given)?;
+            let address = self.private_address(
+                &AddressRequester { id: &own, owner: id },
+                one.properties,
+                earlier,
+                &given,
+            )?;
             if let Ok(parsed) = address.parse() {
                 given.insert(parsed, own);
             }
@@ -189,7 +193,7 @@ impl ArmModel {
         &mut self,
         call: &Call,
         path: &ResourcePath,
-        bad_end: PlannedEnd,
+        planned_failure: PlannedFailure,
     ) -> Answer {
         let id = self.resource_id(path);
         if path.kind != ResourceType::ScaleSet {
@@ -218,7 +222,7 @@ impl ArmModel {
         let chosen = all.into_iter().filter(|one| is_wanted(one.name())).map(Resource::key).collect();
         let work = Work { id: self.operation_id(), task: Task::Upgrade(chosen), before: None };
         let version = call.target.query("api-version").unwrap_or_default().to_owned();
-        self.run(&id, work, call.answered_at, bad_end, |model, started| match started {
+        self.run(&id, work, call.answered_at, planned_failure, |model, started| match started {
             Some(operation) => {
                 let provider = Provider::Compute;
                 let location = model.operation_url(provider, "operationResults", operation, &version);

@@ -334,7 +334,7 @@ pub enum FaultEffect {
     /// The operation that the write starts ends badly. No effect on synchronous writes.
     FailOperation {
         /// End of the operation.
-        end: BadEnd,
+        end: OperationFailure,
         /// The error code in the poll.
         code: String,
         /// The error message in the poll.
@@ -345,7 +345,7 @@ pub enum FaultEffect {
 /// Bad end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum BadEnd {
+pub enum OperationFailure {
     /// Status `Failed`.
     Failed,
     /// Status `Canceled`.

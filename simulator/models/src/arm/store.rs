@@ -78,7 +78,7 @@ pub(crate) enum LastWrite {
 
 /// The part of a load balancer that a PUT replaces as a whole.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Shape {
+pub(crate) struct LoadBalancerContent {
     pub(crate) top: Map<String, Value>,
     pub(crate) properties: Map<String, Value>,
     pub(crate) pools: BTreeMap<String, Pool>,
@@ -253,8 +253,8 @@ impl LoadBalancer {
         self.bare_rules().filter(move |rule| rule.with_probe && !given(rule))
     }
 
-    pub(crate) fn shape(&self) -> Shape {
-        Shape {
+    pub(crate) fn content(&self) -> LoadBalancerContent {
+        LoadBalancerContent {
             top: self.top.clone(),
             properties: self.properties.clone(),
             pools: self.pools.clone(),
@@ -267,15 +267,15 @@ impl LoadBalancer {
         }
     }
 
-    pub(crate) fn set_shape(&mut self, shape: Shape) {
-        self.top = shape.top;
-        self.properties = shape.properties;
-        self.pools = shape.pools;
-        self.rules = shape.rules;
-        self.outbound_rules = shape.outbound_rules;
-        self.inbound_nat_rules = shape.inbound_nat_rules;
-        self.frontends = shape.frontends;
-        self.probes = shape.probes;
-        self.inbound_nat_pools = shape.inbound_nat_pools;
+    pub(crate) fn set_content(&mut self, lb_content: LoadBalancerContent) {
+        self.top = lb_content.top;
+        self.properties = lb_content.properties;
+        self.pools = lb_content.pools;
+        self.rules = lb_content.rules;
+        self.outbound_rules = lb_content.outbound_rules;
+        self.inbound_nat_rules = lb_content.inbound_nat_rules;
+        self.frontends = lb_content.frontends;
+        self.probes = lb_content.probes;
+        self.inbound_nat_pools = lb_content.inbound_nat_pools;
     }
 }

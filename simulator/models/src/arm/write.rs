@@ -7,13 +7,13 @@ use super::operation::{self, Effect, End, Operation, OperationName, Running};
 use super::random::Guid;
 use super::render::{self, PoolView, State};
 use super::resource_type::Provider;
-use super::settings::{BadEnd, Latency, UnfinishedWrite, Visibility};
+use super::settings::{Latency, OperationFailure, UnfinishedWrite, Visibility};
 use super::store::{Content, LastWrite, LoadBalancer, Pool, Sku, key};
 use super::validate::Checked;
 use super::{ArmModel, Call};
 
 /// A planned bad end of an operation: kind, error code, error message.
-pub(super) type PlannedEnd = Option<(BadEnd, String, String)>;
+pub(super) type PlannedFailure = Option<(OperationFailure, String, String)>;
 
 /// One write of a pool, after all checks.
 pub(super) struct PoolWrite<'a> {
@@ -22,14 +22,20 @@ pub(super) struct PoolWrite<'a> {
     pub(super) content: Content,
     pub(super) now: u64,
     pub(super) answered_at: u64,
-    pub(super) bad_end: PlannedEnd,
+    pub(super) planned_failure: PlannedFailure,
     pub(super) api_version: &'a str,
     /// True if another client makes it.
     pub(super) foreign: bool,
 }
 
 impl ArmModel {
-    pub(super) fn put_pool(&mut self, call: &Call, lb_name: &str, pool: &str, bad_end: PlannedEnd) -> Answer {
+    pub(super) fn put_pool(
+        &mut self,
+        call: &Call,
+        lb_name: &str,
+        pool: &str,
+        planned_failure: PlannedFailure,
+    ) -> Answer {
         let lb_key = key(lb_name);
         let Some(lb) = self.balancers.get(&lb_key) else {
             return parent_not_found(lb_name);
@@ -59,7 +65,7 @@ impl ArmModel {
             content,
             now: call.now,
             answered_at: call.answered_at,
-            bad_end,
+            planned_failure,
             api_version: call.target.query("api-version").unwrap_or_default(),
             foreign: call.is_foreign(),
         });
@@ -70,7 +76,13 @@ impl ArmModel {
         answer
     }
 
-    pub(super) fn delete_pool(&mut self, call: &Call, lb: &str, pool: &str, bad_end: PlannedEnd) -> Answer {
+    pub(super) fn delete_pool(
+        &mut self,
+        call: &Call,
+        lb: &str,
+        pool: &str,
+        planned_failure: PlannedFailure,
+    ) -> Answer {
         let (lb_key, pool_key) = (key(lb), key(pool));
         let Some(found) = self.balancers.get(&lb_key) else {
             return parent_not_found(lb);
@@ -111,7 +123,7 @@ impl ArmModel {
             on_abort: Effect::Nothing,
         };
         let ends_at = self.operation_end(call.answered_at, duration);
-        self.start(Start { load_balancer: &lb_key, id, running, ends_at, bad_end }, call.now);
+        self.start(Start { load_balancer: &lb_key, id, running, ends_at, planned_failure }, call.now);
         let version = call.target.query("api-version").unwrap_or_default();
         let location = self.operation_url(Provider::Network, "operationResults", id, version);
         self.asynchronous(Answer::empty(202), id, version).with("Location", location)
@@ -215,7 +227,10 @@ impl ArmModel {
         let running = Running { id, name: OperationName::PutPool, pool, on_success, on_abort };
         let ends_at = self.operation_end(write.answered_at, duration);
         let load_balancer = write.load_balancer;
-        self.start(Start { load_balancer, id, running, ends_at, bad_end: write.bad_end }, write.now);
+        self.start(
+            Start { load_balancer, id, running, ends_at, planned_failure: write.planned_failure },
+            write.now,
+        );
         let body = self.pool_body(load_balancer, pool_key, &goal, State::Updating);
         self.asynchronous(Answer::json(status, body), id, write.api_version)
     }

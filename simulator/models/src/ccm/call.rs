@@ -11,7 +11,7 @@ pub struct CallId(pub u64);
 
 /// Receiver of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum CallTarget {
     /// kube-apiserver.
     Kubernetes,
     /// Azure Resource Manager.
@@ -52,7 +52,7 @@ pub struct Call {
     /// Its id.
     pub id: CallId,
     /// Receiver.
-    pub side: Side,
+    pub side: CallTarget,
     /// Its method.
     pub verb: Verb,
     /// Path and query as on the request line, never with scheme and authority.
@@ -109,7 +109,7 @@ impl Call {
     /// due.
     pub fn serve(&self, kube: &mut KubeModel, arm: &mut ArmModel, now_us: u64) -> (Answer, u64) {
         match self.side {
-            Side::Kubernetes => match kube.handle(&self.for_kubernetes(), now_us) {
+            CallTarget::Kubernetes => match kube.handle(&self.for_kubernetes(), now_us) {
                 kube::Reply::Answer { status, headers, body, after_us } => {
                     (Answer::Arrived { status, headers, body }, after_us)
                 }
@@ -119,7 +119,7 @@ impl Call {
                 }
                 kube::Reply::Refused => (Answer::Lost, 0),
             },
-            Side::Arm => match arm.handle(&self.for_arm(), now_us) {
+            CallTarget::Arm => match arm.handle(&self.for_arm(), now_us) {
                 arm::Reply::Answer(response) => {
                     let headers = response.headers.into_iter();
                     let headers = headers.map(|(name, value)| (name.to_owned(), value.into_owned()));

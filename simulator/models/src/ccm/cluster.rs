@@ -90,7 +90,13 @@ impl Ccm {
         let Some(message) = self.recorder.report(service, spec, self.now, wall) else { return };
         let content = if message.verb == Verb::Patch { STRATEGIC } else { JSON };
         let flight = CallPurpose::Event(message.series);
-        self.ask_kubernetes(flight, message.verb, message.path, Some((content, message.body)), calls);
+        self.send_kubernetes_request(
+            flight,
+            message.verb,
+            message.path,
+            Some((content, message.body)),
+            calls,
+        );
     }
 
     fn set_ingress(&mut self, service: &Service, ips: &[String], calls: &mut Vec<Call>) {
@@ -103,7 +109,7 @@ impl Ccm {
         let body = json!({"status": {"loadBalancer": {"ingress": ingress}}});
         let path = format!("/api/v1/namespaces/{}/services/{}/status", service.namespace, service.name);
         let flight = CallPurpose::Status(service.key());
-        self.ask_kubernetes(flight, Verb::Patch, path, Some((STRATEGIC, body)), calls);
+        self.send_kubernetes_request(flight, Verb::Patch, path, Some((STRATEGIC, body)), calls);
     }
 
     pub(super) fn set_finalizers(
@@ -115,7 +121,7 @@ impl Ccm {
         let body = json!({"metadata": {"finalizers": finalizers}});
         let path = format!("/api/v1/namespaces/{}/services/{}", service.namespace, service.name);
         let flight = CallPurpose::Finalizer(service.key());
-        self.ask_kubernetes(flight, Verb::Patch, path, Some((MERGE, body)), calls);
+        self.send_kubernetes_request(flight, Verb::Patch, path, Some((MERGE, body)), calls);
     }
 }
 

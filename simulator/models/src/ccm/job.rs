@@ -4,8 +4,8 @@
 
 use serde_json::Value;
 
-use super::call::{Answer, Call, CallId, Side, Verb};
-use super::locker::{Ask, Caches, Locking, Move, Unlocking};
+use super::call::{Answer, Call, CallId, CallTarget, Verb};
+use super::locker::{Caches, LeaseRequest, Locking, NextStep, Unlocking};
 use super::operation::{Http, Operation, Outcome, Turn};
 use super::reconcile::{Context, Next, Purpose, Reconcile};
 use super::recorder::{EventSpec, Source};
@@ -25,7 +25,7 @@ pub(super) struct Job {
     /// True if this job keeps the lock longer than necessary.
     lingers: bool,
     /// Number of Azure responses after which the process crashes; at the latest, it crashes instead of unlocking.
-    doomed: Option<u64>,
+    calls_until_crash: Option<u64>,
     result: Result<(), String>,
 }
 
@@ -133,10 +133,11 @@ impl Ccm {
     }
 
     fn begin(&mut self, task: Task, calls: &mut Vec<Call>) {
-        let (locking, ask) = Locking::begin();
+        let (locking, request) = Locking::begin();
         let stage = Stage::Locking(locking);
-        self.job = Some(Job { task, stage, holds: false, lingers: false, doomed: None, result: Ok(()) });
-        self.ask_lease(ask, calls);
+        self.job =
+            Some(Job { task, stage, holds: false, lingers: false, calls_until_crash: None, result: Ok(()) });
+        self.send_lease_request(request, calls);
     }
 
     /// Continues a job whose wait is over.
@@ -179,13 +180,13 @@ impl Ccm {
         let wall = self.settings.wall_us(self.now);
         match job.stage {
             Stage::Locking(locking) => match locking.answered(&self.settings, wall, answer) {
-                Move::Ask(next, ask) => {
+                NextStep::LeaseRequest(next, request) => {
                     job.stage = Stage::Locking(next);
                     self.job = Some(job);
-                    self.ask_lease(ask, calls);
+                    self.send_lease_request(request, calls);
                 }
-                Move::Done(Ok(caches)) => self.on_locked(job, caches, calls),
-                Move::Done(Err(error_text)) => {
+                NextStep::Done(Ok(caches)) => self.on_locked(job, caches, calls),
+                NextStep::Done(Err(error_text)) => {
                     self.counters.lock_failures += 1;
                     let operation = job.task.operation();
                     job.result =
@@ -194,14 +195,14 @@ impl Ccm {
                 }
             },
             Stage::Unlocking(unlocking) => match unlocking.answered(&self.settings, wall, answer) {
-                Move::Ask(next, ask) => {
+                NextStep::LeaseRequest(next, request) => {
                     // From here on another client can acquire it.
                     job.holds = false;
                     job.stage = Stage::Unlocking(next);
                     self.job = Some(job);
-                    self.ask_lease(ask, calls);
+                    self.send_lease_request(request, calls);
                 }
-                Move::Done(end) => {
+                NextStep::Done(end) => {
                     if let Err(error_text) = end {
                         let operation = job.task.operation();
                         let error_text = format!(
@@ -234,7 +235,7 @@ impl Ccm {
         job.lingers = self.random.next_u64() % 1_000 < self.settings.linger_per_mille;
         let dies = self.random.next_u64() % 1_000 < self.settings.crash_per_mille;
         let after = self.random.next_u64() % 6;
-        job.doomed = dies.then_some(after);
+        job.calls_until_crash = dies.then_some(after);
         match &mut job.task {
             Task::Drain(drain) => {
                 self.counters.drains += 1;
@@ -254,11 +255,11 @@ impl Ccm {
 
     fn on_azure(&mut self, answer: &Answer, calls: &mut Vec<Call>) {
         let Some(mut job) = self.job.take() else { return };
-        if job.doomed == Some(0) {
+        if job.calls_until_crash == Some(0) {
             self.kill(self.settings.down_us);
             return;
         }
-        job.doomed = job.doomed.map(|left| left - 1);
+        job.calls_until_crash = job.calls_until_crash.map(|left| left - 1);
         match &mut job.stage {
             Stage::Working(operation) => {
                 let turn = operation.answered(self.now, answer, &mut self.gates, &mut self.random);
@@ -272,7 +273,7 @@ impl Ccm {
         match turn {
             Turn::Send(http) => {
                 self.job = Some(job);
-                self.ask_azure(http, calls);
+                self.send_azure_request(http, calls);
             }
             Turn::Sleep(until) => {
                 self.job = Some(job);
@@ -364,14 +365,14 @@ impl Ccm {
     }
 
     fn unlock(&mut self, mut job: Job, calls: &mut Vec<Call>) {
-        if job.doomed.is_some() {
+        if job.calls_until_crash.is_some() {
             self.kill(self.settings.down_us);
             return;
         }
-        let (unlocking, ask) = Unlocking::begin();
+        let (unlocking, request) = Unlocking::begin();
         job.stage = Stage::Unlocking(unlocking);
         self.job = Some(job);
-        self.ask_lease(ask, calls);
+        self.send_lease_request(request, calls);
     }
 
     /// The lock is released, or was never acquired.
@@ -396,14 +397,14 @@ impl Ccm {
         }
     }
 
-    fn ask_lease(&mut self, ask: Ask, calls: &mut Vec<Call>) {
+    fn send_lease_request(&mut self, request: LeaseRequest, calls: &mut Vec<Call>) {
         let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases".to_owned();
-        let path = if ask.create { leases } else { format!("{leases}/{}", self.settings.lease) };
-        let body = ask.body.map(|body| (JSON, body));
-        self.ask_kubernetes(CallPurpose::Lock, ask.verb, path, body, calls);
+        let path = if request.create { leases } else { format!("{leases}/{}", self.settings.lease) };
+        let body = request.body.map(|body| (JSON, body));
+        self.send_kubernetes_request(CallPurpose::Lock, request.verb, path, body, calls);
     }
 
-    fn ask_azure(&mut self, http: Http, calls: &mut Vec<Call>) {
+    fn send_azure_request(&mut self, http: Http, calls: &mut Vec<Call>) {
         let Http { verb, path_and_query, if_match, body } = http;
         let mut headers = vec![("user-agent".to_owned(), AGENT.to_owned())];
         headers.extend(if_match.map(|tag| ("if-match".to_owned(), tag)));
@@ -411,10 +412,10 @@ impl Ccm {
             headers.push(("content-type".to_owned(), JSON.to_owned()));
         }
         let id = self.next_id(CallPurpose::Azure);
-        calls.push(Call { id, side: Side::Arm, verb, path_and_query, headers, body });
+        calls.push(Call { id, side: CallTarget::Arm, verb, path_and_query, headers, body });
     }
 
-    pub(super) fn ask_kubernetes(
+    pub(super) fn send_kubernetes_request(
         &mut self,
         flight: CallPurpose,
         verb: Verb,
@@ -428,7 +429,7 @@ impl Ccm {
         let id = self.next_id(flight);
         let (content, body) = body.unzip();
         let headers = content.into_iter().map(|kind| ("content-type".to_owned(), kind.to_owned())).collect();
-        calls.push(Call { id, side: Side::Kubernetes, verb, path_and_query, headers, body });
+        calls.push(Call { id, side: CallTarget::Kubernetes, verb, path_and_query, headers, body });
     }
 
     fn next_id(&mut self, flight: CallPurpose) -> CallId {

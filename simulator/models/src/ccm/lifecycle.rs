@@ -145,6 +145,6 @@ impl Ccm {
         let taints = if taints.is_empty() { Value::Null } else { taints.into() };
         let body = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
         let path = format!("/api/v1/nodes/{node}");
-        self.ask_kubernetes(CallPurpose::Taints, Verb::Patch, path, Some((STRATEGIC, body)), calls);
+        self.send_kubernetes_request(CallPurpose::Taints, Verb::Patch, path, Some((STRATEGIC, body)), calls);
     }
 }

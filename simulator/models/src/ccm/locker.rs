@@ -17,7 +17,7 @@ const CONSTANT: &str = "cloud-controller-manager";
 
 /// A request about the Lease.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Ask {
+pub(super) struct LeaseRequest {
     pub(super) verb: Verb,
     /// True if the request goes to the collection.
     pub(super) create: bool,
@@ -28,7 +28,7 @@ pub(super) struct Ask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Locking {
     /// GET: does the Lease exist?
-    Looking,
+    CheckingExistence,
     /// POST of one without a holder.
     Creating,
     /// GET: who holds it?
@@ -50,9 +50,9 @@ pub(super) enum Unlocking {
 
 /// Next step after an answer.
 #[derive(Debug, PartialEq)]
-pub(super) enum Move<S, D> {
+pub(super) enum NextStep<S, D> {
     /// The next request.
-    Ask(S, Ask),
+    LeaseRequest(S, LeaseRequest),
     /// The end.
     Done(Result<D, String>),
 }
@@ -66,67 +66,78 @@ pub(super) enum Caches {
     Rebuild,
 }
 
-fn get() -> Ask {
-    Ask { verb: Verb::Get, create: false, body: None }
+fn get() -> LeaseRequest {
+    LeaseRequest { verb: Verb::Get, create: false, body: None }
 }
 
-fn put(lease: Value) -> Ask {
-    Ask { verb: Verb::Put, create: false, body: Some(lease) }
+fn put(lease: Value) -> LeaseRequest {
+    LeaseRequest { verb: Verb::Put, create: false, body: Some(lease) }
 }
 
 impl Locking {
-    pub(super) fn begin() -> (Self, Ask) {
-        (Self::Looking, get())
+    pub(super) fn begin() -> (Self, LeaseRequest) {
+        (Self::CheckingExistence, get())
     }
 
-    pub(super) fn answered(self, settings: &Settings, wall_us: u64, answer: &Answer) -> Move<Self, Caches> {
+    pub(super) fn answered(
+        self,
+        settings: &Settings,
+        wall_us: u64,
+        answer: &Answer,
+    ) -> NextStep<Self, Caches> {
         match (self, answer.status(), answer.is_success()) {
-            (Self::Looking, 404, _) => Move::Ask(Self::Creating, create(settings)),
-            (Self::Looking | Self::Creating, _, true) => Move::Ask(Self::Reading, get()),
+            (Self::CheckingExistence, 404, _) => NextStep::LeaseRequest(Self::Creating, create(settings)),
+            (Self::CheckingExistence | Self::Creating, _, true) => {
+                NextStep::LeaseRequest(Self::Reading, get())
+            }
             (Self::Reading, _, true) => take(settings, wall_us, answer),
-            (Self::TakingOver, _, true) => Move::Done(Ok(Caches::Rebuild)),
-            (Self::TakingAgain, _, true) => Move::Done(Ok(Caches::Keep)),
+            (Self::TakingOver, _, true) => NextStep::Done(Ok(Caches::Rebuild)),
+            (Self::TakingAgain, _, true) => NextStep::Done(Ok(Caches::Keep)),
             (
-                Self::Looking | Self::Creating | Self::Reading | Self::TakingOver | Self::TakingAgain,
+                Self::CheckingExistence
+                | Self::Creating
+                | Self::Reading
+                | Self::TakingOver
+                | Self::TakingAgain,
                 _,
                 false,
-            ) => Move::Done(Err(answer.error_text())),
+            ) => NextStep::Done(Err(answer.error_text())),
         }
     }
 }
 
 impl Unlocking {
-    pub(super) fn begin() -> (Self, Ask) {
+    pub(super) fn begin() -> (Self, LeaseRequest) {
         (Self::Reading, get())
     }
 
-    pub(super) fn answered(self, settings: &Settings, wall_us: u64, answer: &Answer) -> Move<Self, ()> {
+    pub(super) fn answered(self, settings: &Settings, wall_us: u64, answer: &Answer) -> NextStep<Self, ()> {
         match (self, answer.status(), answer.is_success()) {
-            (Self::Reading, 404, _) | (Self::Releasing, _, true) => Move::Done(Ok(())),
+            (Self::Reading, 404, _) | (Self::Releasing, _, true) => NextStep::Done(Ok(())),
             (Self::Reading, _, true) => release(settings, wall_us, answer),
-            (Self::Reading | Self::Releasing, _, false) => Move::Done(Err(answer.error_text())),
+            (Self::Reading | Self::Releasing, _, false) => NextStep::Done(Err(answer.error_text())),
         }
     }
 }
 
-fn create(settings: &Settings) -> Ask {
+fn create(settings: &Settings) -> LeaseRequest {
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {"name": settings.lease, "namespace": "kube-system"},
         "spec": {"leaseDurationSeconds": settings.lease_duration_s},
     });
-    Ask { verb: Verb::Post, create: true, body: Some(lease) }
+    LeaseRequest { verb: Verb::Post, create: true, body: Some(lease) }
 }
 
-fn take(settings: &Settings, wall_us: u64, answer: &Answer) -> Move<Locking, Caches> {
+fn take(settings: &Settings, wall_us: u64, answer: &Answer) -> NextStep<Locking, Caches> {
     let Some((mut lease, holder)) = decoded(answer) else {
-        return Move::Done(Err("the lease cannot be decoded".to_owned()));
+        return NextStep::Done(Err("the lease cannot be decoded".to_owned()));
     };
     match has_expired(&lease, wall_us) {
-        Err(()) => return Move::Done(Err("the lease cannot be decoded".to_owned())),
+        Err(()) => return NextStep::Done(Err("the lease cannot be decoded".to_owned())),
         Ok(false) if !holder.eq_ignore_ascii_case(&settings.holder) => {
-            return Move::Done(Err(NOT_EXPIRED.to_owned()));
+            return NextStep::Done(Err(NOT_EXPIRED.to_owned()));
         }
         Ok(_) => {}
     }
@@ -139,25 +150,25 @@ fn take(settings: &Settings, wall_us: u64, answer: &Answer) -> Move<Locking, Cac
         !annotations[PREVIOUS].as_str().unwrap_or_default().eq_ignore_ascii_case(CONSTANT)
     });
     let next = if foreign { Locking::TakingOver } else { Locking::TakingAgain };
-    Move::Ask(next, put(lease))
+    NextStep::LeaseRequest(next, put(lease))
 }
 
-fn release(settings: &Settings, wall_us: u64, answer: &Answer) -> Move<Unlocking, ()> {
+fn release(settings: &Settings, wall_us: u64, answer: &Answer) -> NextStep<Unlocking, ()> {
     let Some((mut lease, holder)) = decoded(answer) else {
-        return Move::Done(Err("the lease cannot be decoded".to_owned()));
+        return NextStep::Done(Err("the lease cannot be decoded".to_owned()));
     };
     let Ok(expired) = has_expired(&lease, wall_us) else {
-        return Move::Done(Err("the lease cannot be decoded".to_owned()));
+        return NextStep::Done(Err("the lease cannot be decoded".to_owned()));
     };
     if expired || !holder.eq_ignore_ascii_case(&settings.holder) {
-        return Move::Done(Ok(()));
+        return NextStep::Done(Ok(()));
     }
     lease["spec"]["holderIdentity"] = "".into();
     if !lease["metadata"]["annotations"].is_object() {
         lease["metadata"]["annotations"] = json!({});
     }
     lease["metadata"]["annotations"][PREVIOUS] = CONSTANT.into();
-    Move::Ask(Unlocking::Releasing, put(lease))
+    NextStep::LeaseRequest(Unlocking::Releasing, put(lease))
 }
 
 /// Returns the Lease in an answer, with the expected objects in place, and its holder.

@@ -7,14 +7,14 @@ use super::Kind;
 /// All served entries: resources `R`, and errors `E` that replace them.
 #[derive(Clone, Debug)]
 pub struct Catalogue<R, E> {
-    shelves: BTreeMap<Kind, Shelf<R, E>>,
+    kinds: BTreeMap<Kind, KindEntries<R, E>>,
     /// Number of changes of all kinds, across restarts: it distinguishes versions of entries.
     changes: u64,
 }
 
 /// Served entries of one kind.
 #[derive(Clone, Debug)]
-struct Shelf<R, E> {
+struct KindEntries<R, E> {
     /// Number of changes of this kind since the last restart.
     version: u64,
     entries: BTreeMap<String, Entry<R, E>>,
@@ -43,11 +43,11 @@ pub enum Found<'a, R, E> {
 
 impl<R, E> Default for Catalogue<R, E> {
     fn default() -> Self {
-        Self { shelves: BTreeMap::new(), changes: 0 }
+        Self { kinds: BTreeMap::new(), changes: 0 }
     }
 }
 
-impl<R, E> Default for Shelf<R, E> {
+impl<R, E> Default for KindEntries<R, E> {
     fn default() -> Self {
         Self { version: 0, entries: BTreeMap::new() }
     }
@@ -56,7 +56,8 @@ impl<R, E> Default for Shelf<R, E> {
 impl<R, E> Catalogue<R, E> {
     /// Returns the state of a name, and the number of its last change: 0 if it does not exist.
     pub fn find(&self, kind: Kind, name: &str) -> (u64, Found<'_, R, E>) {
-        let Some(entry) = self.shelves.get(&kind).and_then(|shelf| shelf.entries.get(name)) else {
+        let Some(entry) = self.kinds.get(&kind).and_then(|kind_entries| kind_entries.entries.get(name))
+        else {
             return (0, Found::Nothing);
         };
         let found = match (&entry.error, &entry.resource) {
@@ -69,14 +70,14 @@ impl<R, E> Catalogue<R, E> {
 
     /// Returns the version of a kind in responses.
     pub fn version(&self, kind: Kind) -> String {
-        self.shelves.get(&kind).map_or(0, |shelf| shelf.version).to_string()
+        self.kinds.get(&kind).map_or(0, |kind_entries| kind_entries.version).to_string()
     }
 
     /// Sets these resources, and removes their errors.
     pub fn set(&mut self, kind: Kind, resources: Vec<(String, R)>) {
-        let (change, shelf) = self.next(kind);
+        let (change, kind_entries) = self.next(kind);
         for (name, resource) in resources {
-            shelf.entries.insert(name, Entry { resource: Some(resource), error: None, change });
+            kind_entries.entries.insert(name, Entry { resource: Some(resource), error: None, change });
         }
     }
 
@@ -87,18 +88,18 @@ impl<R, E> Catalogue<R, E> {
 
     /// Replaces this name by an error.
     pub fn fail(&mut self, kind: Kind, name: String, error: E) {
-        let (change, shelf) = self.next(kind);
-        let entry = shelf.entries.entry(name).or_insert(Entry { resource: None, error: None, change });
+        let (change, kind_entries) = self.next(kind);
+        let entry = kind_entries.entries.entry(name).or_insert(Entry { resource: None, error: None, change });
         (entry.error, entry.change) = (Some(error), change);
     }
 
     /// Removes the error of this name, which restores the state before.
     pub fn forget_error(&mut self, kind: Kind, name: &str) {
-        let (change, shelf) = self.next(kind);
-        let Some(entry) = shelf.entries.get_mut(name) else { return };
+        let (change, kind_entries) = self.next(kind);
+        let Some(entry) = kind_entries.entries.get_mut(name) else { return };
         (entry.error, entry.change) = (None, change);
         if entry.resource.is_none() {
-            shelf.entries.remove(name);
+            kind_entries.entries.remove(name);
         }
     }
 
@@ -109,15 +110,15 @@ impl<R, E> Catalogue<R, E> {
 
     /// Restarts the counting of versions, as after a restart: the current state is the first change.
     pub fn forget_versions(&mut self) {
-        for shelf in self.shelves.values_mut() {
-            shelf.version = u64::from(!shelf.entries.is_empty());
+        for kind_entries in self.kinds.values_mut() {
+            kind_entries.version = u64::from(!kind_entries.entries.is_empty());
         }
     }
 
-    fn next(&mut self, kind: Kind) -> (u64, &mut Shelf<R, E>) {
+    fn next(&mut self, kind: Kind) -> (u64, &mut KindEntries<R, E>) {
         self.changes += 1;
-        let shelf = self.shelves.entry(kind).or_default();
-        shelf.version += 1;
-        (self.changes, shelf)
+        let kind_entries = self.kinds.entry(kind).or_default();
+        kind_entries.version += 1;
+        (self.changes, kind_entries)
     }
 }

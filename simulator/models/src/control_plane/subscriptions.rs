@@ -22,7 +22,7 @@ struct Subscription {
 
 /// A pending response without its nonce.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Due<R, E> {
+pub struct PendingResponse<R, E> {
     /// Version of the kind.
     pub version: String,
     /// Resources, by name.
@@ -42,7 +42,7 @@ impl Subscriptions {
 
     /// Records the names of a request that is not stale, or the first of its kind. A trusting control plane assumes
     /// that a client that first claims the current version has all resources of it.
-    pub fn take<R, E>(
+    pub fn on_request<R, E>(
         &mut self,
         kind: Kind,
         (version, nonce): (&str, &str),
@@ -65,7 +65,11 @@ impl Subscriptions {
     }
 
     /// Returns the pending response of a kind, which counts as sent.
-    pub fn due<R: Clone, E: Clone>(&mut self, kind: Kind, catalogue: &Catalogue<R, E>) -> Option<Due<R, E>> {
+    pub fn pending_response<R: Clone, E: Clone>(
+        &mut self,
+        kind: Kind,
+        catalogue: &Catalogue<R, E>,
+    ) -> Option<PendingResponse<R, E>> {
         let Subscription { names, sent_changes, .. } = self.kinds.get_mut(&kind)?;
         let (mut resources, mut errors, mut any_new) = (Vec::new(), Vec::new(), false);
         for name in &*names {
@@ -89,11 +93,11 @@ impl Subscriptions {
             Kind::Clusters => any_new,
             Kind::Endpoints => !resources.is_empty() || !errors.is_empty(),
         };
-        is_due.then(|| Due { version: catalogue.version(kind), resources, errors })
+        is_due.then(|| PendingResponse { version: catalogue.version(kind), resources, errors })
     }
 
     /// A response of a kind was sent with this nonce.
-    pub fn sent(&mut self, kind: Kind, nonce: &str) {
+    pub fn on_sent(&mut self, kind: Kind, nonce: &str) {
         if let Some(subscription) = self.kinds.get_mut(&kind) {
             nonce.clone_into(&mut subscription.nonce);
         }

@@ -13,7 +13,7 @@ use super::store::{Key, Snapshot, Store};
 
 /// The state that a list shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum ListVersion {
     Newest,
     /// The state in the cache.
     Any,
@@ -52,9 +52,9 @@ impl KubeModel {
         let key = (target.namespace.clone().unwrap_or_default(), name.to_owned());
         let missing = || Failure::not_found(facts, name);
         let wanted = match query.number("resourceVersion")? {
-            None => Wanted::Newest,
-            Some(0) => Wanted::Any,
-            Some(rv) => Wanted::NotOlderThan(rv),
+            None => ListVersion::Newest,
+            Some(0) => ListVersion::Any,
+            Some(rv) => ListVersion::NotOlderThan(rv),
         };
         let rv = self.resolve(wanted, now_us)?;
         let object = if rv >= self.store.rv {
@@ -101,7 +101,7 @@ impl KubeModel {
             items.retain(|(key, _)| *key > after);
         }
         // A cached list is complete: the limit does not apply to resourceVersion 0.
-        let limit = if wanted == Wanted::Any && after.is_none() { 0 } else { limit };
+        let limit = if wanted == ListVersion::Any && after.is_none() { 0 } else { limit };
         let mut rest = None;
         if limit > 0 && u64::try_from(items.len()).is_ok_and(|count| count > limit) {
             let limit = usize::try_from(limit).expect("less than a length");
@@ -115,23 +115,25 @@ impl KubeModel {
     }
 
     /// Returns the resourceVersion whose state is the answer.
-    fn resolve(&self, wanted: Wanted, now_us: u64) -> Result<u64, Failure> {
+    fn resolve(&self, wanted: ListVersion, now_us: u64) -> Result<u64, Failure> {
         let newest = self.store.rv;
         let visible = self.store.visible(now_us, self.faults.lag_us);
         let future = |rv: u64| {
             if rv > newest { Err(Failure::too_large_version(rv, newest)) } else { Ok(rv) }
         };
         match wanted {
-            Wanted::Newest => Ok(newest),
-            Wanted::Any => Ok(visible),
-            Wanted::NotOlderThan(rv) => future(rv).map(|rv| rv.max(visible)),
-            Wanted::Exactly(rv) if rv < self.store.horizon => Err(Failure::expired(rv, self.store.horizon)),
-            Wanted::Exactly(rv) => future(rv),
+            ListVersion::Newest => Ok(newest),
+            ListVersion::Any => Ok(visible),
+            ListVersion::NotOlderThan(rv) => future(rv).map(|rv| rv.max(visible)),
+            ListVersion::Exactly(rv) if rv < self.store.horizon => {
+                Err(Failure::expired(rv, self.store.horizon))
+            }
+            ListVersion::Exactly(rv) => future(rv),
         }
     }
 }
 
-fn wanted(query: &Query, limit: u64) -> Result<Wanted, Failure> {
+fn wanted(query: &Query, limit: u64) -> Result<ListVersion, Failure> {
     let invalid = |field: &str, detail: &str| Err(Failure::invalid_options(field, detail));
     if query.flag("sendInitialEvents") {
         return invalid("sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list");
@@ -140,13 +142,13 @@ fn wanted(query: &Query, limit: u64) -> Result<Wanted, Failure> {
     let continues = !query.text("continue").is_empty();
     let field = "resourceVersionMatch";
     match (query.text(field), rv) {
-        ("", None) => Ok(Wanted::Newest),
-        ("", Some(0)) => Ok(Wanted::Any),
+        ("", None) => Ok(ListVersion::Newest),
+        ("", Some(0)) => Ok(ListVersion::Any),
         ("", Some(_)) if continues => {
             Err(Failure::bad_request("specifying resource version is not allowed when using continue"))
         }
-        ("", Some(rv)) if limit > 0 => Ok(Wanted::Exactly(rv)),
-        ("", Some(rv)) => Ok(Wanted::NotOlderThan(rv)),
+        ("", Some(rv)) if limit > 0 => Ok(ListVersion::Exactly(rv)),
+        ("", Some(rv)) => Ok(ListVersion::NotOlderThan(rv)),
         (_, None) => {
             invalid(field, "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")
         }
@@ -156,9 +158,9 @@ fn wanted(query: &Query, limit: u64) -> Result<Wanted, Failure> {
         ("Exact", Some(0)) => {
             invalid(field, "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
         }
-        ("Exact", Some(rv)) => Ok(Wanted::Exactly(rv)),
-        ("NotOlderThan", Some(0)) => Ok(Wanted::Any),
-        ("NotOlderThan", Some(rv)) => Ok(Wanted::NotOlderThan(rv)),
+        ("Exact", Some(rv)) => Ok(ListVersion::Exactly(rv)),
+        ("NotOlderThan", Some(0)) => Ok(ListVersion::Any),
+        ("NotOlderThan", Some(rv)) => Ok(ListVersion::NotOlderThan(rv)),
         (_, Some(_)) => {
             invalid(field, "Unsupported value: supported values: \"Exact\", \"NotOlderThan\", \"\"")
         }

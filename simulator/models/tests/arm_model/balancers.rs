@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use simulator_models::arm::{
-    ArmModel, BadEnd, ConcurrentWrite, Fault, FaultEffect, FaultTarget, Kind, Latency, Method, PoolSpec,
-    Response, Settings, UnfinishedWrite, Visibility,
+    ArmModel, ConcurrentWrite, Fault, FaultEffect, FaultTarget, Kind, Latency, Method, OperationFailure,
+    PoolSpec, Response, Settings, UnfinishedWrite, Visibility,
 };
 
 use crate::support::{
@@ -197,7 +197,7 @@ fn z1_a_bad_end_reverts_or_keeps_and_reads_show_the_new_shape() {
     for (visibility, write_stays) in kinds {
         for fails in [false, true] {
             let effect = FaultEffect::FailOperation {
-                end: BadEnd::Failed,
+                end: OperationFailure::Failed,
                 code: "X".to_owned(),
                 message: String::new(),
             };

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use simulator_models::arm::{
-    ArmModel, BadEnd, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency, Method, Quotas,
-    Reply, Settings,
+    ArmModel, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency, Method, OperationFailure,
+    Quotas, Reply, Settings,
 };
 
 use crate::support::{
@@ -140,8 +140,11 @@ fn z2_a_fault_counts_where_it_decides_a_request() {
 
 #[test]
 fn z2_a_bad_end_counts_where_an_operation_gets_it() {
-    let effect =
-        FaultEffect::FailOperation { end: BadEnd::Failed, code: "Boom".to_owned(), message: String::new() };
+    let effect = FaultEffect::FailOperation {
+        end: OperationFailure::Failed,
+        code: "Boom".to_owned(),
+        message: String::new(),
+    };
     let faults = fault(FaultTarget::Any, 1, effect);
     let mut at_once = model(Settings { faults: faults.clone(), ..Settings::default() });
     put(&mut at_once, "lb", "a", &holding(&[]), 0);
@@ -183,10 +186,10 @@ fn z1_a_resource_group_or_role_may_be_missing_for_a_moment() {
     for (status, code, body, gateway) in cases {
         let faults = vec![planned(status, code, body)];
         let mut model = model(Settings { faults, ..Settings::default() });
-        let struck = get(&mut model, &pool_path("lb", "a"), 0);
-        assert_eq!((struck.status, &json_of(&struck)["error"]["code"]), (status, &json!(code)));
-        assert_eq!(struck.header("x-ms-failure-cause"), gateway.then_some("gateway"), "{code}");
-        let left = struck.header("x-ms-ratelimit-remaining-subscription-reads");
+        let hits = get(&mut model, &pool_path("lb", "a"), 0);
+        assert_eq!((hits.status, &json_of(&hits)["error"]["code"]), (status, &json!(code)));
+        assert_eq!(hits.header("x-ms-failure-cause"), gateway.then_some("gateway"), "{code}");
+        let left = hits.header("x-ms-ratelimit-remaining-subscription-reads");
         assert_eq!(left.is_some(), !gateway, "{code}: the gateway names no quota");
         assert_eq!(get(&mut model, &pool_path("lb", "a"), 1).status, 200, "{code} has passed");
     }

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use simulator_models::arm::{
-    ArmModel, BadEnd, Fault, FaultEffect, FaultTarget, Method, Settings, UnfinishedWrite, Visibility,
+    ArmModel, Fault, FaultEffect, FaultTarget, Method, OperationFailure, Settings, UnfinishedWrite,
+    Visibility,
 };
 
 use crate::support::{
@@ -131,7 +132,7 @@ fn z1_failed_operations_poll_as_200_and_leave_the_pool_as_set() {
     {
         for visibility in [Visibility::AtOnce, Visibility::AtEnd] {
             let effect = FaultEffect::FailOperation {
-                end: BadEnd::Failed,
+                end: OperationFailure::Failed,
                 code: "AnotherOperationInProgress".to_owned(),
                 message: "Another operation is in progress.".to_owned(),
             };

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use simulator_models::arm::topology::{Cluster, Topology, frontend_name, public_ip_name};
 use simulator_models::arm::{
-    BadEnd, Durations, Fault, FaultEffect, FaultTarget, Latency, Method, Response, Settings,
+    Durations, Fault, FaultEffect, FaultTarget, Latency, Method, OperationFailure, Response, Settings,
 };
 
 use crate::azure::{Azure, compute, leave, network, of_scale_set, public_ip, subnet};
@@ -233,7 +233,7 @@ fn a_write_that_fails_leaves_the_resource_failed_and_as_it_was() {
         limit: Some(1),
         load_balancer: None,
         effect: FaultEffect::FailOperation {
-            end: BadEnd::Failed,
+            end: OperationFailure::Failed,
             code: "InternalServerError".to_owned(),
             message: "planned".to_owned(),
         },

@@ -1,6 +1,6 @@
 //! Tries, waits and polls of the cloud-controller-manager's Azure client.
 
-use simulator_models::arm::{self, BadEnd, Fault, FaultEffect, FaultTarget, Latency};
+use simulator_models::arm::{self, Fault, FaultEffect, FaultTarget, Latency, OperationFailure};
 use simulator_models::ccm::{Settings, Verb};
 
 use crate::support::{SECOND, World, quiet};
@@ -74,7 +74,7 @@ fn z1_a_lost_answer_is_tried_again_and_the_write_is_there() {
 #[test]
 fn z1_a_failed_operation_fails_the_reconcile() {
     let effect = FaultEffect::FailOperation {
-        end: BadEnd::Failed,
+        end: OperationFailure::Failed,
         code: "AnotherOperationInProgress".to_owned(),
         message: "m".to_owned(),
     };

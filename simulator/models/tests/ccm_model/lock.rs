@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::json;
-use simulator_models::ccm::{Settings, Side, Verb};
+use simulator_models::ccm::{CallTarget, Settings, Verb};
 
 use crate::support::{SECOND, World, quiet, wall};
 
@@ -69,7 +69,7 @@ fn z1_an_unexpired_foreign_lease_fails_the_reconcile() {
         (&json!("service-controller"), &json!("demo"))
     );
     assert_eq!(world.lease()["spec"], held, "nothing was written");
-    assert!(world.calls(Side::Arm).is_empty(), "nothing was asked of ARM");
+    assert!(world.calls(CallTarget::Arm).is_empty(), "nothing was asked of ARM");
     assert_eq!(world.ccms[0].counters().lock_failures, 10);
 }
 
@@ -178,9 +178,9 @@ fn z1_after_another_holder_it_reads_the_load_balancer_again() {
         world.run(62 * SECOND);
         let spec = json!({"leaseDurationSeconds": 900, "holderIdentity": ""});
         world.set_lease(spec, json!({PREVIOUS: previous}));
-        let before = world.calls(Side::Arm).len();
+        let before = world.calls(CallTarget::Arm).len();
         world.run(60 * SECOND);
-        (world.calls(Side::Arm).len() - before, world.ccms[0].counters().cache_rebuilds)
+        (world.calls(CallTarget::Arm).len() - before, world.ccms[0].counters().cache_rebuilds)
     };
     assert_eq!(reads("cloud-controller-manager"), (0, 0));
     assert_eq!(reads(OURS), (1, 1));

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::json;
 use simulator_models::arm::{self, ConcurrentWrite, Fault, FaultEffect, FaultTarget, Latency};
-use simulator_models::ccm::{Settings, Side, Verb};
+use simulator_models::ccm::{CallTarget, Settings, Verb};
 use simulator_models::kube::Resource;
 use simulator_models::kube::build::{self, Endpoint, Family};
 
@@ -72,7 +72,8 @@ fn z1_only_the_balancer_is_written_with_an_etag() {
     world.slice("api", 0, &["n2"]);
     let before = world.trace.len();
     world.run_until_idle();
-    let azure: Vec<_> = world.trace[before..].iter().filter(|(_, call, _)| call.side == Side::Arm).collect();
+    let azure: Vec<_> =
+        world.trace[before..].iter().filter(|(_, call, _)| call.side == CallTarget::Arm).collect();
     let calls: Vec<(Verb, bool)> = azure
         .iter()
         .map(|(_, call, _)| (call.verb, call.headers.iter().any(|(name, _)| name == "if-match")))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use simulator_models::arm::{self, ArmModel};
-use simulator_models::ccm::{Answer, Call, Ccm, In, Settings, Side, Verb};
+use simulator_models::ccm::{Answer, Call, CallTarget, Ccm, In, Settings, Verb};
 use simulator_models::kube::build::{self, Endpoint, Family};
 use simulator_models::kube::{self, KubeModel, Request, Resource};
 
@@ -252,7 +252,7 @@ impl World {
     }
 
     /// Returns the calls to one side: time, verb and last part of the path.
-    pub fn calls(&self, side: Side) -> Vec<(u64, Verb, String)> {
+    pub fn calls(&self, side: CallTarget) -> Vec<(u64, Verb, String)> {
         let wanted = self.trace.iter().filter(|(_, call, _)| call.side == side);
         wanted
             .map(|(at, call, _)| {

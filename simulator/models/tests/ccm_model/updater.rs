@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use simulator_models::arm::{self, Fault};
-use simulator_models::ccm::{Settings, Side, Verb};
+use simulator_models::ccm::{CallTarget, Settings, Verb};
 use simulator_models::kube::Resource;
 use simulator_models::kube::build::{self, Family};
 
@@ -23,7 +23,7 @@ fn after_tick(world: &mut World) {
 }
 
 fn arm_calls(world: &World, from: usize) -> Vec<(Verb, String)> {
-    world.calls(Side::Arm)[from..].iter().map(|(_, verb, name)| (*verb, name.clone())).collect()
+    world.calls(CallTarget::Arm)[from..].iter().map(|(_, verb, name)| (*verb, name.clone())).collect()
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn z1_one_slice_compared_with_itself_loses_a_needed_node() {
 #[test]
 fn z1_new_and_deleted_slices_queue_nothing() {
     let mut world = ready(arm::Settings::default());
-    let calls = world.calls(Side::Arm).len();
+    let calls = world.calls(CallTarget::Arm).len();
     world.slice("web", 1, &["n2"]);
     world.run(31 * SECOND);
     let slice = build::endpoint_slice("demo", "web", 0, &[], Family::V4);
@@ -69,7 +69,7 @@ fn z1_an_unchanged_dual_stack_set_costs_no_write() {
     world.service("web");
     world.run_until_idle();
     after_tick(&mut world);
-    let calls = world.calls(Side::Arm).len();
+    let calls = world.calls(CallTarget::Arm).len();
     world.slice("web", 0, &["n1", "n1"]);
     world.run(31 * SECOND);
     assert_eq!(arm_calls(&world, calls), [(Verb::Get, "demo-web".to_owned())]);
@@ -79,7 +79,7 @@ fn z1_an_unchanged_dual_stack_set_costs_no_write() {
 #[test]
 fn z1_unchanged_sets_queue_what_upstream_queues() {
     let mut world = ready(arm::Settings::default());
-    let calls = world.calls(Side::Arm).len();
+    let calls = world.calls(CallTarget::Arm).len();
     world.slice("web", 0, &["n1", "n1"]);
     world.run(31 * SECOND);
     assert_eq!(arm_calls(&world, calls), []);
@@ -117,9 +117,9 @@ fn z1_a_missing_pool_is_dropped_without_a_word() {
 #[test]
 fn z1_a_tick_without_the_lock_keeps_the_queue() {
     let mut world = ready(arm::Settings::default());
-    let leases = world.calls(Side::Kubernetes).len();
+    let leases = world.calls(CallTarget::Kubernetes).len();
     world.run(90 * SECOND);
-    assert_eq!(world.calls(Side::Kubernetes).len(), leases, "nothing to do, nothing asked");
+    assert_eq!(world.calls(CallTarget::Kubernetes).len(), leases, "nothing to do, nothing asked");
     let spec = json!({"leaseDurationSeconds": 60, "holderIdentity": "azure-backend-pool-controller",
         "renewTime": wall(world.now)});
     world.set_lease(spec, json!({}));

@@ -12,13 +12,13 @@ const SECOND: u64 = 1_000_000;
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// Two nodes in the pools `a` and `b`, whose load balancer answers at once.
-struct Scene {
+struct Bench {
     azure: Azure,
     cluster: KubeModel,
     signals: Signals,
 }
 
-impl Scene {
+impl Bench {
     fn new() -> Self {
         let mut azure =
             ArmModel::new(Settings { put_latency: Latency::Fixed { us: 0 }, ..Settings::default() });
@@ -31,10 +31,10 @@ impl Scene {
         let mut azure = Azure::new(azure);
         azure.begin_downs();
         let cluster = KubeModel::new(kube::Settings::default());
-        let mut scene = Self { azure, cluster, signals: Signals::default() };
-        scene.taint(1, false, 0);
-        scene.taint(2, false, 0);
-        scene
+        let mut bench = Self { azure, cluster, signals: Signals::default() };
+        bench.taint(1, false, 0);
+        bench.taint(2, false, 0);
+        bench
     }
 
     fn taint(&mut self, last: u8, tainted: bool, at_us: u64) {
@@ -66,57 +66,57 @@ impl Scene {
         self.azure.handle(&request, at_us);
     }
 
-    fn judged(&self) -> AdminState {
+    fn report(&self) -> DrainReport {
         let (downs, writes) = (&self.azure.downs, self.azure.lanes.writes());
         let inputs = DrainInputs { signals: &self.signals, downs, writes, read_us: SECOND, began_us: 0 };
-        AdminState::of(&inputs, Vec::new(), Some(1))
+        DrainReport::of(&inputs, Vec::new(), Some(1))
     }
 }
 
 #[test]
 fn n2_a_node_is_cut_off_when_its_last_pool_has_it_down() {
-    let mut scene = Scene::new();
-    scene.taint(1, true, 10 * SECOND);
-    scene.put("a", &[1], 11 * SECOND);
-    let half = scene.judged();
+    let mut bench = Bench::new();
+    bench.taint(1, true, 10 * SECOND);
+    bench.put("a", &[1], 11 * SECOND);
+    let half = bench.report();
     assert_eq!((half.nodes, half.reached_in_time, half.late, half.never), (1, 0, 0, 1));
     assert!(!half.is_as_expected());
-    scene.put("b", &[1], 14 * SECOND);
-    let whole = scene.judged();
+    bench.put("b", &[1], 14 * SECOND);
+    let whole = bench.report();
     assert_eq!((whole.reached_in_time, whole.never, whole.is_as_expected()), (1, 0, true));
     assert_eq!((whole.cut_seconds.p50, whole.sent_seconds.max), (Some(4.0), Some(1.0)));
     assert_eq!((whole.puts, whole.puts_per_pool_max, whole.set_down, whole.taken_back), (2, 1, 2, 0));
-    scene.taint(1, false, 20 * SECOND);
-    scene.put("a", &[], 21 * SECOND);
-    let back = scene.judged();
+    bench.taint(1, false, 20 * SECOND);
+    bench.put("a", &[], 21 * SECOND);
+    let back = bench.report();
     assert_eq!((back.reached_in_time, back.puts_per_pool_max, back.taken_back), (1, 2, 1));
 
-    scene.taint(2, true, 30 * SECOND);
-    scene.taint(2, false, 31 * SECOND);
-    scene.put("a", &[2], 33 * SECOND);
-    let vain = scene.judged();
-    assert_eq!((vain.nodes, vain.never, vain.puts_in_vain), (2, 1, 1));
-    let [_, second] = &vain.by_node[..] else { panic!("two nodes") };
+    bench.taint(2, true, 30 * SECOND);
+    bench.taint(2, false, 31 * SECOND);
+    bench.put("a", &[2], 33 * SECOND);
+    let late_put = bench.report();
+    assert_eq!((late_put.nodes, late_put.never, late_put.puts_in_vain), (2, 1, 1));
+    let [_, second] = &late_put.by_node[..] else { panic!("two nodes") };
     assert_eq!((second.node.as_str(), second.pools, second.cut_seconds), ("n2", 2, None));
     assert_eq!((second.sent_seconds, second.in_time), (None, false), "that was later");
 }
 
 #[test]
 fn n1_a_node_whose_machine_went_before_is_late() {
-    let mut scene = Scene::new();
+    let mut bench = Bench::new();
     for last in [1, 2] {
-        scene.signals.notice(&scene.cluster, &format!("n{last}"), 32 * SECOND, 30 * SECOND);
+        bench.signals.notice(&bench.cluster, &format!("n{last}"), 32 * SECOND, 30 * SECOND);
     }
-    scene.put("a", &[1, 2], 31 * SECOND);
-    scene.put("b", &[1], 32 * SECOND);
-    scene.put("b", &[1, 2], 33 * SECOND);
-    let judged = scene.judged();
-    assert_eq!((judged.nodes, judged.reached_in_time, judged.late), (2, 1, 1));
-    assert_eq!(judged.best_possible, 2, "a read of a second for each pool, for both nodes at once");
-    assert_eq!(judged.by_node[1].due_seconds, Some(2.0));
-    scene.cluster.delete(Resource::Nodes, "", "n2", 34 * SECOND);
-    scene.signals.observe(&scene.cluster, "n2", 34 * SECOND);
-    assert_eq!(scene.judged().late, 1, "it was cut off before its node went");
+    bench.put("a", &[1, 2], 31 * SECOND);
+    bench.put("b", &[1], 32 * SECOND);
+    bench.put("b", &[1, 2], 33 * SECOND);
+    let report = bench.report();
+    assert_eq!((report.nodes, report.reached_in_time, report.late), (2, 1, 1));
+    assert_eq!(report.best_possible, 2, "a read of a second for each pool, for both nodes at once");
+    assert_eq!(report.by_node[1].due_seconds, Some(2.0));
+    bench.cluster.delete(Resource::Nodes, "", "n2", 34 * SECOND);
+    bench.signals.observe(&bench.cluster, "n2", 34 * SECOND);
+    assert_eq!(bench.report().late, 1, "it was cut off before its node went");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn b_the_oracle_serves_the_earliest_deadline_that_can_be_met() {
     let job = |node, pool, from_us, due_us| Job { node, pool, from_us, due_us };
     let jobs = vec![job(0, 7, 0, 90), job(1, 8, 0, 12), job(2, 7, 5, 60), job(3, 9, 0, 5)];
     // Node 3 cannot be reached in time, so it comes last; pool 7 takes nodes 0 and 2 along.
-    assert_eq!(serve(jobs, &[10, 20]), [(1, 10), (0, 30), (2, 30), (3, 45)]);
-    assert_eq!(serve(vec![job(0, 1, 40, 50)], &[]), [(0, 40)], "nothing was written there");
-    assert_eq!(serve(Vec::new(), &[10]), []);
+    assert_eq!(earliest_deadline_first(jobs, &[10, 20]), [(1, 10), (0, 30), (2, 30), (3, 45)]);
+    assert_eq!(earliest_deadline_first(vec![job(0, 1, 40, 50)], &[]), [(0, 40)], "nothing was written there");
+    assert_eq!(earliest_deadline_first(Vec::new(), &[10]), []);
 }

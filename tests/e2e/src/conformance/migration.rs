@@ -37,7 +37,7 @@ pub(super) const QUESTIONS: [Question; 16] = [
     question!("basic-address", "How is the creation of a Basic public address answered?", basic_address),
     needs(
         "basic-static",
-        "Is Dynamic to Static taken on an attached Basic address, and how long does the SKU PUT take?",
+        "Can an attached Basic address change from Dynamic to Static, and how long does the PUT of its SKU take?",
         NEEDS_BASIC,
     ),
     needs(
@@ -54,7 +54,7 @@ pub(super) const QUESTIONS: [Question; 16] = [
     question!("basic-ipv6", "How is a static Basic IPv6 address answered?", basic_ipv6),
     needs(
         "instance-put",
-        "Does a deallocated, protected or outdated instance take a PUT of its network alone?",
+        "Does Azure accept a PUT of the network alone for a deallocated, protected or outdated instance?",
         NEEDS_SCALE_SET,
     ),
     needs(
@@ -62,7 +62,7 @@ pub(super) const QUESTIONS: [Question; 16] = [
         "Does a PUT of a scale set's network alone restart instances under Automatic or Rolling?",
         NEEDS_SCALE_SET,
     ),
-    needs("egress-in-the-gap", "Which egress have nodes between two load balancers?", NEEDS_SCALE_SET),
+    needs("egress-in-the-gap", "Which egress do nodes have between two load balancers?", NEEDS_SCALE_SET),
     question!(
         "address-etag",
         "When does an address's etag change while its load balancer is deleted?",

@@ -24,7 +24,7 @@ struct Bench {
     /// End of the authority's `Retry-After`.
     retry_after_ends: Now,
     /// Arrival of each token, and its lifetime in seconds.
-    came: BTreeMap<String, (Now, u64)>,
+    received_at: BTreeMap<String, (Now, u64)>,
     given: Vec<(Caller, String)>,
     refused: Vec<(Caller, String)>,
     rejected_at: u32,
@@ -41,7 +41,7 @@ impl Bench {
             requested: Vec::new(),
             open: None,
             retry_after_ends: Now::ZERO,
-            came: BTreeMap::new(),
+            received_at: BTreeMap::new(),
             given: Vec::new(),
             refused: Vec::new(),
             rejected_at: 0,
@@ -72,7 +72,7 @@ impl Bench {
     fn receive(&mut self, out: Vec<Out>) {
         for output in out {
             match output {
-                Out::Ask(request) => {
+                Out::RequestToken(request) => {
                     assert_eq!(self.open.replace(request), None, "one request at a time");
                     assert!(self.now >= self.retry_after_ends, "it wants to be left alone");
                     self.requested.push(request);
@@ -82,8 +82,8 @@ impl Bench {
                     self.given_up += 1;
                 }
                 Out::ResetCredential => self.rejected_at += 1,
-                Out::Give(caller, token) => self.give(caller, token.token.secret()),
-                Out::Refuse(caller, reason) => self.refused.push((caller, reason.to_string())),
+                Out::Token(caller, token) => self.give(caller, token.token.secret()),
+                Out::TokenUnavailable(caller, reason) => self.refused.push((caller, reason.to_string())),
             }
         }
         assert_eq!(self.renewal.check(), Ok(()));
@@ -91,9 +91,9 @@ impl Bench {
 
     /// A call gets a token, which must be valid whatever the wall clock shows.
     fn give(&mut self, caller: Caller, token: &str) {
-        let (came, seconds) = self.came[token];
-        let left = Duration::from_secs(seconds).saturating_sub(self.now.since(came));
-        assert!(left > USABLE_FOR || self.now.since(came) < PAUSE, "{token} is good for {left:?}");
+        let (received_at, seconds) = self.received_at[token];
+        let left = Duration::from_secs(seconds).saturating_sub(self.now.since(received_at));
+        assert!(left > USABLE_FOR || self.now.since(received_at) < PAUSE, "{token} is good for {left:?}");
         self.given.push((caller, token.to_owned()));
     }
 
@@ -101,18 +101,20 @@ impl Bench {
     fn call(&mut self) -> &mut Bench {
         self.callers += 1;
         let (caller, wall) = (Caller(self.callers), self.wall());
-        self.handle(In::Wanted { caller, wall });
+        self.handle(In::TokenNeeded { caller, wall });
         self
     }
 
     /// The last request returns this token, with this lifetime in seconds by the wall clock.
     fn brings(&mut self, name: &str, seconds: u64) {
         let (request, wall) = (*self.requested.last().expect("a request"), self.wall());
-        let came = OffsetDateTime::from_unix_timestamp_nanos(i128::from(wall.as_micros()) * 1_000).unwrap();
-        let token = AccessToken::new(Secret::new(name.to_owned()), came + Duration::from_secs(seconds));
-        self.came.insert(name.to_owned(), (self.now, seconds));
+        let received_at =
+            OffsetDateTime::from_unix_timestamp_nanos(i128::from(wall.as_micros()) * 1_000).unwrap();
+        let token =
+            AccessToken::new(Secret::new(name.to_owned()), received_at + Duration::from_secs(seconds));
+        self.received_at.insert(name.to_owned(), (self.now, seconds));
         (self.open, self.retry_after_ends) = (None, Now::ZERO);
-        self.handle(In::Received { request, token, wall });
+        self.handle(In::TokenReceived { request, token, wall });
     }
 
     /// The last request fails.
@@ -120,7 +122,7 @@ impl Bench {
         let request = *self.requested.last().expect("a request");
         self.open = None;
         self.retry_after_ends = self.now.plus(retry_after.unwrap_or_default().min(MAX_RETRY_AFTER));
-        self.handle(In::Refused { request, reason: "no".into(), retry_after });
+        self.handle(In::RequestFailed { request, reason: "no".into(), retry_after });
     }
 
     fn pass(&mut self, span: Duration) -> &mut Bench {
@@ -219,7 +221,7 @@ fn c3_a_throttled_token_endpoint_rests_up_to_five_minutes() {
     bench.refuses(Some(60 * SECOND));
     bench.pass(30 * SECOND).call();
     assert_eq!((bench.given().len(), bench.requests()), (2, 2));
-    bench.handle(In::Rejected(Secret::new("old")));
+    bench.handle(In::TokenRejected(Secret::new("old")));
     bench.call();
     assert_eq!((bench.refused(), bench.requests()), (vec!["no".to_owned()], 2));
     bench.pass(30 * SECOND).call();
@@ -255,7 +257,7 @@ fn c3_a_request_without_an_answer_is_given_up_after_30_s() {
     assert!(told.len() == 2 && told.iter().all(|reason| reason.contains("no token in time")), "{told:?}");
     bench.pass(SECOND).call();
     assert_eq!(bench.requests(), 2);
-    bench.handle(In::Refused { request: late, reason: "late".into(), retry_after: None });
+    bench.handle(In::RequestFailed { request: late, reason: "late".into(), retry_after: None });
     assert!(bench.refused().is_empty(), "an answer to a request that was given up means nothing");
     bench.brings("token", 3_600);
     assert_eq!(bench.given(), ["token"]);
@@ -323,30 +325,30 @@ fn c3_an_expiring_token_is_not_requested_by_each_call() {
 #[test]
 fn w5_a_token_that_azure_has_refused_is_never_given_out_again() {
     let mut bench = Bench::holding("old", 3_600);
-    bench.handle(In::Rejected(Secret::new("old")));
+    bench.handle(In::TokenRejected(Secret::new("old")));
     bench.call();
     assert_eq!((bench.rejected_at, bench.requests(), bench.given().len()), (1, 2, 0));
     bench.refuses(None);
     bench.pass(SECOND).call();
     bench.brings("new", 3_600);
     assert_eq!(bench.given(), ["new"]);
-    bench.handle(In::Rejected(Secret::new("old")));
+    bench.handle(In::TokenRejected(Secret::new("old")));
     assert_eq!((bench.call().given(), bench.requests()), (vec!["new".to_owned()], 3), "it is long gone");
 }
 
 #[test]
 fn w5_tokens_refused_in_turn_are_renewed_once_in_30_s() {
     let mut bench = Bench::holding("one", 3_600);
-    bench.handle(In::Rejected(Secret::new("one")));
+    bench.handle(In::TokenRejected(Secret::new("one")));
     bench.call();
     bench.brings("two", 3_600);
     for _ in 0..20 {
-        bench.handle(In::Rejected(Secret::new("two")));
+        bench.handle(In::TokenRejected(Secret::new("two")));
         bench.call();
     }
     assert_eq!((bench.given(), bench.requests()), (vec!["two".to_owned(); 21], 2));
     bench.pass(30 * SECOND);
-    bench.handle(In::Rejected(Secret::new("two")));
+    bench.handle(In::TokenRejected(Secret::new("two")));
     bench.call();
     assert_eq!((bench.given().len(), bench.requests()), (0, 3));
 }
@@ -396,7 +398,7 @@ proptest! {
                     let last = bench.renewal.token.as_ref().map(|held| held.token.token.secret().to_owned());
                     let again = bench.renewal.rejected_at.is_some_and(|at| bench.now.since(at) < REJECTION_PAUSE);
                     if let Some(last) = last {
-                        bench.handle(In::Rejected(Secret::new(last.clone())));
+                        bench.handle(In::TokenRejected(Secret::new(last.clone())));
                         bench.given.clear();
                         bench.call();
                         prop_assert!(again || bench.given.iter().all(|(_, token)| *token != last));
@@ -421,9 +423,9 @@ fn c1_inputs_and_outputs_can_be_logged_without_a_token() {
     let wall = Wall::from_micros(0);
     let token = AccessToken::new("planted-token", OffsetDateTime::UNIX_EPOCH);
     let told = [
-        In::Rejected(token.token.clone()),
-        In::Received { request: RequestId(1), token: token.clone(), wall },
+        In::TokenRejected(token.token.clone()),
+        In::TokenReceived { request: RequestId(1), token: token.clone(), wall },
     ];
-    let output = [Out::Give(Caller(1), token)];
+    let output = [Out::Token(Caller(1), token)];
     assert!(!format!("{told:?} {output:?}").contains("planted"), "{told:?} {output:?}");
 }

@@ -154,7 +154,7 @@ impl ObservedLease {
             LeaseState::Unknown | LeaseState::Absent => None,
             LeaseState::Known(facts, first_seen) => {
                 let holder = facts.holder.as_ref()?;
-                let lasts = facts.duration.unwrap_or_default().clamp(times.duration, MAX_HOLD);
+                let lasts = facts.duration.unwrap_or_default().clamp(times.lease_duration, MAX_HOLD);
                 (*holder != self.identity).then_some(ForeignHold { first_seen: *first_seen, lasts })
             }
         }

@@ -25,7 +25,7 @@ const WATCH_FOR: Duration = Duration::from_secs(60);
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// The purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum LeaseRequest {
+pub(super) enum LeaseAction {
     Read,
     Watch,
     Take,
@@ -41,7 +41,7 @@ impl Leader {
     }
 
     fn is_watching(&self) -> bool {
-        self.client.in_flight().is_some_and(|request| request.context == LeaseRequest::Watch)
+        self.client.in_flight().is_some_and(|request| request.context == LeaseAction::Watch)
     }
 
     /// Returns when the hold of another process expires.
@@ -77,10 +77,10 @@ impl Leader {
             (true, shutdown) => self.observed.ours().map(|facts| {
                 let edit = self.edit(&facts, times);
                 match shutdown {
-                    Shutdown::Not | Shutdown::Begun => (LeaseRequest::Renew, Some(facts), edit),
+                    Shutdown::Not | Shutdown::Begun => (LeaseAction::Renew, Some(facts), edit),
                     Shutdown::Releasing { .. } => {
                         let edit = LeaseEdit { holder: None, duration: RELEASED_FOR, ..edit };
-                        (LeaseRequest::Release, Some(facts), edit)
+                        (LeaseAction::Release, Some(facts), edit)
                     }
                 }
             }),
@@ -88,28 +88,28 @@ impl Leader {
             (false, Shutdown::Begun | Shutdown::Releasing { .. }) => return self.client.stop(),
             (false, Shutdown::Not) => match self.observed.availability(now, times) {
                 LeaseAvailability::Unknown => None,
-                LeaseAvailability::Absent => Some((LeaseRequest::Take, None, self.first_edit(times))),
+                LeaseAvailability::Absent => Some((LeaseAction::Take, None, self.first_edit(times))),
                 LeaseAvailability::Free(facts) => {
                     // Also if the holder stays the same: each term has its own number.
                     let edit = LeaseEdit { acquired: true, transition: true, ..self.edit(&facts, times) };
-                    Some((LeaseRequest::Take, Some(facts), edit))
+                    Some((LeaseAction::Take, Some(facts), edit))
                 }
                 LeaseAvailability::Held(facts, expires) => {
                     let span = WATCH_FOR.min(expires.since(now));
-                    let (call, ask) = self.client.watch(now, LeaseRequest::Watch, &facts.version, span);
-                    return out.push(Out::Lease(call, ask));
+                    let (call, request) = self.client.watch(now, LeaseAction::Watch, &facts.version, span);
+                    return out.push(Out::Lease(call, request));
                 }
             },
         };
         self.must_read = false;
-        let (call, ask) = match write {
+        let (call, request) = match write {
             Some((what, facts, edit)) => {
-                self.may_become_ours = what == LeaseRequest::Take;
+                self.may_become_ours = what == LeaseAction::Take;
                 self.client.write(now, what, facts, edit)
             }
-            None => self.client.read(now, LeaseRequest::Read),
+            None => self.client.read(now, LeaseAction::Read),
         };
-        out.push(Out::Lease(call, ask));
+        out.push(Out::Lease(call, request));
     }
 
     /// Plans a read, whose answer decides what follows.
@@ -122,7 +122,7 @@ impl Leader {
         let gates = Some(self.gates).filter(|gates| *gates != GateTimes::default());
         LeaseEdit {
             holder: Some(Arc::clone(&self.params.identity)),
-            duration: times.duration,
+            duration: times.lease_duration,
             acquired: true,
             transition: false,
             previous_holder: None,
@@ -154,16 +154,16 @@ impl Leader {
         };
         let (sent, what) = (request.sent, request.context);
         // The holder does not watch the Lease.
-        if !matches!(reply, Reply::Failed(_)) && what != LeaseRequest::Read {
+        if !matches!(reply, Reply::Failed(_)) && what != LeaseAction::Read {
             self.watch_failures.clear();
         }
         match reply {
             Reply::State(Some(facts))
-                if what != LeaseRequest::Watch || self.observed.is_older_than(&facts) =>
+                if what != LeaseAction::Watch || self.observed.is_older_than(&facts) =>
             {
                 self.on_state(now, sent, what, facts, times, out);
             }
-            Reply::State(None) if what != LeaseRequest::Watch => {
+            Reply::State(None) if what != LeaseAction::Watch => {
                 self.observed.record_absent(times);
                 (self.confirmed, self.may_become_ours) = (false, false);
                 self.end_term(now, out);
@@ -185,7 +185,7 @@ impl Leader {
         &mut self,
         now: Now,
         sent: Now,
-        what: LeaseRequest,
+        what: LeaseAction,
         facts: Arc<LeaseFacts>,
         times: Times,
         out: &mut Vec<Out>,
@@ -199,15 +199,15 @@ impl Leader {
         let ours = self.observed.ours().is_some();
         self.confirmed &= ours;
         match what {
-            LeaseRequest::Read | LeaseRequest::Watch => {}
-            LeaseRequest::Take | LeaseRequest::Renew | LeaseRequest::Release => {
+            LeaseAction::Read | LeaseAction::Watch => {}
+            LeaseAction::Take | LeaseAction::Renew | LeaseAction::Release => {
                 self.client.forget_setbacks();
             }
         }
-        let next = now.max(sent.plus(times.retry));
+        let next = now.max(sent.plus(times.retry_period));
         self.client.plan(now);
         match what {
-            LeaseRequest::Read | LeaseRequest::Watch => {
+            LeaseAction::Read | LeaseAction::Watch => {
                 if self.renewed.is_some() && !ours {
                     self.end_term(now, out);
                 }
@@ -216,33 +216,33 @@ impl Leader {
                     self.renewed = Some(now);
                 }
             }
-            LeaseRequest::Take if ours => {
+            LeaseAction::Take if ours => {
                 self.client.plan(next);
                 match self.shutdown {
                     Shutdown::Not => self.begin_term(now, sent, out),
                     Shutdown::Begun | Shutdown::Releasing { .. } => self.renewed = Some(sent),
                 }
             }
-            LeaseRequest::Renew if ours => {
+            LeaseAction::Renew if ours => {
                 // A renewal answered after its term was given up begins no term: the Lease must be taken.
                 if self.renewed.is_some() || self.shutdown != Shutdown::Not {
                     self.client.plan(next);
                     self.renewed = Some(sent);
-                    self.send_standing(out);
+                    self.send_leadership(out);
                 }
             }
-            LeaseRequest::Take | LeaseRequest::Renew | LeaseRequest::Release => self.end_term(now, out),
+            LeaseAction::Take | LeaseAction::Renew | LeaseAction::Release => self.end_term(now, out),
         }
     }
 
-    fn on_failed(&mut self, now: Now, sent: Now, what: LeaseRequest, failure: RequestFailure, times: Times) {
+    fn on_failed(&mut self, now: Now, sent: Now, what: LeaseAction, failure: RequestFailure, times: Times) {
         let pause = match what {
-            LeaseRequest::Release => MIN_INTERVAL,
-            LeaseRequest::Watch => {
+            LeaseAction::Release => MIN_INTERVAL,
+            LeaseAction::Watch => {
                 self.watch_failures.failed(failure.into_why());
-                times.retry
+                times.retry_period
             }
-            LeaseRequest::Read | LeaseRequest::Take | LeaseRequest::Renew => times.retry,
+            LeaseAction::Read | LeaseAction::Take | LeaseAction::Renew => times.retry_period,
         };
         self.read_at(now.max(sent.plus(pause)));
     }

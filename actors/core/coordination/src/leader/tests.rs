@@ -91,25 +91,25 @@ impl Server {
     }
 
     /// Executes a request; returns `None` for a watch whose state is still the newest.
-    fn execute(&mut self, ask: &LeaseAsk) -> Option<LeaseAnswer> {
+    fn execute(&mut self, request: &LeaseRequest) -> Option<LeaseAnswer> {
         let newest = self.facts();
-        Some(match (ask, newest) {
-            (LeaseAsk::Get, Some(facts)) => LeaseAnswer::Seen(facts),
-            (LeaseAsk::Get | LeaseAsk::Replace(..), None) => LeaseAnswer::Absent,
-            (LeaseAsk::Create(_), Some(_)) => LeaseAnswer::Conflict,
-            (LeaseAsk::Create(edit), None) => {
+        Some(match (request, newest) {
+            (LeaseRequest::Get, Some(facts)) => LeaseAnswer::Seen(facts),
+            (LeaseRequest::Get | LeaseRequest::Replace(..), None) => LeaseAnswer::Absent,
+            (LeaseRequest::Create(_), Some(_)) => LeaseAnswer::Conflict,
+            (LeaseRequest::Create(edit), None) => {
                 self.store(edit);
                 LeaseAnswer::Seen(self.facts().expect("it was just stored"))
             }
-            (LeaseAsk::Replace(base, edit), Some(facts)) => {
+            (LeaseRequest::Replace(base, edit), Some(facts)) => {
                 if base.version != facts.version {
                     return Some(LeaseAnswer::Conflict);
                 }
                 self.store(edit);
                 LeaseAnswer::Seen(self.facts().expect("it was just stored"))
             }
-            (LeaseAsk::Await(..), None) => LeaseAnswer::Absent,
-            (LeaseAsk::Await(version, _), Some(facts)) => {
+            (LeaseRequest::Watch(..), None) => LeaseAnswer::Absent,
+            (LeaseRequest::Watch(version, _), Some(facts)) => {
                 if *version == facts.version {
                     return None;
                 }
@@ -123,27 +123,27 @@ impl Server {
 struct Drive {
     leader: Leader,
     now: Now,
-    asked: VecDeque<(CallId, LeaseAsk)>,
-    standing: Standing,
+    requests: VecDeque<(CallId, LeaseRequest)>,
+    leadership: Leadership,
     confirms: Vec<(Epoch, bool)>,
     remembered: Vec<GateTimes>,
     out_of_sync: Vec<OutOfSyncTimes>,
     rounds: usize,
     done: bool,
-    free: Option<Free>,
+    free: Option<ReleasedLeases>,
     unmatched: usize,
     /// The evidence of a restored storage with which it ended.
     set_back: Option<SetBack>,
 }
 
 impl Drive {
-    fn new(identity: &str, contest: Contest) -> Drive {
-        let params = Params { identity: Arc::from(identity), contest };
+    fn new(identity: &str, election: LeaderElection) -> Drive {
+        let params = Params { identity: Arc::from(identity), election };
         Drive {
             leader: Leader::new(params),
             now: Now::ZERO,
-            asked: VecDeque::new(),
-            standing: Standing::Standby,
+            requests: VecDeque::new(),
+            leadership: Leadership::Standby,
             confirms: Vec::new(),
             remembered: Vec::new(),
             out_of_sync: Vec::new(),
@@ -156,7 +156,7 @@ impl Drive {
     }
 
     fn elected(identity: &str) -> Drive {
-        let mut drive = Drive::new(identity, Contest::Elected(TIMES));
+        let mut drive = Drive::new(identity, LeaderElection::Enabled(TIMES));
         drive.send(In::Start);
         drive
     }
@@ -165,16 +165,16 @@ impl Drive {
         self.leader.check().expect("the invariants hold");
         for said in out {
             match said {
-                Out::Lease(call, ask) => self.asked.push_back((call, ask)),
+                Out::Lease(call, request) => self.requests.push_back((call, request)),
                 Out::Confirm { epoch, needs_new_list } => self.confirms.push((epoch, needs_new_list)),
-                Out::Standing(standing) => self.standing = standing,
-                Out::Remembered(gates) => self.remembered.push(gates),
+                Out::Leadership(leadership) => self.leadership = leadership,
+                Out::RecordedGates(gates) => self.remembered.push(gates),
                 Out::OutOfSync(pools) => self.out_of_sync.push(pools),
                 Out::SetBack(set_back) => {
-                    assert!(!self.leads() && self.asked.is_empty() && self.set_back.is_none());
+                    assert!(!self.leads() && self.requests.is_empty() && self.set_back.is_none());
                     self.set_back = Some(set_back);
                 }
-                Out::Round => self.rounds += 1,
+                Out::StartRound => self.rounds += 1,
                 Out::Done(free) => {
                     self.done = true;
                     self.free = Some(free);
@@ -204,13 +204,13 @@ impl Drive {
     /// The API server answers all requests, except watches without news.
     fn served(&mut self, server: &mut Server) {
         let mut waiting = VecDeque::new();
-        while let Some((call, ask)) = self.asked.pop_front() {
-            match server.execute(&ask) {
+        while let Some((call, request)) = self.requests.pop_front() {
+            match server.execute(&request) {
                 Some(answer) => self.send(In::Lease(call, answer)),
-                None => waiting.push_back((call, ask)),
+                None => waiting.push_back((call, request)),
             }
         }
-        self.asked = waiting;
+        self.requests = waiting;
     }
 
     /// The Directory opens the newest requested term.
@@ -221,7 +221,7 @@ impl Drive {
     }
 
     fn leads(&self) -> bool {
-        matches!(self.standing, Standing::Leading { .. })
+        matches!(self.leadership, Leadership::Leading { .. })
     }
 
     /// Returns until when it leads; a process whose writer is quiet sends nothing any more.
@@ -229,9 +229,9 @@ impl Drive {
         if matches!(self.leader.shutdown, Shutdown::Releasing { .. }) {
             return None;
         }
-        match self.standing {
-            Standing::Standby => None,
-            Standing::Leading { until, .. } => Some(until),
+        match self.leadership {
+            Leadership::Standby => None,
+            Leadership::Leading { until, .. } => Some(until),
         }
     }
 }
@@ -253,7 +253,7 @@ fn w8_whoever_creates_the_lease_leads_at_once_and_needs_no_list_twice() {
     assert_eq!(one.confirms, [(Epoch(1), false)]);
     assert!(!one.leads(), "not before the Directory has opened the term");
     one.opened();
-    assert_eq!(one.standing, Standing::Leading { epoch: Epoch(1), until: at(45) });
+    assert_eq!(one.leadership, Leadership::Leading { epoch: Epoch(1), until: at(45) });
     assert_eq!(one.rounds, 1);
     let lease = server.lease.expect("it was created");
     assert_eq!((lease.holder.as_deref(), lease.duration), (Some("one"), seconds(45)));
@@ -264,16 +264,16 @@ fn w8_a_leader_renews_every_5_s_and_leadership_counts_from_the_sending() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     one.at(Now::from_millis(4_999));
-    assert!(one.asked.is_empty());
+    assert!(one.requests.is_empty());
     one.at(at(5));
-    assert_eq!(one.asked.len(), 1);
+    assert_eq!(one.requests.len(), 1);
     one.at(at(7));
     one.served(&mut server);
     assert_eq!(one.until(), Some(at(50)), "the answer came at 7 s, the request was sent at 5 s");
     one.at(at(10));
     one.served(&mut server);
     assert_eq!(one.until(), Some(at(55)));
-    assert_eq!(one.standing, Standing::Leading { epoch: Epoch(1), until: at(55) });
+    assert_eq!(one.leadership, Leadership::Leading { epoch: Epoch(1), until: at(55) });
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn w8_leadership_is_given_up_30_s_after_the_last_renewal_that_succeeded() {
     one.at(Now::from_millis(29_999));
     assert!(one.leads());
     one.at(at(30));
-    assert_eq!(one.standing, Standing::Standby);
+    assert_eq!(one.leadership, Leadership::Standby);
     // The API server is back, and no other process came: a new term, with most recent lists.
     one.at(at(40));
     one.served(&mut server);
@@ -314,13 +314,13 @@ fn w8_a_release_is_taken_up_at_once_by_a_standby_that_awaits_it() {
     let mut one = leading("one", &mut server);
     let mut two = Drive::elected("two");
     two.served(&mut server);
-    assert!(matches!(two.asked.front(), Some((_, LeaseAsk::Await(..)))));
+    assert!(matches!(two.requests.front(), Some((_, LeaseRequest::Watch(..)))));
     one.send(In::Shutdown);
     assert!(one.leads(), "what is sent is still waited for");
     one.send(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     assert!(one.done && !one.leads());
-    assert_eq!(one.free, Some(Free { own: true, shared: true }));
+    assert_eq!(one.free, Some(ReleasedLeases { own: true, shared: true }));
     assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.clone()), None);
     two.served(&mut server);
     assert_eq!(two.confirms, [(Epoch(2), true)], "another has led before: lists are made again");
@@ -359,9 +359,9 @@ fn w8_a_take_over_with_a_lost_answer_waits_for_the_last_write() {
     two.served(&mut server);
     two.at(at(45));
     // A watch that was given up has no answer.
-    let (call, ask) = two.asked.pop_back().expect("it takes the Lease");
-    assert!(matches!(ask, LeaseAsk::Replace(..)));
-    server.execute(&ask);
+    let (call, request) = two.requests.pop_back().expect("it takes the Lease");
+    assert!(matches!(request, LeaseRequest::Replace(..)));
+    server.execute(&request);
     two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))));
     two.at(at(50));
     two.served(&mut server);
@@ -383,11 +383,11 @@ fn w8_whoever_ends_while_it_settles_leaves_the_lease_to_lapse() {
     two.at(at(50));
     two.served(&mut server);
     two.send(In::Shutdown);
-    two.asked.clear();
+    two.requests.clear();
     two.send(In::WriterQuiet { shared_is_free: true });
     assert!(two.done);
-    assert!(two.asked.is_empty(), "nor is a release on its way: {:?}", two.asked);
-    assert_eq!(two.free, Some(Free { own: false, shared: true }));
+    assert!(two.requests.is_empty(), "nor is a release on its way: {:?}", two.requests);
+    assert_eq!(two.free, Some(ReleasedLeases { own: false, shared: true }));
     assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
     let mut three = Drive::elected("three");
     three.served(&mut server);
@@ -405,7 +405,7 @@ fn w8_each_term_has_its_own_number_also_when_the_holder_stays() {
         one.served(&mut server);
         one.served(&mut server);
         one.opened();
-        assert!(matches!(one.standing, Standing::Leading { epoch: Epoch(number), .. } if number == term));
+        assert!(matches!(one.leadership, Leadership::Leading { epoch: Epoch(number), .. } if number == term));
     }
     let mut two = Drive::elected("two");
     one.send(In::Shutdown);
@@ -432,7 +432,7 @@ fn w8_a_renewal_that_meets_another_holder_ends_the_term() {
     one.at(at(5));
     one.served(&mut server);
     assert!(!one.leads());
-    assert!(matches!(one.asked.front(), Some((_, LeaseAsk::Await(..)))));
+    assert!(matches!(one.requests.front(), Some((_, LeaseRequest::Watch(..)))));
 }
 
 #[test]
@@ -452,7 +452,7 @@ fn w8_an_emptied_or_deleted_lease_ends_the_term_and_is_contended_for() {
         assert!(!one.leads(), "others may have taken it meanwhile");
         one.served(&mut server);
         one.opened();
-        assert_eq!(one.standing, Standing::Leading { epoch: Epoch(2), until: at(50) });
+        assert_eq!(one.leadership, Leadership::Leading { epoch: Epoch(2), until: at(50) });
         assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)));
     }
 }
@@ -507,14 +507,14 @@ fn w8_a_deleted_lease_of_a_living_holder_is_no_release() {
 }
 
 /// The request in flight.
-fn in_flight(drive: &Drive) -> Option<&LeaseAsk> {
-    drive.asked.back().map(|(_, ask)| ask)
+fn in_flight(drive: &Drive) -> Option<&LeaseRequest> {
+    drive.requests.back().map(|(_, request)| request)
 }
 
 /// Answers the watch in flight.
 fn awaited(drive: &mut Drive, answer: LeaseAnswer) {
-    let (call, ask) = drive.asked.pop_back().expect("something is asked");
-    assert!(matches!(ask, LeaseAsk::Await(..)), "{ask:?}");
+    let (call, request) = drive.requests.pop_back().expect("something is asked");
+    assert!(matches!(request, LeaseRequest::Watch(..)), "{request:?}");
     drive.send(In::Lease(call, answer));
 }
 
@@ -537,7 +537,7 @@ fn w8_an_older_state_from_a_lagging_watch_extends_no_hold() {
     for second in [20, 30, 40, 49] {
         two.at(at(second));
         awaited(&mut two, LeaseAnswer::Seen(Arc::clone(&older)));
-        assert!(matches!(in_flight(&two), Some(LeaseAsk::Get)), "the Lease is looked at");
+        assert!(matches!(in_flight(&two), Some(LeaseRequest::Get)), "the Lease is looked at");
         two.served(&mut server);
     }
     two.at(at(50));
@@ -563,7 +563,7 @@ fn w8_an_older_release_or_deletion_from_a_watch_frees_no_held_lease() {
         two.served(&mut server);
         two.at(at(20));
         awaited(&mut two, old);
-        assert!(matches!(in_flight(&two), Some(LeaseAsk::Get)));
+        assert!(matches!(in_flight(&two), Some(LeaseRequest::Get)));
         assert_eq!(two.leader.observed.holder().as_deref(), Some("one"));
         // A read that fails changes nothing.
         two.at(at(27));
@@ -581,7 +581,7 @@ fn w8_a_state_whose_version_is_no_number_is_read_before_it_is_believed() {
     let version = ResourceVersion("later".into());
     two.at(at(20));
     awaited(&mut two, LeaseAnswer::Seen(Arc::new(LeaseFacts { version, ..LeaseFacts::clone(&first) })));
-    assert!(matches!(in_flight(&two), Some(LeaseAsk::Get)));
+    assert!(matches!(in_flight(&two), Some(LeaseRequest::Get)));
     two.served(&mut server);
     two.at(at(50));
     two.served(&mut server);
@@ -596,12 +596,12 @@ fn w8_a_watch_that_goes_on_lagging_is_asked_once_a_second() {
     for tenth in 60..150 {
         two.at(Now::from_millis(tenth * 100));
         match in_flight(&two) {
-            Some(LeaseAsk::Await(..)) => awaited(&mut two, LeaseAnswer::Seen(Arc::clone(&older))),
-            Some(LeaseAsk::Get) => {
+            Some(LeaseRequest::Watch(..)) => awaited(&mut two, LeaseAnswer::Seen(Arc::clone(&older))),
+            Some(LeaseRequest::Get) => {
                 looks += 1;
                 two.served(&mut server);
             }
-            Some(LeaseAsk::Create(_) | LeaseAsk::Replace(..)) | None => {}
+            Some(LeaseRequest::Create(_) | LeaseRequest::Replace(..)) | None => {}
         }
     }
     assert!((5..=9).contains(&looks), "{looks} in 9 s");
@@ -611,7 +611,7 @@ fn w8_a_watch_that_goes_on_lagging_is_asked_once_a_second() {
 fn w8_an_older_state_does_not_end_the_term_of_whoever_holds_the_lease() {
     let mut server = Server::default();
     let (mut two, older) = standby(&mut server);
-    let (call, _) = two.asked.back().cloned().expect("it awaits the end of the hold");
+    let (call, _) = two.requests.back().cloned().expect("it awaits the end of the hold");
     two.at(at(50));
     two.served(&mut server);
     two.at(at(70));
@@ -684,13 +684,13 @@ fn pools_out_of_sync_are_noted_in_the_lease_and_handed_to_the_next_leader() {
 fn w8_a_process_that_ends_takes_nothing_and_releases_an_open_take() {
     let mut server = Server::default();
     let mut one = Drive::elected("one");
-    let (call, ask) = one.asked.pop_front().expect("it looks");
-    one.send(In::Lease(call, server.execute(&ask).expect("an answer")));
-    let (call, ask) = one.asked.pop_front().expect("it takes");
+    let (call, request) = one.requests.pop_front().expect("it looks");
+    one.send(In::Lease(call, server.execute(&request).expect("an answer")));
+    let (call, request) = one.requests.pop_front().expect("it takes");
     one.send(In::Shutdown);
     one.send(In::WriterQuiet { shared_is_free: true });
     assert!(!one.done, "the Lease may be ours");
-    one.send(In::Lease(call, server.execute(&ask).expect("an answer")));
+    one.send(In::Lease(call, server.execute(&request).expect("an answer")));
     one.served(&mut server);
     assert!(one.done && one.confirms.is_empty());
     assert_eq!(server.lease.and_then(|lease| lease.holder), None);
@@ -706,7 +706,7 @@ fn w8_a_shutdown_waits_at_most_3_s_for_the_lease_to_be_released() {
     assert!(!one.done);
     one.at(at(3));
     assert!(one.done && !one.leads());
-    assert_eq!(one.free, Some(Free { own: false, shared: true }), "it lapses");
+    assert_eq!(one.free, Some(ReleasedLeases { own: false, shared: true }), "it lapses");
     assert_eq!(one.leader.deadline(), None);
 }
 
@@ -720,7 +720,7 @@ fn w8_a_lease_lost_for_lack_of_renewals_is_not_reported_as_free() {
     one.send(In::WriterQuiet { shared_is_free: true });
     one.at(at(32));
     assert!(one.done && !one.leads());
-    assert_eq!(one.free, Some(Free { own: false, shared: true }));
+    assert_eq!(one.free, Some(ReleasedLeases { own: false, shared: true }));
     assert_eq!(server.lease.and_then(|lease| lease.holder).as_deref(), Some("one"), "and it is not");
 }
 
@@ -735,20 +735,20 @@ fn w8_a_standby_that_ends_asks_for_nothing() {
     assert!(two.done);
     assert_eq!(
         two.free,
-        Some(Free { own: true, shared: false }),
+        Some(ReleasedLeases { own: true, shared: false }),
         "what the writer says of its own is passed on"
     );
 }
 
 #[test]
 fn c4_a_dry_run_leads_without_a_lease() {
-    let mut alone = Drive::new("alone", Contest::Alone);
+    let mut alone = Drive::new("alone", LeaderElection::Disabled);
     alone.send(In::Start);
     assert_eq!(alone.confirms, [(Epoch(1), false)]);
     alone.opened();
-    assert_eq!(alone.standing, Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
+    assert_eq!(alone.leadership, Leadership::Leading { epoch: Epoch(1), until: Now::NEVER });
     alone.at(at(1_000));
-    assert!(alone.asked.is_empty());
+    assert!(alone.requests.is_empty());
     alone.send(In::Shutdown);
     alone.send(In::WriterQuiet { shared_is_free: true });
     assert!(alone.done);
@@ -793,7 +793,7 @@ fn w8_a_leader_whose_lease_is_older_than_it_was_ends() {
     assert_eq!(one.set_back, proof(3_000, 1_000));
     assert!(!one.leads(), "nothing is written by what it knows of another past");
     one.at(at(500));
-    assert!(one.asked.is_empty() && one.leader.deadline().is_none() && one.confirms.len() == 1);
+    assert!(one.requests.is_empty() && one.leader.deadline().is_none() && one.confirms.len() == 1);
     let lease = server.lease.clone().expect("the Lease stays as it is");
     assert_eq!((lease.holder.as_deref(), lease.version), (Some("one"), 1_000));
 }
@@ -821,8 +821,8 @@ fn w8_a_standby_ends_too_when_it_reads_an_older_lease() {
     let mut two = Drive::elected("two");
     two.served(&mut server);
     server.set_back(1);
-    let (call, ask) = two.asked.pop_front().expect("it awaits");
-    assert!(matches!(ask, LeaseAsk::Await(..)));
+    let (call, request) = two.requests.pop_front().expect("it awaits");
+    assert!(matches!(request, LeaseRequest::Watch(..)));
     two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(5));
     two.served(&mut server);
@@ -846,7 +846,7 @@ fn w8_a_lease_that_is_past_what_was_seen_again_proves_nothing() {
         fresh.opened();
     }
     assert!(fresh.leads());
-    let (call, _) = two.asked.pop_front().expect("it awaits");
+    let (call, _) = two.requests.pop_front().expect("it awaits");
     two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(80));
     two.served(&mut server);
@@ -869,7 +869,7 @@ fn w8_another_state_of_the_same_version_is_of_another_past() {
         fresh.served(&mut server);
     }
     assert_eq!(server.version, known, "the new term's Lease has the version of before");
-    let (call, _) = two.asked.pop_front().expect("it awaits");
+    let (call, _) = two.requests.pop_front().expect("it awaits");
     two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(45));
     two.served(&mut server);
@@ -882,7 +882,7 @@ fn w8_what_a_watch_of_the_lease_brings_proves_nothing() {
     let _one = renewed_twice(&mut server);
     let mut two = Drive::elected("two");
     two.served(&mut server);
-    let (call, _) = two.asked.pop_front().expect("it awaits");
+    let (call, _) = two.requests.pop_front().expect("it awaits");
     two.send(In::Lease(call, LeaseAnswer::Seen(Arc::clone(&server.history[0]))));
     two.at(at(5));
     two.served(&mut server);
@@ -913,7 +913,7 @@ fn w8_a_process_that_ends_anyway_leaves_a_lease_that_was_restored() {
     one.served(&mut server);
     assert!(!one.leads() && one.set_back.is_none() && !one.done, "the writer is still waited for");
     one.send(In::WriterQuiet { shared_is_free: true });
-    assert_eq!(one.free, Some(Free { own: false, shared: true }));
+    assert_eq!(one.free, Some(ReleasedLeases { own: false, shared: true }));
     assert_eq!(server.lease.and_then(|lease| lease.holder).as_deref(), Some("one"));
 }
 
@@ -990,7 +990,7 @@ impl World {
 
     fn start(&mut self) -> Drive {
         self.started += 1;
-        let mut drive = Drive::new(&format!("process-{}", self.started), Contest::Elected(TIMES));
+        let mut drive = Drive::new(&format!("process-{}", self.started), LeaderElection::Enabled(TIMES));
         drive.now = self.now;
         drive.send(In::Start);
         drive
@@ -1015,21 +1015,21 @@ impl World {
             Event::SetBack(back) => self.set_back(back),
             Event::Serve(who, answered) => {
                 let (drive, stopped) = &mut self.processes[who];
-                let Some((call, ask)) = drive.asked.pop_front() else { return };
-                match self.server.execute(&ask) {
-                    None => drive.asked.push_back((call, ask)),
+                let Some((call, request)) = drive.requests.pop_front() else { return };
+                match self.server.execute(&request) {
+                    None => drive.requests.push_back((call, request)),
                     Some(answer) if answered && !*stopped => drive.send(In::Lease(call, answer)),
                     Some(_) => {}
                 }
             }
             Event::Lose(who) => {
-                self.processes[who].0.asked.pop_front();
+                self.processes[who].0.requests.pop_front();
             }
             Event::Lag(who, _) if self.cut == Some(who) => {}
             Event::Lag(who, behind) => {
                 let (drive, stopped) = &mut self.processes[who];
-                let waits = matches!(drive.asked.front(), Some((_, LeaseAsk::Await(..))));
-                if let Some((call, _)) = drive.asked.pop_front_if(|_| waits && !*stopped) {
+                let waits = matches!(drive.requests.front(), Some((_, LeaseRequest::Watch(..))));
+                if let Some((call, _)) = drive.requests.pop_front_if(|_| waits && !*stopped) {
                     let old = self.server.history.iter().rev().nth(behind).cloned();
                     drive.send(In::Lease(call, old.map_or(LeaseAnswer::Absent, LeaseAnswer::Seen)));
                 }
@@ -1068,7 +1068,7 @@ impl World {
     /// The API server is down for a while, and its storage is restored.
     fn set_back(&mut self, back: usize) {
         self.apply(Event::Pass(41_000));
-        self.processes.iter_mut().for_each(|(drive, _)| drive.asked.clear());
+        self.processes.iter_mut().for_each(|(drive, _)| drive.requests.clear());
         if let Some(to) = self.server.history.len().checked_sub(1 + back) {
             self.server.set_back(to);
         }
@@ -1133,7 +1133,7 @@ proptest! {
                 world.apply(Event::Crash(who));
             }
         }
-        for _ in 0..(TIMES.duration + TIMES.settle + seconds(15)).as_secs() {
+        for _ in 0..(TIMES.lease_duration + TIMES.settle + seconds(15)).as_secs() {
             for who in 0..3 {
                 for _ in 0..4 {
                     world.apply(Event::Serve(who, true));
@@ -1149,12 +1149,12 @@ proptest! {
 
 #[test]
 fn a4_a_process_that_ends_before_it_has_begun_ends_at_once() {
-    let mut drive = Drive::new("a", Contest::Elected(TIMES));
+    let mut drive = Drive::new("a", LeaderElection::Enabled(TIMES));
     drive.send(In::Shutdown);
     drive.send(In::WriterQuiet { shared_is_free: true });
     assert!(drive.done);
     drive.send(In::Start);
-    assert!(drive.asked.is_empty());
+    assert!(drive.requests.is_empty());
 }
 
 #[test]
@@ -1173,7 +1173,7 @@ fn w8_after_three_lost_renewals_writes_pause_and_after_five_it_stands_by() {
             one.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))));
             one.at(at(second));
         }
-        sent.extend(one.asked.drain(..).map(|(call, _)| {
+        sent.extend(one.requests.drain(..).map(|(call, _)| {
             in_flight.push((call, second));
             second
         }));
@@ -1191,7 +1191,7 @@ fn w8_a_term_after_another_leader_begins_with_most_recent_data() {
     // It is cut off, and gives up.
     one.at(at(31));
     assert!(!one.leads());
-    one.asked.clear();
+    one.requests.clear();
     // Another process leads meanwhile, and shuts down.
     let mut two = Drive::elected("two");
     for second in [0, 46, 70] {
@@ -1208,9 +1208,9 @@ fn w8_a_term_after_another_leader_begins_with_most_recent_data() {
     let mut lost = false;
     for second in 100..120 {
         one.at(at(second));
-        while let Some((call, ask)) = one.asked.pop_front() {
-            let Some(answer) = server.execute(&ask) else { continue };
-            let loses = !lost && matches!(ask, LeaseAsk::Replace(..));
+        while let Some((call, request)) = one.requests.pop_front() {
+            let Some(answer) = server.execute(&request) else { continue };
+            let loses = !lost && matches!(request, LeaseRequest::Replace(..));
             lost |= loses;
             let failure = || LeaseAnswer::Failed(RequestFailure::Other("lost".into()));
             one.send(In::Lease(call, if loses { failure() } else { answer }));
@@ -1228,12 +1228,12 @@ fn w8_a_server_that_answers_conflict_to_every_write_is_not_pressed() {
         let mut requests = 0;
         for second in 0..20 {
             one.at(at(second));
-            while let Some((call, ask)) = one.asked.pop_front() {
+            while let Some((call, request)) = one.requests.pop_front() {
                 requests += 1;
                 assert!(requests < 100, "a storm of requests");
-                let answer = match ask {
-                    LeaseAsk::Replace(..) | LeaseAsk::Create(_) => Some(LeaseAnswer::Conflict),
-                    LeaseAsk::Get | LeaseAsk::Await(..) => server.execute(&ask),
+                let answer = match request {
+                    LeaseRequest::Replace(..) | LeaseRequest::Create(_) => Some(LeaseAnswer::Conflict),
+                    LeaseRequest::Get | LeaseRequest::Watch(..) => server.execute(&request),
                 };
                 let Some(answer) = answer else { continue };
                 one.send(In::Lease(call, answer));
@@ -1249,11 +1249,11 @@ fn w8_a_lost_race_is_read_immediately_after_a_successful_write() {
     let mut one = leading("one", &mut server);
     for second in [5, 10, 15] {
         one.at(at(second));
-        let (call, ask) = one.asked.pop_front().expect("it renews");
-        assert!(matches!(ask, LeaseAsk::Replace(..)));
+        let (call, request) = one.requests.pop_front().expect("it renews");
+        assert!(matches!(request, LeaseRequest::Replace(..)));
         one.send(In::Lease(call, LeaseAnswer::Conflict));
         one.at(at(second));
-        assert!(matches!(one.asked.front(), Some((_, LeaseAsk::Get))), "at second {second}");
+        assert!(matches!(one.requests.front(), Some((_, LeaseRequest::Get))), "at second {second}");
         one.served(&mut server);
         assert_eq!(one.until(), Some(at(second + 45)), "it was renewed");
     }

@@ -139,8 +139,8 @@ impl Pauses {
     /// Reads the ConfigMap if that is due.
     pub(super) fn send_due(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.client.is_due(now) {
-            let (call, ask) = self.client.read(now, self.newest_term);
-            out.push(Out::ConfigMap(call, ask));
+            let (call, request) = self.client.read(now, self.newest_term);
+            out.push(Out::ConfigMap(call, request));
         }
     }
 
@@ -191,8 +191,8 @@ impl Pauses {
             NextStep::Look => self.client.plan(now),
             NextStep::Later => self.client.plan(now.plus(HURRY)),
             NextStep::Write(edit) => {
-                let (call, ask) = self.client.write(now, self.newest_term, facts, edit);
-                out.push(Out::ConfigMap(call, ask));
+                let (call, request) = self.client.write(now, self.newest_term, facts, edit);
+                out.push(Out::ConfigMap(call, request));
             }
         }
     }

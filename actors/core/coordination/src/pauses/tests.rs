@@ -70,16 +70,16 @@ impl Server {
         }
     }
 
-    fn execute(&mut self, now: Now, ask: &ConfigMapAsk) -> ConfigMapAnswer {
-        match ask {
-            ConfigMapAsk::Get | ConfigMapAsk::Await(..) => {}
-            ConfigMapAsk::Create(_) if self.data.is_some() => return ConfigMapAnswer::Conflict,
-            ConfigMapAsk::Create(edit) => self.store(edit),
-            ConfigMapAsk::Replace(..) if self.data.is_none() => return ConfigMapAnswer::Absent,
-            ConfigMapAsk::Replace(base, _) if *base.version.0 != *self.version.to_string() => {
+    fn execute(&mut self, now: Now, request: &ConfigMapRequest) -> ConfigMapAnswer {
+        match request {
+            ConfigMapRequest::Get | ConfigMapRequest::Watch(..) => {}
+            ConfigMapRequest::Create(_) if self.data.is_some() => return ConfigMapAnswer::Conflict,
+            ConfigMapRequest::Create(edit) => self.store(edit),
+            ConfigMapRequest::Replace(..) if self.data.is_none() => return ConfigMapAnswer::Absent,
+            ConfigMapRequest::Replace(base, _) if *base.version.0 != *self.version.to_string() => {
                 return ConfigMapAnswer::Conflict;
             }
-            ConfigMapAsk::Replace(_, edit) => self.store(edit),
+            ConfigMapRequest::Replace(_, edit) => self.store(edit),
         }
         let facts = self.facts(now);
         facts.map_or(ConfigMapAnswer::Absent, |facts| ConfigMapAnswer::Seen(Arc::new(facts)))
@@ -95,7 +95,7 @@ struct Bench {
     pauses: Pauses,
     server: Server,
     now: Now,
-    asked: VecDeque<(CallId, ConfigMapAsk)>,
+    requests: VecDeque<(CallId, ConfigMapRequest)>,
     answers: Vec<(RequestId, Answer)>,
     policy: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
     view: Option<PolicyView>,
@@ -104,11 +104,11 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(server: Server, keeping: PauseStorage) -> Bench {
-        let pauses = Pauses::new(Params { mode: Mode::Enforce, keeping, heeding: PauseEffect::Pauses });
-        let (asked, answers) = (VecDeque::new(), Vec::new());
+    fn new(server: Server, storage: PauseStorage) -> Bench {
+        let pauses = Pauses::new(Params { mode: Mode::Enforce, storage, effect: PauseEffect::Pauses });
+        let (requests, answers) = (VecDeque::new(), Vec::new());
         let mut bench =
-            Bench { pauses, server, now: at(1), asked, answers, policy: None, view: None, measured: None };
+            Bench { pauses, server, now: at(1), requests, answers, policy: None, view: None, measured: None };
         bench.send(In::Start);
         bench
     }
@@ -129,7 +129,7 @@ impl Bench {
     fn receive(&mut self, out: Vec<Out>) {
         for said in out {
             match said {
-                Out::ConfigMap(call, ask) => self.asked.push_back((call, ask)),
+                Out::ConfigMap(call, request) => self.requests.push_back((call, request)),
                 Out::OperatorPolicy { term, policy } => self.policy = Some((term, policy)),
                 Out::Answer(id, answer) => self.answers.push((id, answer)),
                 Out::View(view) => self.view = Some(view),
@@ -154,14 +154,14 @@ impl Bench {
     }
 
     /// Returns the next request.
-    fn next(&mut self) -> (CallId, ConfigMapAsk) {
-        self.asked.pop_front().expect("something is asked")
+    fn next(&mut self) -> (CallId, ConfigMapRequest) {
+        self.requests.pop_front().expect("something is asked")
     }
 
     /// Executes and answers requests until there are none.
     fn serve(&mut self) {
-        while let Some((call, ask)) = self.asked.pop_front() {
-            let answer = self.server.execute(self.now, &ask);
+        while let Some((call, request)) = self.requests.pop_front() {
+            let answer = self.server.execute(self.now, &request);
             self.send(In::ConfigMap(call, answer));
         }
     }
@@ -190,15 +190,15 @@ fn g6_without_a_config_map_nothing_is_paused_and_each_term_reads_again() {
     bench.serve();
     assert_eq!(bench.known(), (Some(4), OperatorPolicy::default()));
     bench.send(In::Confirm(Epoch(4)));
-    assert!(bench.asked.is_empty(), "it has been read for this term");
+    assert!(bench.requests.is_empty(), "it has been read for this term");
 }
 
 #[test]
 fn w8_a_read_that_began_before_the_term_does_not_count_for_it() {
     let mut bench = Bench::begun(Server::default());
     bench.wait(at(20));
-    let (old, ask) = bench.next();
-    let stale = bench.server.execute(bench.now, &ask);
+    let (old, request) = bench.next();
+    let stale = bench.server.execute(bench.now, &request);
     bench.send(In::Confirm(Epoch(2)));
     bench.server = Server::with(&[("pause.everything", "")]);
     bench.send(In::ConfigMap(old, stale));
@@ -214,7 +214,7 @@ fn g6_an_unreadable_config_map_opens_no_term_and_the_view_says_why() {
     bench.send(In::Confirm(Epoch(3)));
     for n in 0..5 {
         bench.wait(at(2 + 10 * n));
-        while let Some((call, _)) = bench.asked.pop_front() {
+        while let Some((call, _)) = bench.requests.pop_front() {
             let denied = RequestFailure::Denied("configmaps is forbidden".into());
             bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(denied)));
         }
@@ -248,9 +248,9 @@ fn g6_what_the_operator_edits_is_seen_within_15_seconds() {
 fn g6_a_pause_is_answered_when_its_write_is_seen() {
     let mut bench = Bench::begun(Server::with(&[("snapshot.a_1", "x"), ("kept", "y")]));
     bench.pause(7, Scope::Pool(pool("shop-web")));
-    let (call, ask) = bench.next();
-    assert!(matches!(ask, ConfigMapAsk::Get));
-    let seen = bench.server.execute(bench.now, &ask);
+    let (call, request) = bench.next();
+    assert!(matches!(request, ConfigMapRequest::Get));
+    let seen = bench.server.execute(bench.now, &request);
     bench.send(In::ConfigMap(call, seen));
     assert!(bench.answers.is_empty(), "nothing is written yet");
     bench.serve();
@@ -275,11 +275,11 @@ fn g6_a_pause_is_answered_when_its_write_is_seen() {
 fn g6_a_pause_is_reported_before_the_operator_is_answered() {
     let mut bench = Bench::begun(Server::default());
     bench.pause(7, Scope::Everything);
-    let (call, ask) = bench.next();
-    let absent = bench.server.execute(bench.now, &ask);
+    let (call, request) = bench.next();
+    let absent = bench.server.execute(bench.now, &request);
     bench.send(In::ConfigMap(call, absent));
-    let (call, ask) = bench.next();
-    let seen = bench.server.execute(bench.now, &ask);
+    let (call, request) = bench.next();
+    let seen = bench.server.execute(bench.now, &request);
     let mut out = Vec::new();
     bench.pauses.step(bench.now, In::ConfigMap(call, seen), &mut out);
     let place = |wanted: fn(&Out) -> bool| out.iter().position(wanted).expect("it is said");
@@ -303,7 +303,7 @@ fn g6_a_failed_read_in_a_term_is_repeated_soon() {
     let mut looks = 0;
     for second in 18..=318 {
         bench.wait(at(second));
-        for (call, _) in std::mem::take(&mut bench.asked) {
+        for (call, _) in std::mem::take(&mut bench.requests) {
             looks += 1;
             let failed = RequestFailure::Denied("configmaps is forbidden".into());
             bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(failed)));
@@ -316,15 +316,15 @@ fn g6_a_failed_read_in_a_term_is_repeated_soon() {
 fn g6_a_write_without_an_answer_is_read_back_before_the_reply() {
     let mut bench = Bench::begun(Server::default());
     bench.pause(1, Scope::Everything);
-    let (call, ask) = bench.next();
-    let absent = bench.server.execute(bench.now, &ask);
+    let (call, request) = bench.next();
+    let absent = bench.server.execute(bench.now, &request);
     bench.send(In::ConfigMap(call, absent));
-    let (call, ask) = bench.next();
-    bench.server.execute(bench.now, &ask);
+    let (call, request) = bench.next();
+    bench.server.execute(bench.now, &request);
     bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Other("reset".into()))));
     assert!(bench.answers.is_empty());
     bench.wait(at(2));
-    assert!(matches!(bench.asked.front(), Some((_, ConfigMapAsk::Get))));
+    assert!(matches!(bench.requests.front(), Some((_, ConfigMapRequest::Get))));
     bench.serve();
     assert_eq!(bench.answers, [(RequestId(1), Answer::Done(Done::Paused(Effect::WhenRead)))]);
     assert_eq!(bench.server.version, 1, "it is not written twice");
@@ -334,13 +334,13 @@ fn g6_a_write_without_an_answer_is_read_back_before_the_reply() {
 fn g6_an_existing_pause_is_written_again_so_that_no_older_write_ends_it() {
     let mut bench = Bench::begun(Server::with(&[("pause.everything", "")]));
     bench.resume(1, Scope::Everything);
-    let (call, ask) = bench.next();
-    let seen = bench.server.execute(bench.now, &ask);
+    let (call, request) = bench.next();
+    let seen = bench.server.execute(bench.now, &request);
     bench.send(In::ConfigMap(call, seen));
     let (_, lost) = bench.next();
     bench.wait(at(20));
     assert!(matches!(bench.answers[..], [(RequestId(1), Answer::Refused(Refusal::Failed(_)))]));
-    bench.asked.clear();
+    bench.requests.clear();
     bench.wait(at(40));
     bench.serve();
     bench.pause(2, Scope::Everything);
@@ -360,7 +360,7 @@ fn h3_the_operator_is_answered_within_10_seconds() {
     let failed = |said: &(RequestId, Answer)| matches!(&said.1, Answer::Refused(Refusal::Failed(_)));
     assert_eq!(bench.answers.iter().filter(|said| failed(said)).count(), 2);
     bench.wait(at(60));
-    bench.asked.drain(..bench.asked.len() - 1);
+    bench.requests.drain(..bench.requests.len() - 1);
     bench.serve();
     assert_eq!(bench.answers.len(), 2, "no request is answered twice");
 }
@@ -445,7 +445,7 @@ fn c4_in_a_dry_run_the_mode_is_known_and_pauses_are_refused() {
     let refused = |n| (RequestId(n), Answer::Refused(Refusal::DryRun));
     assert_eq!(bench.answers, [refused(1), refused(2)]);
     bench.wait(at(600));
-    assert!(bench.asked.is_empty());
+    assert!(bench.requests.is_empty());
 }
 
 #[test]
@@ -454,7 +454,7 @@ fn g6_deadlines_are_never_past_and_waiting_costs_a_read_each_15_s() {
     let mut looks = 0;
     for second in 2..=602 {
         bench.wait(at(second));
-        looks += bench.asked.len();
+        looks += bench.requests.len();
         bench.serve();
         assert!(bench.pauses.deadline().is_some_and(|due| due > bench.now));
     }
@@ -463,11 +463,8 @@ fn g6_deadlines_are_never_past_and_waiting_costs_a_read_each_15_s() {
 
 /// A process that restores pre-images, after its first read.
 fn restoring(how: Restoring) -> Bench {
-    let params = Params {
-        mode: Mode::Enforce,
-        keeping: PauseStorage::ConfigMap,
-        heeding: PauseEffect::Restoring(how),
-    };
+    let params =
+        Params { mode: Mode::Enforce, storage: PauseStorage::ConfigMap, effect: PauseEffect::Restoring(how) };
     let mut bench =
         Bench { pauses: Pauses::new(params), ..Bench::new(Server::default(), PauseStorage::Nothing) };
     bench.send(In::Start);
@@ -477,9 +474,9 @@ fn restoring(how: Restoring) -> Bench {
 
 #[test]
 fn g6_a_restore_leaves_alone_what_is_paused_by_itself_unless_named() {
-    for respects_single in [true, false] {
-        for reversed in [true, false] {
-            let mut bench = restoring(Restoring { reversed, respects_single });
+    for respects_narrow_pauses in [true, false] {
+        for requires_global_pause in [true, false] {
+            let mut bench = restoring(Restoring { requires_global_pause, respects_narrow_pauses });
             let service = ServiceKey::new("shop", "web");
             for (id, scope) in [Scope::Everything, Scope::Pool(pool("shop-web")), Scope::Service(service)]
                 .into_iter()
@@ -490,7 +487,7 @@ fn g6_a_restore_leaves_alone_what_is_paused_by_itself_unless_named() {
                 bench.serve();
             }
             let (_, heeded) = bench.policy.clone().expect("told");
-            let single = usize::from(respects_single);
+            let single = usize::from(respects_narrow_pauses);
             assert_eq!((heeded.pools.len(), heeded.services.len()), (single, single));
             assert_eq!(heeded.everything, None, "it is what it waits for, or it does not count");
         }
@@ -499,7 +496,7 @@ fn g6_a_restore_leaves_alone_what_is_paused_by_itself_unless_named() {
 
 #[test]
 fn g6_a_restore_writes_only_while_everything_is_paused_for_others() {
-    let mut bench = restoring(Restoring { reversed: true, respects_single: false });
+    let mut bench = restoring(Restoring { requires_global_pause: true, respects_narrow_pauses: false });
     let heeded = |bench: &Bench| bench.policy.clone().expect("told").1;
     let shown = |bench: &Bench| bench.view.clone().expect("shown").policy.expect("known");
     assert!(heeded(&bench).only_observes(), "the others are not kept from writing yet");
@@ -535,11 +532,11 @@ fn e2_unreadable_pauses_and_a_term_that_waits_for_them_are_measured() {
     bench.send(In::Confirm(Epoch(1)));
     assert_eq!(bench.measured, Some((false, true)));
     bench.wait(at(120));
-    bench.asked.drain(..bench.asked.len() - 1);
+    bench.requests.drain(..bench.requests.len() - 1);
     bench.serve();
     assert_eq!(bench.measured, Some((true, false)));
     bench.wait(at(240));
-    bench.asked.drain(..bench.asked.len() - 1);
+    bench.requests.drain(..bench.requests.len() - 1);
     fails(&mut bench);
     assert_eq!(bench.measured, Some((false, false)), "the term that has begun goes on");
 }

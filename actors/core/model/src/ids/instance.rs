@@ -31,7 +31,7 @@ struct Spelling {
     folded: Arc<str>,
 }
 
-case_blind!(InstanceId);
+case_insensitive!(InstanceId);
 
 impl InstanceId {
     /// Wraps the text and keeps its spelling.

@@ -1,6 +1,6 @@
 //! Searches for known secrets, and for secrets by their form.
 
-use super::Found;
+use super::SecretMatches;
 
 /// The shortest text that counts as a JSON web token, in bytes.
 const SHORTEST_TOKEN: usize = 32;
@@ -39,7 +39,7 @@ const OF_BEARERS: [&str; 25] = [
 ];
 
 /// Private keys as PEM. A key that was cut extends to the end of the text.
-pub(super) fn private_keys(text: &str, found: &mut Found) {
+pub(super) fn private_keys(text: &str, found: &mut SecretMatches) {
     const BEGIN: &str = "-----BEGIN ";
     const END: &str = "-----END ";
     const DASHES: &str = "-----";
@@ -58,7 +58,7 @@ pub(super) fn private_keys(text: &str, found: &mut Found) {
 }
 
 /// The words after `Bearer` and `Basic`.
-pub(super) fn credentials(text: &str, found: &mut Found) {
+pub(super) fn credentials(text: &str, found: &mut SecretMatches) {
     let lower = text.to_ascii_lowercase();
     let is_opaque = |word: &str| !OF_BEARERS.iter().any(|it| word.eq_ignore_ascii_case(it));
     after(text, &lower, "bearer", is_opaque, found);
@@ -86,7 +86,7 @@ impl Run {
     }
 }
 
-fn after(text: &str, lower: &str, scheme: &str, is_secret: impl Fn(&str) -> bool, found: &mut Found) {
+fn after(text: &str, lower: &str, scheme: &str, is_secret: impl Fn(&str) -> bool, found: &mut SecretMatches) {
     let mut end = 0;
     // A run may contain the scheme many times, so its end is searched only once.
     let mut run = Run::default();
@@ -103,10 +103,10 @@ fn after(text: &str, lower: &str, scheme: &str, is_secret: impl Fn(&str) -> bool
         let start = text.len() - start.len();
         if start >= run.end {
             run = Run::at(text, start);
-            found.looked_at(run.end - start);
+            found.visited_bytes(run.end - start);
         }
         let bare = &text[start..run.bare.max(start)];
-        found.looked_at(bare.len().min(MAX_DECODED));
+        found.visited_bytes(bare.len().min(MAX_DECODED));
         if start < run.word && is_secret(bare) {
             end = run.word;
             found.push(start..end);
@@ -148,7 +148,7 @@ fn is_user_and_password(word: &str) -> bool {
 }
 
 /// JSON web tokens, bootstrap tokens, and PEM in base64, as in a kubeconfig.
-pub(super) fn tokens(text: &str, found: &mut Found) {
+pub(super) fn tokens(text: &str, found: &mut SecretMatches) {
     let mut end = 0;
     for word in text.split_inclusive(|c: char| !is_of_token(c)) {
         let start = end;
@@ -195,7 +195,7 @@ pub(super) fn is_of_token(c: char) -> bool {
 }
 
 /// User and password in URLs, and their queries, which may be signed.
-pub(super) fn parts_of_addresses(text: &str, found: &mut Found) {
+pub(super) fn parts_of_addresses(text: &str, found: &mut SecretMatches) {
     let mut end = 0;
     while let Some(host) = text[end..].find("://").map(|at| end + at + 3) {
         end = text[host..].find(ends_address).map_or(text.len(), |length| host + length);

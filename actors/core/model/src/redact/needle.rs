@@ -1,7 +1,7 @@
 //! Finds known secrets in every encoding: plain, percent-encoded, with JSON or HTML escapes in any mixture, and in
 //! base64. It also finds parts of them, because a peer may cut a secret that it repeats.
 
-use super::Found;
+use super::SecretMatches;
 use super::escape::{decode_byte, is_escape};
 use super::part::{Blocks, SHORTEST};
 
@@ -88,7 +88,7 @@ impl Needles {
     }
 
     /// Finds the secrets in the text.
-    pub(super) fn find(&self, text: &str, found: &mut Found) {
+    pub(super) fn find(&self, text: &str, found: &mut SecretMatches) {
         if self.all.is_empty() {
             return;
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Found, REDACTED};
+use super::{REDACTED, SecretMatches};
 
 /// How a name marks the value after it as a secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +55,7 @@ impl KeyKind {
 }
 
 /// Finds the values of such pairs.
-pub(super) fn find(text: &str, found: &mut Found) {
+pub(super) fn find(text: &str, found: &mut SecretMatches) {
     let mut from = 0;
     while let Some(at) = text[from..].find([':', '=']).map(|at| from + at) {
         from = at + 1;
@@ -65,7 +65,7 @@ pub(super) fn find(text: &str, found: &mut Found) {
         let is_colon = text.as_bytes()[at] == b':' && rest.len() == text.len() - from;
         let value = value_of(rest, name, quoted, is_colon);
         let start = text.len() - rest.len();
-        found.looked_at(value.end);
+        found.visited_bytes(value.end);
         if value.is_empty() {
             continue;
         }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::Found;
+use super::SecretMatches;
 use super::escape::{decode_byte, is_escape};
 
 /// The minimum length of a part that counts as the secret, in bytes.
@@ -53,7 +53,7 @@ impl Blocks {
     }
 
     /// Finds parts of these secrets in the text, both as written and decoded.
-    pub(super) fn find(&self, secrets: &[Vec<u8>], text: &str, found: &mut Found) {
+    pub(super) fn find(&self, secrets: &[Vec<u8>], text: &str, found: &mut SecretMatches) {
         if self.places.is_empty() {
             return;
         }
@@ -69,7 +69,7 @@ impl Blocks {
         self.find_in(secrets, text, &decoded, found);
     }
 
-    fn find_in(&self, secrets: &[Vec<u8>], text: &str, decoded: &Decoded<'_>, found: &mut Found) {
+    fn find_in(&self, secrets: &[Vec<u8>], text: &str, decoded: &Decoded<'_>, found: &mut SecretMatches) {
         let bytes = &*decoded.bytes;
         let (mut block, mut free) = (0_u64, 0);
         for (index, byte) in bytes.iter().enumerate() {
@@ -82,7 +82,7 @@ impl Blocks {
             let mut longest = 0..0;
             for (number, offset) in self.places.get(&block).into_iter().flatten() {
                 let part = part_around(bytes, at, &secrets[*number], *offset, free);
-                found.looked_at(part.len());
+                found.visited_bytes(part.len());
                 longest = if part.len() > longest.len() { part } else { longest };
             }
             if longest.len() >= SHORTEST {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn shown(needles: &Needles, text: &str) -> String {
-        let mut found = Found::default();
+        let mut found = SecretMatches::default();
         needles.find(text, &mut found);
         without(text, found.ranges).into_owned()
     }
@@ -211,9 +211,9 @@ mod tests {
         let needles = needles();
         for piece in [&TOKEN[..15], &TOKEN[8..23], &TOKEN[8..16], "=", "%"] {
             let text = piece.repeat((64 << 10) / piece.len());
-            let mut found = Found::default();
+            let mut found = SecretMatches::default();
             needles.find(&text, &mut found);
-            assert!(found.looked_at <= 4 * text.len(), "{piece}: {}", found.looked_at);
+            assert!(found.visited_bytes <= 4 * text.len(), "{piece}: {}", found.visited_bytes);
         }
     }
 }

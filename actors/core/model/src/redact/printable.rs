@@ -145,7 +145,7 @@ fn is_printable(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redact::{Recipient, safe_line, sent};
+    use crate::redact::{Recipient, record_sent_token, safe_line};
 
     const HOSTILE: &str = "a\u{1b}[2J\u{7}\u{7f}\u{9b}\u{202e}b\u{2066}\u{200b}\u{feff}\u{e0041}\u{61c}c";
     const SHOWN: &str =
@@ -220,13 +220,13 @@ mod tests {
 
     #[test]
     fn c1_printable_text_has_no_sent_token() {
-        sent(&Recipient::Authority, "planted-for-terminals");
+        record_sent_token(&Recipient::Authority, "planted-for-terminals");
         assert_eq!(Printable::lines("x planted-for-terminals\n").as_str(), "x <redacted>\n");
     }
 
     #[test]
     fn c1_json_without_a_sent_token_is_the_same_document() {
-        sent(&Recipient::Proxy("json".into()), "91827364554637281900");
+        record_sent_token(&Recipient::Proxy("json".into()), "91827364554637281900");
         let document = concat!(
             "{\n \"91827364554637281900\" : 91827364554637281900,\n",
             " \"a\": [\"x \\\" 91827364554637281900\\\\\", \"\", \"y\"]\n}",

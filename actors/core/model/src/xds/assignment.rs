@@ -1,4 +1,4 @@
-//! The meaning of a `ClusterLoadAssignment` for pools: whether it is valid, and its addresses by priority and standing
+//! The meaning of a `ClusterLoadAssignment` for pools: whether it is valid, and its addresses by priority and health
 //! (X2).
 //!
 //! This module has no state: `pools::membership` decides which priority is used, and for how long. Fields that only
@@ -33,9 +33,9 @@ impl Default for Limits {
     }
 }
 
-/// The standing of an endpoint, ordered by preference. The best standing of an address with several ports counts.
+/// The health of an endpoint, ordered by preference. The best health of an address with several ports counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Standing {
+pub enum EndpointHealth {
     /// It takes traffic, or its health is unknown.
     Healthy,
     /// It takes traffic if no healthy endpoint is left.
@@ -43,25 +43,25 @@ pub enum Standing {
     /// It finishes its connections and takes no new ones.
     Draining,
     /// It takes no traffic.
-    Out,
+    Unhealthy,
 }
 
-impl Standing {
-    /// The standings of members, the better one first.
-    pub const USABLE: [Standing; 2] = [Standing::Healthy, Standing::Degraded];
+impl EndpointHealth {
+    /// The health of members, the better one first.
+    pub const USABLE: [EndpointHealth; 2] = [EndpointHealth::Healthy, EndpointHealth::Degraded];
 
-    /// The standing for the number of a `HealthStatus`. `UNHEALTHY`, `TIMEOUT` and unknown numbers are out.
+    /// The health for the number of a `HealthStatus`. `UNHEALTHY`, `TIMEOUT` and unknown numbers count as unhealthy.
     #[must_use]
-    pub fn of_health(number: i32) -> Standing {
+    pub fn of_health(number: i32) -> EndpointHealth {
         const UNKNOWN: i32 = 0;
         const HEALTHY: i32 = 1;
         const DRAINING: i32 = 3;
         const DEGRADED: i32 = 5;
         match number {
-            UNKNOWN | HEALTHY => Standing::Healthy,
-            DRAINING => Standing::Draining,
-            DEGRADED => Standing::Degraded,
-            _ => Standing::Out,
+            UNKNOWN | HEALTHY => EndpointHealth::Healthy,
+            DRAINING => EndpointHealth::Draining,
+            DEGRADED => EndpointHealth::Degraded,
+            _ => EndpointHealth::Unhealthy,
         }
     }
 
@@ -69,15 +69,15 @@ impl Standing {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Standing::Healthy => "healthy",
-            Standing::Degraded => "degraded",
-            Standing::Draining => "draining",
-            Standing::Out => "out",
+            EndpointHealth::Healthy => "healthy",
+            EndpointHealth::Degraded => "degraded",
+            EndpointHealth::Draining => "draining",
+            EndpointHealth::Unhealthy => "out",
         }
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for EndpointHealth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -102,21 +102,21 @@ pub struct LoadAssignment {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Priority {
     /// Their addresses, of both families.
-    pub addresses: BTreeMap<IpAddr, Standing>,
+    pub addresses: BTreeMap<IpAddr, EndpointHealth>,
     /// True if some endpoints should get more traffic than others, which a pool cannot do.
     pub weighted: bool,
 }
 
 impl Priority {
-    /// The addresses of a family with this standing.
-    pub fn with(&self, family: Family, standing: Standing) -> impl Iterator<Item = IpAddr> + '_ {
-        self.of(family).filter(move |(_, known)| *known == standing).map(|(ip, _)| ip)
+    /// The addresses of a family with this health.
+    pub fn with(&self, family: Family, health: EndpointHealth) -> impl Iterator<Item = IpAddr> + '_ {
+        self.of(family).filter(move |(_, known)| *known == health).map(|(ip, _)| ip)
     }
 
-    /// The addresses of a family with their standing.
-    pub fn of(&self, family: Family) -> impl Iterator<Item = (IpAddr, Standing)> + '_ {
+    /// The addresses of a family with their health.
+    pub fn of(&self, family: Family) -> impl Iterator<Item = (IpAddr, EndpointHealth)> + '_ {
         let of_family = self.addresses.iter().filter(move |(ip, _)| family_of(**ip) == family);
-        of_family.map(|(ip, standing)| (*ip, *standing))
+        of_family.map(|(ip, health)| (*ip, *health))
     }
 }
 
@@ -126,43 +126,43 @@ impl LoadAssignment {
     /// A locality without a weight counts: servers without locality balancing omit the weight. A locality of weight 0
     /// is skipped with all its endpoints, as in gRPC. It leaves a gap if its priority has no other locality.
     pub fn of(facts: &AssignmentFacts, limits: Limits) -> Result<LoadAssignment, String> {
-        let mut reading = Reading::default();
-        let mut gathered: BTreeMap<u32, Gathered> = BTreeMap::new();
+        let mut reading = AssignmentReader::default();
+        let mut gathered: BTreeMap<u32, PriorityBuilder> = BTreeMap::new();
         let mut skips = false;
         for (at, locality) in facts.localities.iter().enumerate() {
             if locality.weight == Some(0) {
                 skips = true;
                 continue;
             }
-            let priority = gathered.entry(locality.priority).or_insert_with(|| Gathered::begin(at));
+            let priority = gathered.entry(locality.priority).or_insert_with(|| PriorityBuilder::begin(at));
             for (n, endpoint) in locality.endpoints.iter().enumerate() {
-                reading.read(Place { locality: at, endpoint: n }, endpoint, priority);
+                reading.read(EndpointPosition { locality: at, endpoint: n }, endpoint, priority);
             }
             priority.weigh(locality);
         }
-        let Reading { alternatives, mut faults, seen: _ } = reading;
+        let AssignmentReader { alternatives, mut faults, seen: _ } = reading;
         check_gaps(&gathered, &mut faults);
         check_localities(&facts.localities, &mut faults);
-        let mut priorities: Vec<Priority> = gathered.into_values().map(Gathered::end).collect();
+        let mut priorities: Vec<Priority> = gathered.into_values().map(PriorityBuilder::end).collect();
         while priorities.last().is_some_and(|last| last.addresses.is_empty()) {
             priorities.pop();
         }
         check_sizes(&priorities, limits, &mut faults);
         let mut all = facts.localities.iter().flat_map(|locality| &locality.endpoints).peekable();
         let has_endpoints = all.peek().is_some();
-        let only_drains =
-            has_endpoints && all.all(|endpoint| Standing::of_health(endpoint.health) == Standing::Draining);
+        let only_drains = has_endpoints
+            && all.all(|endpoint| EndpointHealth::of_health(endpoint.health) == EndpointHealth::Draining);
         faults.end(LoadAssignment { priorities, skips, has_endpoints, only_drains, alternatives })
     }
 
-    /// The addresses of a family with this standing in one priority; none if the priority does not exist.
+    /// The addresses of a family with this health in one priority; none if the priority does not exist.
     pub fn with(
         &self,
         family: Family,
         priority: usize,
-        standing: Standing,
+        health: EndpointHealth,
     ) -> impl Iterator<Item = IpAddr> + '_ {
-        self.priorities.get(priority).into_iter().flat_map(move |priority| priority.with(family, standing))
+        self.priorities.get(priority).into_iter().flat_map(move |priority| priority.with(family, health))
     }
 }
 
@@ -176,12 +176,12 @@ fn family_of(ip: IpAddr) -> Family {
 
 /// Position of an endpoint in the message.
 #[derive(Clone, Copy)]
-struct Place {
+struct EndpointPosition {
     locality: usize,
     endpoint: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for EndpointPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "endpoints[{}].lb_endpoints[{}]", self.locality, self.endpoint)
     }
@@ -282,21 +282,21 @@ fn unfitness(ip: IpAddr) -> Option<&'static str> {
 
 /// The state of reading an assignment.
 #[derive(Default)]
-struct Reading {
+struct AssignmentReader {
     /// The sockets read so far, each with its first position.
-    seen: BTreeMap<Socket, Place>,
+    seen: BTreeMap<Socket, EndpointPosition>,
     alternatives: bool,
     faults: Faults,
 }
 
-impl Reading {
-    fn read(&mut self, place: Place, facts: &EndpointFacts, priority: &mut Gathered) {
+impl AssignmentReader {
+    fn read(&mut self, place: EndpointPosition, facts: &EndpointFacts, priority: &mut PriorityBuilder) {
         if facts.weight == Some(0) {
             let fault = "is 0 and must be at least 1: leave it out, or set health_status to DRAINING";
             self.faults.add(format_args!("{place}.load_balancing_weight"), fault);
         }
         priority.weights.insert(facts.weight.unwrap_or(1));
-        let standing = Standing::of_health(facts.health);
+        let health = EndpointHealth::of_health(facts.health);
         // A pool is of one family and takes an endpoint once, by its first address of that family.
         let mut chosen: BTreeMap<Family, IpAddr> = BTreeMap::new();
         for (n, address) in std::iter::once(&facts.address).chain(&facts.additional).enumerate() {
@@ -305,13 +305,13 @@ impl Reading {
                 self.alternatives = true;
                 continue;
             }
-            let known = priority.addresses.entry(ip).or_insert(standing);
-            *known = standing.min(*known);
+            let known = priority.addresses.entry(ip).or_insert(health);
+            *known = health.min(*known);
         }
     }
 
     /// Reads address number `n` of an endpoint; `None` after an error.
-    fn read_socket(&mut self, place: Place, n: usize, address: &AddressFacts) -> Option<Socket> {
+    fn read_socket(&mut self, place: EndpointPosition, n: usize, address: &AddressFacts) -> Option<Socket> {
         let path = |field: &str| match n.checked_sub(1) {
             None => format!("{place}.endpoint.address{field}"),
             Some(n) => format!("{place}.endpoint.additional_addresses[{n}].address{field}"),
@@ -334,19 +334,19 @@ impl Reading {
 }
 
 /// The state of reading one priority.
-struct Gathered {
+struct PriorityBuilder {
     /// Index of its first locality.
     first: usize,
-    addresses: BTreeMap<IpAddr, Standing>,
+    addresses: BTreeMap<IpAddr, EndpointHealth>,
     /// The weights of its endpoints.
     weights: BTreeSet<u32>,
     /// Weight and number of endpoints of each locality that has both.
     shares: Vec<(u64, u64)>,
 }
 
-impl Gathered {
-    fn begin(first: usize) -> Gathered {
-        Gathered { first, addresses: BTreeMap::new(), weights: BTreeSet::new(), shares: Vec::new() }
+impl PriorityBuilder {
+    fn begin(first: usize) -> PriorityBuilder {
+        PriorityBuilder { first, addresses: BTreeMap::new(), weights: BTreeSet::new(), shares: Vec::new() }
     }
 
     fn weigh(&mut self, locality: &LocalityFacts) {
@@ -368,7 +368,7 @@ impl Gathered {
 }
 
 /// Checks that priorities count from 0 without gaps.
-fn check_gaps(gathered: &BTreeMap<u32, Gathered>, faults: &mut Faults) {
+fn check_gaps(gathered: &BTreeMap<u32, PriorityBuilder>, faults: &mut Faults) {
     let mut counted = (0_u32..).zip(gathered);
     if let Some((missing, (found, beyond))) = counted.find(|(expected, (found, _))| expected != *found) {
         let path = format!("endpoints[{}].priority", beyond.first);
@@ -408,11 +408,11 @@ fn check_localities(localities: &[LocalityFacts], faults: &mut Faults) {
 fn check_sizes(priorities: &[Priority], limits: Limits, faults: &mut Faults) {
     for (number, priority) in priorities.iter().enumerate() {
         for (family, name) in [(Family::V4, "IPv4"), (Family::V6, "IPv6")] {
-            for standing in Standing::USABLE {
-                let count = priority.with(family, standing).count();
+            for health in EndpointHealth::USABLE {
+                let count = priority.with(family, health).count();
                 if count > limits.members {
                     let most = limits.members;
-                    let fault = format!("are {count} {standing} {name} addresses of priority {number}");
+                    let fault = format!("are {count} {health} {name} addresses of priority {number}");
                     let remedy = format!("a pool holds {most}, so split the cluster over several ones");
                     faults.add("endpoints", format_args!("{fault}: {remedy}"));
                 }

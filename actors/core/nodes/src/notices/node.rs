@@ -9,7 +9,8 @@ use model::ids::{CallId, NodeName, NodeUid};
 use model::machine::{Now, Wall, earliest};
 use model::node::NodeFact;
 use model::object::{
-    Due, GIVE_UP_AFTER, Preempt, RequestFailure, ResourceVersion, Taint, TaintAnswer, TaintAsk, TaintEdit,
+    GIVE_UP_AFTER, NotBefore, Preempt, RequestFailure, ResourceVersion, Taint, TaintAnswer, TaintEdit,
+    TaintPatch,
 };
 use model::signals::{EFFECT, says_evicted, says_preempt};
 
@@ -34,7 +35,7 @@ pub(super) struct NoticedNode {
     ours: TaintOwnership,
     /// Time from which being Ready counts, if the taint is ours and there is no notice.
     ready_counts_from: Option<Now>,
-    patch: TaintPatch,
+    patch: PatchState,
     /// Consecutive failed patches.
     failures: u32,
     /// Whether an unconfirmed patch may have added the taint.
@@ -83,10 +84,10 @@ enum TaintOwnership {
 }
 
 #[derive(Debug)]
-enum TaintPatch {
+enum PatchState {
     Idle,
     /// A patch is in flight.
-    Asked {
+    Sent {
         call: CallId,
         give_up: Now,
         version: ResourceVersion,
@@ -137,11 +138,11 @@ fn adds(edit: TaintEdit) -> bool {
     }
 }
 
-/// Returns when a notice is due and when it has passed.
-fn times(arrived: Now, age: Option<Duration>, due: Option<Due>) -> (Now, Now) {
-    match due {
-        Some(Due::In(ahead)) => (arrived.plus(ahead), arrived.plus(ahead)),
-        Some(Due::Ago(ago)) => (arrived.minus(ago), arrived.minus(ago)),
+/// Returns the earliest time of the eviction, and the time at which its notice has passed.
+fn times(arrived: Now, age: Option<Duration>, not_before: Option<NotBefore>) -> (Now, Now) {
+    match not_before {
+        Some(NotBefore::In(ahead)) => (arrived.plus(ahead), arrived.plus(ahead)),
+        Some(NotBefore::Ago(ago)) => (arrived.minus(ago), arrived.minus(ago)),
         None => {
             let at = arrived.minus(age.unwrap_or_default());
             (at, at.plus(PASSES_AFTER))
@@ -164,7 +165,7 @@ impl NoticedNode {
             ended_at: None,
             ours: TaintOwnership::No,
             ready_counts_from: None,
-            patch: TaintPatch::Idle,
+            patch: PatchState::Idle,
             failures: 0,
             unconfirmed: false,
             removed: None,
@@ -192,17 +193,17 @@ impl NoticedNode {
     }
 
     /// The patch in flight.
-    pub(super) fn asked(&self) -> Option<CallId> {
+    pub(super) fn patch_in_flight(&self) -> Option<CallId> {
         match &self.patch {
-            TaintPatch::Asked { call, .. } => Some(*call),
-            TaintPatch::Idle | TaintPatch::Waits { .. } | TaintPatch::Stopped => None,
+            PatchState::Sent { call, .. } => Some(*call),
+            PatchState::Idle | PatchState::Waits { .. } | PatchState::Stopped => None,
         }
     }
 
     fn removes(&self) -> bool {
         match &self.patch {
-            TaintPatch::Asked { edit, .. } => !adds(*edit),
-            TaintPatch::Idle | TaintPatch::Waits { .. } | TaintPatch::Stopped => false,
+            PatchState::Sent { edit, .. } => !adds(*edit),
+            PatchState::Idle | PatchState::Waits { .. } | PatchState::Stopped => false,
         }
     }
 
@@ -210,9 +211,9 @@ impl NoticedNode {
     fn stop_patches(&mut self) {
         self.failures = 0;
         match self.patch {
-            TaintPatch::Asked { .. } => {}
-            TaintPatch::Idle | TaintPatch::Waits { .. } | TaintPatch::Stopped => {
-                self.patch = TaintPatch::Idle
+            PatchState::Sent { .. } => {}
+            PatchState::Idle | PatchState::Waits { .. } | PatchState::Stopped => {
+                self.patch = PatchState::Idle
             }
         }
     }
@@ -224,14 +225,14 @@ impl NoticedNode {
         self.taints = NodeTaints::of(&fact.taints);
         self.ready_since = fact.ready.then(|| self.ready_since.unwrap_or(now));
         let again = match &self.patch {
-            TaintPatch::Waits { overtaken: Some(version), .. } => *version != self.version,
-            TaintPatch::Waits { overtaken: None, .. }
-            | TaintPatch::Idle
-            | TaintPatch::Asked { .. }
-            | TaintPatch::Stopped => false,
+            PatchState::Waits { overtaken: Some(version), .. } => *version != self.version,
+            PatchState::Waits { overtaken: None, .. }
+            | PatchState::Idle
+            | PatchState::Sent { .. }
+            | PatchState::Stopped => false,
         };
         if again {
-            self.patch = TaintPatch::Idle;
+            self.patch = PatchState::Idle;
         }
         self.on_taints(now);
     }
@@ -273,11 +274,11 @@ impl NoticedNode {
             Some(_) | None => !self.is_outdated(at),
         };
         if is_new && self.outlived(condition.at) {
-            if let Some(why) = self.too_old(condition.age, condition.due) {
+            if let Some(why) = self.too_old(condition.age, condition.not_before) {
                 let before = self.ignored.replace(condition.clone());
                 return before.is_none_or(|before| !before.is_same_as(condition)).then_some(why);
             }
-            let (due, passes) = times(now, condition.age, condition.due);
+            let (due, passes) = times(now, condition.age, condition.not_before);
             self.apply_notice(due, passes);
         }
         self.last_condition = Some(condition.clone());
@@ -290,19 +291,19 @@ impl NoticedNode {
         if !self.outlived(event.at) || self.is_outdated(notified.at()) {
             return None;
         }
-        let why = self.too_old(event.age, event.due);
+        let why = self.too_old(event.age, event.not_before);
         if why.is_none() {
-            let (due, passes) = times(notified.arrived, event.age, event.due);
+            let (due, passes) = times(notified.arrived, event.age, event.not_before);
             self.apply_notice(due, passes);
         }
         why
     }
 
     /// Returns why a notice of this age, with this date, is ignored. While the node is not Ready, no notice is.
-    fn too_old(&self, age: Option<Duration>, due: Option<Due>) -> Option<IgnoredNotice> {
-        let ago = match due {
-            Some(Due::In(_)) => Some(Duration::ZERO),
-            Some(Due::Ago(ago)) => Some(ago),
+    fn too_old(&self, age: Option<Duration>, not_before: Option<NotBefore>) -> Option<IgnoredNotice> {
+        let ago = match not_before {
+            Some(NotBefore::In(_)) => Some(Duration::ZERO),
+            Some(NotBefore::Ago(ago)) => Some(ago),
             None => age,
         };
         let counts = self.ready_since.is_none() || ago.is_some_and(|ago| ago < YOUNG);
@@ -365,9 +366,9 @@ impl NoticedNode {
 
     /// Starts a term: the patch in flight will not be answered, and a notice counts only while it is young.
     pub(super) fn begin(&mut self) {
-        if let TaintPatch::Asked { edit, .. } = &self.patch {
+        if let PatchState::Sent { edit, .. } = &self.patch {
             self.unconfirmed |= adds(*edit);
-            self.patch = TaintPatch::Idle;
+            self.patch = PatchState::Idle;
         }
         if let Some(notice) = &mut self.notice {
             notice.acted_on = false;
@@ -377,18 +378,18 @@ impl NoticedNode {
     /// Applies the time. Returns whether the patch in flight was abandoned.
     pub(super) fn wake(&mut self, now: Now) -> bool {
         let gives_up = match &self.patch {
-            TaintPatch::Asked { give_up, .. } => *give_up <= now,
-            TaintPatch::Idle | TaintPatch::Waits { .. } | TaintPatch::Stopped => false,
+            PatchState::Sent { give_up, .. } => *give_up <= now,
+            PatchState::Idle | PatchState::Waits { .. } | PatchState::Stopped => false,
         };
         if gives_up {
             self.on_answer(now, &TaintAnswer::Failed(RequestFailure::Other("no answer".into())));
         }
         let waited = match &self.patch {
-            TaintPatch::Waits { until, .. } => *until <= now,
-            TaintPatch::Asked { .. } | TaintPatch::Idle | TaintPatch::Stopped => false,
+            PatchState::Waits { until, .. } => *until <= now,
+            PatchState::Sent { .. } | PatchState::Idle | PatchState::Stopped => false,
         };
         if waited {
-            self.patch = TaintPatch::Idle;
+            self.patch = PatchState::Idle;
         }
         let is_ready = self.ready_since.is_some();
         let is_old = |notice: &Notice| !notice.acted_on && is_ready && now.since(notice.due) >= YOUNG;
@@ -401,7 +402,7 @@ impl NoticedNode {
                 self.ready_counts_from = Some(passed);
             }
             // A taint that has not appeared by now will not appear.
-            if self.ours == TaintOwnership::Sent && self.asked().is_none() {
+            if self.ours == TaintOwnership::Sent && self.patch_in_flight().is_none() {
                 self.ours = TaintOwnership::No;
             }
         }
@@ -452,10 +453,10 @@ impl NoticedNode {
         now: Now,
         call: CallId,
         recorded: impl FnOnce() -> bool,
-    ) -> Option<TaintAsk> {
+    ) -> Option<TaintPatch> {
         let is_free = match &self.patch {
-            TaintPatch::Idle => true,
-            TaintPatch::Waits { .. } | TaintPatch::Asked { .. } | TaintPatch::Stopped => false,
+            PatchState::Idle => true,
+            PatchState::Waits { .. } | PatchState::Sent { .. } | PatchState::Stopped => false,
         };
         let edit = self.needed_patch(now).filter(|edit| is_free && (!adds(*edit) || recorded()))?;
         if let Some(notice) = self.notice.as_mut().filter(|_| adds(edit)) {
@@ -463,13 +464,13 @@ impl NoticedNode {
             self.ours = TaintOwnership::Sent;
         }
         let give_up = now.plus(GIVE_UP_AFTER);
-        self.patch = TaintPatch::Asked { call, give_up, version: self.version.clone(), edit };
-        Some(TaintAsk { node: self.name.clone(), uid: self.uid.clone(), edit })
+        self.patch = PatchState::Sent { call, give_up, version: self.version.clone(), edit };
+        Some(TaintPatch { node: self.name.clone(), uid: self.uid.clone(), edit })
     }
 
     /// Applies the answer to the patch in flight.
     pub(super) fn on_answer(&mut self, now: Now, answer: &TaintAnswer) {
-        let TaintPatch::Asked { version, edit, .. } = std::mem::replace(&mut self.patch, TaintPatch::Idle)
+        let PatchState::Sent { version, edit, .. } = std::mem::replace(&mut self.patch, PatchState::Idle)
         else {
             return;
         };
@@ -486,11 +487,11 @@ impl NoticedNode {
             TaintAnswer::Done => {
                 self.failures = 0;
                 self.patch =
-                    if self.notice.is_some() && adds(edit) { TaintPatch::Stopped } else { TaintPatch::Idle };
+                    if self.notice.is_some() && adds(edit) { PatchState::Stopped } else { PatchState::Idle };
                 return;
             }
             TaintAnswer::Gone | TaintAnswer::Withheld => {
-                self.patch = TaintPatch::Stopped;
+                self.patch = PatchState::Stopped;
                 return;
             }
             TaintAnswer::Overtaken if version != self.version => return,
@@ -499,7 +500,7 @@ impl NoticedNode {
         };
         let until = now.plus(RETRIES.delay(self.failures));
         self.failures = self.failures.saturating_add(1);
-        self.patch = TaintPatch::Waits { until, overtaken };
+        self.patch = PatchState::Waits { until, overtaken };
     }
 
     /// Updates the ownership of the taint after an answer to its addition.
@@ -527,15 +528,15 @@ impl NoticedNode {
     /// Time of the next change without input.
     pub(super) fn deadline(&self) -> Option<Now> {
         let tries = match &self.patch {
-            TaintPatch::Asked { give_up, .. } => return Some(*give_up),
-            TaintPatch::Waits { until, .. } => {
+            PatchState::Sent { give_up, .. } => return Some(*give_up),
+            PatchState::Waits { until, .. } => {
                 Some(*until).filter(|until| self.needed_patch(*until).is_some())
             }
-            TaintPatch::Idle | TaintPatch::Stopped => None,
+            PatchState::Idle | PatchState::Stopped => None,
         };
         let rests = match (&self.notice, self.ours, &self.patch) {
             (Some(_), _, _) | (None, TaintOwnership::Sent, _) => self.ends_at(),
-            (None, TaintOwnership::There, TaintPatch::Idle) if self.removed.is_none() => self.ends_at(),
+            (None, TaintOwnership::There, PatchState::Idle) if self.removed.is_none() => self.ends_at(),
             (None, TaintOwnership::There | TaintOwnership::No | TaintOwnership::Wanted, _) => None,
         };
         earliest(tries, rests)

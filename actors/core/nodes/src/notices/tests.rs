@@ -12,8 +12,8 @@ use model::ids::EventKey;
 use model::level::Provenance;
 use model::machine::Wall;
 use model::object::{
-    Due, Object, ObjectKey, Preempt, PreemptionObject, RequestFailure, ResourceVersion, Taint, TaintAsk,
-    TaintEdit,
+    NotBefore, Object, ObjectKey, Preempt, PreemptionObject, RequestFailure, ResourceVersion, Taint,
+    TaintEdit, TaintPatch,
 };
 use model::signals::{DRAINING, SPOT_EVICTION};
 use model::watch::Serves;
@@ -72,7 +72,7 @@ fn marked(fact: &NodeFact, n: u64) -> NodeFact {
 }
 
 fn condition(message: &str, at: i64) -> Option<Preempt> {
-    Some(Preempt { at: wall(at), age: Some(Duration::ZERO), due: None, message: message.into() })
+    Some(Preempt { at: wall(at), age: Some(Duration::ZERO), not_before: None, message: message.into() })
 }
 
 fn key(name: &str) -> EventKey {
@@ -88,7 +88,7 @@ fn event(of: &str) -> PreemptionObject {
         uid: None,
         at: wall(2_000),
         age: Some(Duration::ZERO),
-        due: None,
+        not_before: None,
         message: NOTICE.into(),
     }
 }
@@ -117,7 +117,7 @@ struct Bench {
     /// Whether records are stored at once.
     records: bool,
     acts: bool,
-    asked: Vec<(CallId, TaintAsk)>,
+    patches: Vec<(CallId, TaintPatch)>,
     samples: Vec<Metric>,
 }
 
@@ -129,7 +129,7 @@ impl Bench {
             now: Now::from_millis(1_000_000),
             records: true,
             acts: true,
-            asked: Vec::new(),
+            patches: Vec::new(),
             samples: Vec::new(),
         };
         nodes.iter().for_each(|fact| bench.deliver(fact));
@@ -143,8 +143,8 @@ impl Bench {
         let (mut out, records) = (Vec::new(), self.records);
         self.notices.reconcile(self.now, |_| records, &mut out);
         for output in out {
-            if let Out::Taint(call, ask) = output {
-                self.asked.push((call, ask));
+            if let Out::Taint(call, patch) = output {
+                self.patches.push((call, patch));
             } else if let Out::Metric(sample) = output {
                 self.samples.push(sample);
             } else {
@@ -181,9 +181,9 @@ impl Bench {
     }
 
     /// The only patch requested since the last call.
-    fn patch(&mut self) -> (CallId, TaintAsk) {
-        let asked = std::mem::take(&mut self.asked);
-        let [patch] = &asked[..] else { panic!("not one patch: {asked:?}") };
+    fn patch(&mut self) -> (CallId, TaintPatch) {
+        let patches = std::mem::take(&mut self.patches);
+        let [patch] = &patches[..] else { panic!("not one patch: {patches:?}") };
         patch.clone()
     }
 
@@ -193,7 +193,7 @@ impl Bench {
 
     #[track_caller]
     fn asks_nothing(&self) {
-        assert!(self.asked.is_empty(), "{:?}", self.asked);
+        assert!(self.patches.is_empty(), "{:?}", self.patches);
     }
 
     /// Answers the only requested patch.
@@ -244,8 +244,8 @@ fn n1_an_event_is_a_notice_for_its_node_and_marks_it_once_it_is_recorded() {
     bench.asks_nothing();
     bench.records = true;
     bench.reconcile();
-    let (call, ask) = bench.patch();
-    assert_eq!(ask, TaintAsk { node: NodeName::new("a"), uid: uid("a"), edit: TaintEdit::AddFirst });
+    let (call, patch) = bench.patch();
+    assert_eq!(patch, TaintPatch { node: NodeName::new("a"), uid: uid("a"), edit: TaintEdit::AddFirst });
     bench.notices.on_tainted(bench.now, call, &TaintAnswer::Done);
     bench.deliver(&marked(&super::tests::node("a"), 2));
     bench.pass(seconds(600));
@@ -274,10 +274,10 @@ fn n1_a_failed_metadata_query_is_no_notice() {
 
 /// Whether a notice with these times counts for a node that is, or is not, Ready. Checks events from a list and from
 /// a watch, and conditions of new and known nodes.
-fn counts(age: Option<Duration>, due: Option<Due>, ready: bool) -> bool {
+fn counts(age: Option<Duration>, not_before: Option<NotBefore>, ready: bool) -> bool {
     let node = NodeFact { ready, ..node("a") };
-    let event = PreemptionObject { age, due, ..event("a") };
-    let preempt = condition(NOTICE, 2_000).map(|preempt| Preempt { age, due, ..preempt });
+    let event = PreemptionObject { age, not_before, ..event("a") };
+    let preempt = condition(NOTICE, 2_000).map(|preempt| Preempt { age, not_before, ..preempt });
     let with_condition = NodeFact { preempt, version: version(2), ..node.clone() };
 
     let mut listed = Bench::of(std::slice::from_ref(&node));
@@ -296,17 +296,17 @@ fn counts(age: Option<Duration>, due: Option<Due>, ready: bool) -> bool {
 #[test]
 fn n1_a_notice_counts_until_it_is_60_s_overdue() {
     let (young, old) = (seconds(60) - Duration::from_micros(1), seconds(60));
-    for (age, due, expected) in [
+    for (age, not_before, expected) in [
         (Some(young), None, true),
         (Some(old), None, false),
         (None, None, false),
-        (Some(old), Some(Due::In(seconds(1))), true),
-        (Some(old), Some(Due::Ago(young)), true),
-        (None, Some(Due::Ago(young)), true),
-        (Some(Duration::ZERO), Some(Due::Ago(old)), false),
+        (Some(old), Some(NotBefore::In(seconds(1))), true),
+        (Some(old), Some(NotBefore::Ago(young)), true),
+        (None, Some(NotBefore::Ago(young)), true),
+        (Some(Duration::ZERO), Some(NotBefore::Ago(old)), false),
     ] {
-        assert_eq!(counts(age, due, true), expected, "{age:?} {due:?}");
-        assert!(counts(age, due, false), "{age:?} {due:?} of a node that is not Ready");
+        assert_eq!(counts(age, not_before, true), expected, "{age:?} {not_before:?}");
+        assert!(counts(age, not_before, false), "{age:?} {not_before:?} of a node that is not Ready");
     }
 }
 
@@ -320,7 +320,7 @@ fn n1_an_ignored_notice_is_not_the_first() {
     bench.event(PreemptionObject { age: Some(seconds(99)), ..event("a") });
     let ignored = (NodeName::new("a"), IgnoredNotice::Old(seconds(99)));
     assert_eq!(bench.notices.take_ignored(bench.now), [ignored.clone(), ignored], "each once");
-    assert_eq!((bench.statuses("a"), bench.asked.len()), ((false, false), 0));
+    assert_eq!((bench.statuses("a"), bench.patches.len()), ((false, false), 0));
     let mut not_ready = Bench { notices: std::mem::take(&mut bench.notices), ..Bench::of(&[]) };
     not_ready.deliver(&NodeFact { ready: false, version: version(4), ..told });
     assert_eq!(

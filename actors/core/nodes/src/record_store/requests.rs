@@ -122,8 +122,8 @@ impl RecordStore {
             }
         }
         if self.client.is_due(now) {
-            let (call, ask) = self.client.read(now, self.term_to_read);
-            out.push(Out::ConfigMap(call, ask));
+            let (call, request) = self.client.read(now, self.term_to_read);
+            out.push(Out::ConfigMap(call, request));
         }
     }
 
@@ -153,11 +153,11 @@ impl RecordStore {
             return;
         }
         let (base, facts) = (state.version().cloned(), state.facts().cloned());
-        let (call, ask) = self.client.write(now, self.term_to_read, facts, edit.clone());
+        let (call, request) = self.client.write(now, self.term_to_read, facts, edit.clone());
         self.sent = LastWrite { base, edit, records };
         // The result is not known until the answer.
         self.state = None;
-        out.push(Out::ConfigMap(call, ask));
+        out.push(Out::ConfigMap(call, request));
     }
 
     /// Applies the answer to the request in flight. Returns records that this process has neither made nor lost.

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use super::*;
 use crate::RecordStorage;
-use crate::pools::Lacks;
+use crate::pools::MissingAdminStates;
 use crate::records::{Exceptions, Record};
 use mechanisms::work_queue;
 use model::arm::{AdminState as State, Entry, LbFacts, Provisioning};
@@ -229,8 +229,8 @@ impl Bench {
 
     /// Makes an update for a node in a pool due.
     fn update(&mut self, pool: &PoolId, n: u8) {
-        let (now, lacks) = (self.now, Lacks::from([(self.uid(n), AdminUrgency::Down)]));
-        self.updates.request(now, pool.clone(), lacks, 1, |_| Some(now), &mut Vec::new());
+        let (now, missing) = (self.now, MissingAdminStates::from([(self.uid(n), AdminUrgency::Down)]));
+        self.updates.request(now, pool.clone(), missing, 1, |_| Some(now), &mut Vec::new());
         self.changed = true;
     }
 

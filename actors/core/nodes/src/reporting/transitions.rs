@@ -108,10 +108,10 @@ impl Transitions {
     /// Drops nodes whose transition is over. Returns those that are back in traffic, but keeps them while nothing can
     /// be reported.
     pub(super) fn end(&mut self, statuses: &[NodeStatus<'_>], can_report: bool) -> Vec<ReturnedNode> {
-        let standing: BTreeSet<&NodeUid> = statuses.iter().map(|status| status.uid).collect();
+        let current: BTreeSet<&NodeUid> = statuses.iter().map(|status| status.uid).collect();
         let is_over = |(uid, transition): &(&NodeUid, &Transition)| {
             let keeps = transition.way == Direction::Back && !can_report;
-            !standing.contains(uid) && !keeps
+            !current.contains(uid) && !keeps
         };
         let over: Vec<NodeUid> =
             self.transitions.iter().filter(is_over).map(|(uid, _)| uid.clone()).collect();

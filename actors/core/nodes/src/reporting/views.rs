@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::ReportInput;
-use super::failures::Failures;
 use super::foreign::ForeignStates;
+use super::node_failures::NodeFailures;
 use super::node_pools::NodePools;
 use crate::Out;
 use crate::nodes::NodeStatus;
@@ -54,7 +54,7 @@ pub(super) fn of_nodes(
     now: Now,
     statuses: &[NodeStatus<'_>],
     node_pools: &NodePools,
-    failures: &Failures,
+    failures: &NodeFailures,
     input: &ReportInput<'_>,
 ) -> BTreeMap<NodeName, NodeView> {
     let mut views: BTreeMap<NodeName, NodeView> = BTreeMap::new();
@@ -70,7 +70,7 @@ fn of_node(
     now: Now,
     status: &NodeStatus<'_>,
     node_pools: &[NodePool],
-    failures: &Failures,
+    failures: &NodeFailures,
     input: &ReportInput<'_>,
 ) -> NodeView {
     let backends: Vec<Backend> = match (status.fact, status.record) {

@@ -10,15 +10,15 @@ use super::{AdminState, In, Out, Params, RecordStorage};
 use model::arm::{
     AdminState as State, Entry, Failure, FailureKind, LbFacts, PoolFacts, Provisioning, RetryAfter,
 };
-use model::config_map::{ConfigMapAnswer, ConfigMapAsk};
+use model::config_map::{ConfigMapAnswer, ConfigMapRequest};
 use model::draining::{AdminDue, AdminEnd, AdminUrgency, Draining, PoolAdminStates};
 use model::ids::{CallId, Epoch, LbName, NodeName, NodeUid, PoolId, PoolName};
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::level::DrainingAddresses;
 use model::load_balancers::{LbObservation, OurPuts};
 use model::machine::{Machine, Now};
 use model::node::{NodeFact, Role};
-use model::object::{RequestFailure, ResourceVersion, Taint, TaintAsk};
+use model::object::{RequestFailure, ResourceVersion, Taint, TaintPatch};
 use model::operator_request::{Answer, RequestId};
 use model::policy::OperatorPolicy;
 use model::report::Report;
@@ -86,7 +86,7 @@ pub(super) struct Bench {
     pub(super) cluster: BTreeMap<NodeName, NodeFact>,
     pub(super) server: Server,
     /// Requests about our ConfigMap without an answer.
-    pub(super) asks: VecDeque<(CallId, ConfigMapAsk)>,
+    pub(super) requests: VecDeque<(CallId, ConfigMapRequest)>,
     /// Whether they are answered at once.
     pub(super) answers: bool,
     /// Number of reads and writes of it.
@@ -102,7 +102,7 @@ pub(super) struct Bench {
     pub(super) requested: Vec<(PoolId, AdminUrgency)>,
     pub(super) requested_reads: usize,
     pub(super) opened: Option<Epoch>,
-    pub(super) taints: Vec<(CallId, TaintAsk)>,
+    pub(super) taints: Vec<(CallId, TaintPatch)>,
     pub(super) answered: Vec<(RequestId, Answer)>,
     pub(super) released: Vec<(RequestId, Vec<NodeName>)>,
     pub(super) reports: Vec<Report>,
@@ -136,7 +136,7 @@ impl Bench {
             params,
             cluster: BTreeMap::new(),
             server: Server::default(),
-            asks: VecDeque::new(),
+            requests: VecDeque::new(),
             answers: true,
             gets: 0,
             writes: 0,
@@ -178,7 +178,7 @@ impl Bench {
         self.step(In::Opened(epoch));
         self.set_policy(n, OperatorPolicy::default());
         self.step(In::Reporting(Some(epoch)));
-        self.step(In::Standing(Standing::Leading { epoch, until: Now::NEVER }));
+        self.step(In::Leadership(Leadership::Leading { epoch, until: Now::NEVER }));
     }
 
     /// Replaces the process by one that knows all nodes and pools, and does not lead yet.
@@ -188,7 +188,7 @@ impl Bench {
         (self.set, self.leaving, self.opened) = (Arc::default(), Arc::default(), None);
         self.sent.clear();
         self.due.clear();
-        self.asks.clear();
+        self.requests.clear();
         for fact in self.cluster.clone().into_values() {
             self.deliver(fact);
         }
@@ -259,17 +259,17 @@ impl Bench {
                 }
                 Out::Opened(epoch) => self.opened = Some(epoch),
                 Out::ReadLoadBalancers => self.requested_reads += 1,
-                Out::ConfigMap(call, ask) => {
-                    match ask {
-                        ConfigMapAsk::Get | ConfigMapAsk::Await(..) => self.gets += 1,
-                        ConfigMapAsk::Create(_) | ConfigMapAsk::Replace(..) => self.writes += 1,
+                Out::ConfigMap(call, request) => {
+                    match request {
+                        ConfigMapRequest::Get | ConfigMapRequest::Watch(..) => self.gets += 1,
+                        ConfigMapRequest::Create(_) | ConfigMapRequest::Replace(..) => self.writes += 1,
                     }
-                    self.asks.push_back((call, ask));
+                    self.requests.push_back((call, request));
                     if self.answers {
                         self.answer();
                     }
                 }
-                Out::Taint(call, ask) => self.taints.push((call, ask)),
+                Out::Taint(call, patch) => self.taints.push((call, patch)),
                 Out::Report(report) => self.reports.push(report),
                 Out::Answer(id, answer) => self.answered.push((id, answer)),
                 Out::Release(id, nodes) => self.released.push((id, nodes)),
@@ -291,23 +291,23 @@ impl Bench {
 
     /// Lets the API server carry out the oldest request about our ConfigMap.
     pub(super) fn answer(&mut self) {
-        let (call, ask) = self.asks.pop_front().expect("something is asked");
-        let answer = self.server.carry_out(self.now, &ask);
+        let (call, request) = self.requests.pop_front().expect("something is asked");
+        let answer = self.server.carry_out(self.now, &request);
         self.step(In::ConfigMap(call, answer));
     }
 
     /// The same for all requests.
     pub(super) fn answer_all(&mut self) {
-        while !self.asks.is_empty() {
+        while !self.requests.is_empty() {
             self.answer();
         }
     }
 
     /// Fails the oldest request, whether it is carried out or not.
     pub(super) fn fail_ask(&mut self, carried_out: bool, failure: RequestFailure) {
-        let (call, ask) = self.asks.pop_front().expect("something is asked");
+        let (call, request) = self.requests.pop_front().expect("something is asked");
         if carried_out {
-            self.server.carry_out(self.now, &ask);
+            self.server.carry_out(self.now, &request);
         }
         self.step(In::ConfigMap(call, ConfigMapAnswer::Failed(failure)));
     }

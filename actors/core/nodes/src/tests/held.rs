@@ -85,8 +85,8 @@ fn n5_a_released_node_stays_released_until_its_signals_end() {
     bench.answers = false;
     release(&mut bench, Scope::Node(name(4)));
     // Another term begins before its record is written.
-    bench.asks.clear();
-    bench.step(In::Standing(Standing::Standby));
+    bench.requests.clear();
+    bench.step(In::Leadership(Leadership::Standby));
     bench.answers = true;
     bench.lead(2);
     bench.pass(7_000);
@@ -120,7 +120,7 @@ fn n5_only_who_cuts_nodes_out_lets_them_go() {
     bench.step(In::Release(RequestId(3), Scope::Everything));
     assert_eq!(bench.released.pop(), Some((RequestId(3), vec![])), "the Directory says why not");
     bench.set_policy(1, OperatorPolicy::default());
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     assert_eq!(refused(&mut bench), Refusal::NotLeading);
     assert_eq!(bench.state(4), Some(NodeState::Held));
     let mut bench = Bench::leading(Role::On, RecordStorage::Nothing, 6);

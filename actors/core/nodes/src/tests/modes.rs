@@ -41,7 +41,7 @@ fn n4_switched_off_it_restores_what_is_ours_and_then_does_nothing() {
         (bench.gets, bench.writes, bench.requested_reads, bench.take_due().len()),
         (gets, writes, looks, 0)
     );
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.lead(3);
     bench.observe_all();
     bench.pass(600_000);
@@ -69,7 +69,7 @@ fn n4_a_note_switches_off_until_it_goes() {
     assert_eq!((bench.downs(), bench.recorded()), ([(ips(5)[0], 1)].into(), vec![]));
     bench.deliver(node(6, &[SHUTDOWN]));
     bench.pass(60_000);
-    assert_eq!((bench.state(6), bench.asks.len()), (None, 0));
+    assert_eq!((bench.state(6), bench.requests.len()), (None, 0));
     bench.answers = true;
     bench.set_policy(1, OperatorPolicy::default());
     assert_eq!(bench.drains(), ["node-1", "node-3", "node-4"], "signals count again");

@@ -15,7 +15,7 @@ fn event(n: u8) -> In {
         uid: None,
         at: None,
         age: Some(Duration::ZERO),
-        due: None,
+        not_before: None,
         message: "Preempt Scheduled: soon".into(),
     }))))
 }
@@ -29,8 +29,8 @@ fn n1_a_notice_sets_its_node_down_and_the_taint_follows_its_record() {
     bench.answer();
     assert!(bench.server.text("down.uid-of-node-1").expect("recorded").ends_with("taint: ours\n"));
     assert_eq!((bench.take_due(), bench.writes), (all(DOWN), 1), "the Down does not wait for the taint");
-    let (call, ask) = bench.taints.pop().expect("a patch");
-    assert_eq!((ask.uid, ask.edit), (uid("node-1"), TaintEdit::AddFirst));
+    let (call, patch) = bench.taints.pop().expect("a patch");
+    assert_eq!((patch.uid, patch.edit), (uid("node-1"), TaintEdit::AddFirst));
     bench.step(In::Tainted(call, TaintAnswer::Done));
     bench.deliver(node(1, &[DRAINING]));
     bench.run_until_stable();
@@ -48,7 +48,7 @@ fn n1_a_notice_for_a_down_node_is_recorded_before_the_taint() {
     bench.run_until_stable();
     bench.answers = false;
     bench.step(event(1));
-    assert_eq!((bench.asks.len(), bench.taints.len()), (1, 0));
+    assert_eq!((bench.requests.len(), bench.taints.len()), (1, 0));
     bench.answer();
     assert_eq!(bench.taints.len(), 1);
     assert!(bench.server.text("down.uid-of-node-1").expect("recorded").ends_with("taint: ours\n"));
@@ -70,8 +70,8 @@ fn n1_a_successor_knows_by_the_record_that_the_taint_is_ours() {
     bench.pass(629_000);
     assert_eq!(bench.taints.len(), 0);
     bench.pass(2_000);
-    let (call, ask) = bench.taints.pop().expect("a patch");
-    assert_eq!(ask.edit, TaintEdit::Remove { at: 0 });
+    let (call, patch) = bench.taints.pop().expect("a patch");
+    assert_eq!(patch.edit, TaintEdit::Remove { at: 0 });
     bench.step(In::Tainted(call, TaintAnswer::Done));
     bench.deliver(node(1, &[]));
     bench.run_until_stable();
@@ -92,8 +92,8 @@ fn n1_an_equal_taint_after_a_crash_before_the_patch_is_ours() {
     bench.run_until_stable();
     // Without the record's word, a taint of ours could stay on a Ready node.
     bench.pass(631_000);
-    let (_, ask) = bench.taints.pop().expect("a patch");
-    assert_eq!(ask.edit, TaintEdit::Remove { at: 0 });
+    let (_, patch) = bench.taints.pop().expect("a patch");
+    assert_eq!(patch.edit, TaintEdit::Remove { at: 0 });
 }
 
 #[test]

@@ -153,7 +153,7 @@ impl World {
     /// the last term may lack later observations.
     fn lead(&mut self) {
         self.term += 1;
-        self.bench.step(In::Standing(Standing::Standby));
+        self.bench.step(In::Leadership(Leadership::Standby));
         self.bench.answer_all();
         let recorded = |ip: &IpAddr, pool: &PoolId| {
             let texts = self.bench.server.data.iter().flatten().map(|(_, text)| &text.text);
@@ -286,7 +286,7 @@ impl World {
     }
 
     fn server(&mut self, event: ServerEvent) {
-        let is_asked = !self.bench.asks.is_empty();
+        let is_asked = !self.bench.requests.is_empty();
         match event {
             ServerEvent::Answers if is_asked => self.bench.answer(),
             ServerEvent::Fails { carried_out, denied } if is_asked => {
@@ -305,7 +305,7 @@ impl World {
                 // The current write ends before another term begins.
                 self.end();
                 self.bench.due.clear();
-                self.bench.step(In::Standing(Standing::Standby));
+                self.bench.step(In::Leadership(Leadership::Standby));
             }
             TermEvent::Leads => {
                 self.end();
@@ -322,8 +322,8 @@ impl World {
             }
             TermEvent::Restarts { carried_out } => {
                 self.end();
-                if let Some((_, ask)) = self.bench.asks.pop_front().filter(|_| carried_out) {
-                    self.bench.server.carry_out(self.bench.now, &ask);
+                if let Some((_, request)) = self.bench.requests.pop_front().filter(|_| carried_out) {
+                    self.bench.server.carry_out(self.bench.now, &request);
                 }
                 self.bench.restart(Role::On);
                 self.lead();

@@ -27,9 +27,9 @@ fn n4_a_node_is_recorded_before_it_enters_the_set() {
     let mut bench = slow(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!(bench.state(1), Some(NodeState::Recording));
-    assert_eq!((bench.set.generation, bench.due.len(), bench.asks.len()), (0, 0, 1));
+    assert_eq!((bench.set.generation, bench.due.len(), bench.requests.len()), (0, 0, 1));
     bench.pass(5_900);
-    assert_eq!((bench.set.generation, bench.asks.len()), (0, 1), "however long that takes");
+    assert_eq!((bench.set.generation, bench.requests.len()), (0, 1), "however long that takes");
     bench.answer();
     assert_eq!(lines(&bench, 1), ["node-1", "ips: 10.0.0.1 fd00::1"]);
     assert_eq!(bench.take_due(), all(DOWN), "in the turn of the answer");
@@ -44,9 +44,9 @@ fn n4_one_write_carries_all_records_that_wait() {
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.deliver(node(2, &[SHUTDOWN]));
     bench.deliver(node(3, &[SHUTDOWN]));
-    assert_eq!(bench.asks.len(), 1);
+    assert_eq!(bench.requests.len(), 1);
     bench.answer();
-    assert_eq!((bench.drains(), bench.asks.len()), (vec!["node-1"], 1));
+    assert_eq!((bench.drains(), bench.requests.len()), (vec!["node-1"], 1));
     bench.answer();
     assert_eq!((bench.drains(), bench.writes), (vec!["node-1", "node-2", "node-3"], 2));
 }
@@ -82,7 +82,7 @@ fn n4_after_a_conflict_or_lost_answer_the_record_is_read() {
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.answer();
     assert!(bench.recorded().is_empty(), "another client wrote first");
-    assert!(matches!(bench.asks.front(), Some((_, ConfigMapAsk::Get))), "read at once");
+    assert!(matches!(bench.requests.front(), Some((_, ConfigMapRequest::Get))), "read at once");
     bench.answer();
     bench.fail_ask(true, failed("lost"));
     assert_eq!(bench.state(1), Some(NodeState::Recording));
@@ -126,7 +126,7 @@ fn is_failure(report: &Report) -> bool {
 fn n4_a_request_whose_answer_never_comes_is_given_up() {
     let mut bench = slow(4);
     bench.deliver(node(1, &[SHUTDOWN]));
-    bench.asks.clear();
+    bench.requests.clear();
     bench.pass(6_000);
     bench.pass(100);
     bench.answer_all();
@@ -171,7 +171,7 @@ fn n4_a_new_signal_while_the_record_is_removed_records_the_node_first() {
     bench.write_all();
     bench.answers = false;
     bench.observe_all();
-    assert_eq!((bench.state(1), bench.recorded(), bench.asks.len()), (None, vec!["node-1"], 1));
+    assert_eq!((bench.state(1), bench.recorded(), bench.requests.len()), (None, vec!["node-1"], 1));
     bench.set_foreign(1, State::Down);
     bench.observe_all();
     bench.deliver(node(1, &[SHUTDOWN]));
@@ -186,7 +186,7 @@ fn n4_a_new_signal_while_the_record_is_removed_records_the_node_first() {
     bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!((bench.state(1), bench.drains()), (Some(NodeState::Draining), vec!["node-1"]));
     bench.run_until_stable();
-    assert_eq!((bench.asks.len(), bench.recorded()), (0, vec!["node-1"]));
+    assert_eq!((bench.requests.len(), bench.recorded()), (0, vec!["node-1"]));
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn n4_an_unanswered_removal_never_takes_the_record_of_a_draining_node() {
     bench.write_all();
     bench.answers = false;
     bench.observe_all();
-    let late = bench.asks.front().expect("the record is to go").1.clone();
+    let late = bench.requests.front().expect("the record is to go").1.clone();
     bench.fail_ask(false, failed("no answer"));
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.pass(100);
@@ -221,9 +221,9 @@ fn n4_a_record_that_may_still_go_counts_once_it_is_written_again() {
         bench.write_all();
         bench.answers = false;
         bench.observe_all();
-        let late = bench.asks.front().expect("the record is to go").1.clone();
+        let late = bench.requests.front().expect("the record is to go").1.clone();
         bench.fail_ask(false, failed("no answer"));
-        bench.step(In::Standing(Standing::Standby));
+        bench.step(In::Leadership(Leadership::Standby));
         bench.take_due();
         if signalled {
             bench.deliver(node(1, &[SHUTDOWN]));
@@ -254,13 +254,17 @@ fn n4_a_record_that_may_still_go_counts_where_its_node_is_down() {
     bench.answers = false;
     bench.observe_all();
     bench.fail_ask(false, failed("no answer"));
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     // Another replica led meanwhile, and used the record.
     bench.set_foreign(1, State::Down);
     bench.observe_all();
     bench.lead(2);
     bench.answer();
-    assert_eq!((bench.state(1), bench.asks.len()), (Some(NodeState::Restoring), 1), "it is written again");
+    assert_eq!(
+        (bench.state(1), bench.requests.len()),
+        (Some(NodeState::Restoring), 1),
+        "it is written again"
+    );
     bench.answers = true;
     bench.run_until_stable();
     assert!(bench.downs().is_empty() && bench.recorded().is_empty());
@@ -270,7 +274,7 @@ fn n4_a_record_that_may_still_go_counts_where_its_node_is_down() {
 fn n4_a_late_record_that_is_not_needed_is_found_and_removed() {
     let mut bench = slow(4);
     bench.deliver(node(1, &[SHUTDOWN]));
-    let late = bench.asks.front().expect("a record").1.clone();
+    let late = bench.requests.front().expect("a record").1.clone();
     bench.fail_ask(false, failed("no answer"));
     bench.deliver(node(1, &[]));
     bench.pass(100);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::arm::Document;
-use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, Text, Value};
+use model::config_map::{ConfigMapAnswer, ConfigMapEdit, ConfigMapFacts, ConfigMapRequest, Text, Value};
 use model::machine::{Now, Wall};
 use model::object::ResourceVersion;
 
@@ -45,15 +45,15 @@ impl Server {
         self.data.as_mut().expect("it exists").remove(key).expect("the key is there");
     }
 
-    pub(super) fn carry_out(&mut self, now: Now, ask: &ConfigMapAsk) -> ConfigMapAnswer {
-        match ask {
-            ConfigMapAsk::Get | ConfigMapAsk::Await(..) => {}
-            ConfigMapAsk::Create(_) if self.data.is_some() => return ConfigMapAnswer::Conflict,
-            ConfigMapAsk::Replace(..) if self.data.is_none() => return ConfigMapAnswer::Absent,
-            ConfigMapAsk::Replace(base, _) if *base.version.0 != *self.version.to_string() => {
+    pub(super) fn carry_out(&mut self, now: Now, request: &ConfigMapRequest) -> ConfigMapAnswer {
+        match request {
+            ConfigMapRequest::Get | ConfigMapRequest::Watch(..) => {}
+            ConfigMapRequest::Create(_) if self.data.is_some() => return ConfigMapAnswer::Conflict,
+            ConfigMapRequest::Replace(..) if self.data.is_none() => return ConfigMapAnswer::Absent,
+            ConfigMapRequest::Replace(base, _) if *base.version.0 != *self.version.to_string() => {
                 return ConfigMapAnswer::Conflict;
             }
-            ConfigMapAsk::Create(edit) | ConfigMapAsk::Replace(_, edit) => self.store(edit),
+            ConfigMapRequest::Create(edit) | ConfigMapRequest::Replace(_, edit) => self.store(edit),
         }
         let Some(data) = &self.data else { return ConfigMapAnswer::Absent };
         ConfigMapAnswer::Seen(Arc::new(ConfigMapFacts {

@@ -17,9 +17,9 @@ fn standby(nodes: u8) -> Bench {
 #[test]
 fn w8_a_term_begins_when_our_config_map_was_read_since_it_was_confirmed() {
     let mut bench = standby(4);
-    assert!(bench.asks.is_empty(), "a standby asks nothing");
+    assert!(bench.requests.is_empty(), "a standby asks nothing");
     bench.step(In::Confirmed(Epoch(1)));
-    assert!(matches!(bench.asks.front(), Some((_, ConfigMapAsk::Get))));
+    assert!(matches!(bench.requests.front(), Some((_, ConfigMapRequest::Get))));
     bench.step(In::Opened(Epoch(1)));
     assert_eq!(bench.opened, None);
     // The request in flight is of an older term.
@@ -33,7 +33,7 @@ fn w8_a_term_begins_when_our_config_map_was_read_since_it_was_confirmed() {
     bench.answer();
     assert_eq!(bench.opened, Some(Epoch(2)), "the Directory is not ready");
     bench.step(In::Opened(Epoch(3)));
-    assert_eq!((bench.opened, bench.asks.len()), (Some(Epoch(3)), 0));
+    assert_eq!((bench.opened, bench.requests.len()), (Some(Epoch(3)), 0));
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn w8_no_term_begins_while_our_config_map_cannot_be_read() {
     for (failure, after) in failures {
         bench.fail_ask(false, failure);
         bench.pass(after);
-        assert_eq!((bench.opened, bench.asks.len()), (None, 1), "and it is tried again");
+        assert_eq!((bench.opened, bench.requests.len()), (None, 1), "and it is tried again");
     }
     bench.answer();
     assert_eq!(bench.opened, Some(Epoch(1)));
@@ -62,7 +62,7 @@ fn n4_what_a_successor_does_follows_from_records_and_signals() {
     bench.set_foreign(7, State::Down);
     bench.run_until_stable();
     // While no replica leads, one signal ends, one node is deleted, and another one gets a signal.
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.deliver(node(2, &[]));
     bench.delete(3);
     bench.deliver(node(6, &[SHUTDOWN]));
@@ -102,7 +102,7 @@ fn n4_a_crash_between_record_and_put_costs_no_put() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!((bench.recorded(), bench.due.len()), (vec!["node-1"], 4));
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.deliver(node(1, &[]));
     bench.restart(Role::On);
     bench.lead(2);
@@ -125,7 +125,7 @@ fn n4_a_node_that_moved_without_a_leader_is_recorded_at_new_addresses() {
     bench.run_until_stable();
     let web = bench.azure.get_mut(&pool("lb", "web")).expect("a pool");
     web.insert(ips(9)[0], State::None);
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     let mut moved = node(1, &[SHUTDOWN]);
     moved.ips = ips(9).into_iter().collect();
     bench.deliver(moved);
@@ -174,7 +174,7 @@ fn n4_a_process_that_leads_again_uses_the_records_of_others() {
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.deliver(node(2, &[SHUTDOWN]));
     bench.run_until_stable();
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     // Another replica has restored node-1, and set node-3 Down.
     for entries in bench.azure.values_mut() {
         for (ip, state) in entries.iter_mut() {
@@ -208,17 +208,17 @@ fn w8_who_does_not_lead_writes_nothing() {
     bench.step(In::Opened(Epoch(1)));
     bench.set_policy(1, OperatorPolicy::default());
     bench.pass(60_000);
-    assert_eq!((bench.asks.len(), bench.writes, bench.state(1)), (0, 0, Some(NodeState::Held)));
-    bench.step(In::Standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER }));
-    assert_eq!((bench.asks.len(), bench.writes), (1, 1));
+    assert_eq!((bench.requests.len(), bench.writes, bench.state(1)), (0, 0, Some(NodeState::Held)));
+    bench.step(In::Leadership(Leadership::Leading { epoch: Epoch(1), until: Now::NEVER }));
+    assert_eq!((bench.requests.len(), bench.writes), (1, 1));
     // Leadership ends during its write. The successor handles the result.
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.answer();
     bench.pass(60_000);
-    assert_eq!((bench.asks.len(), bench.set.generation), (0, 0));
+    assert_eq!((bench.requests.len(), bench.set.generation), (0, 0));
     // The same if a newer term is confirmed already.
     bench.step(In::Confirmed(Epoch(2)));
-    bench.step(In::Standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER }));
+    bench.step(In::Leadership(Leadership::Leading { epoch: Epoch(1), until: Now::NEVER }));
     bench.deliver(node(2, &[SHUTDOWN]));
     bench.answer_all();
     assert_eq!((bench.writes, bench.set.generation), (1, 0));

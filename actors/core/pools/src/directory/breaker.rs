@@ -26,7 +26,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use history::{History, Weight};
+use history::{History, TallyEntry};
 pub(super) use history::{LOOKBACK, PauseScope, PoolSize};
 use mechanisms::once_per_term::OncePerTerm;
 use mechanisms::published::Published;
@@ -46,7 +46,7 @@ pub(super) struct RemovalBreaker {
     due: BTreeSet<(Now, PoolId)>,
     /// The pools that are left with less than half of what they had, including those that do not count.
     shrunk: BTreeSet<PoolId>,
-    tally: Tally,
+    tally: BreakerTally,
     /// Since when the breaker is tripped.
     tripped: Option<Now>,
     /// The report of the trip.
@@ -59,7 +59,7 @@ pub(super) struct RemovalBreaker {
 
 /// Number of pools that count.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Tally {
+struct BreakerTally {
     all: usize,
     /// Those of `all` that are left with less than half of what they had.
     shrunk: usize,
@@ -67,14 +67,14 @@ struct Tally {
     losing: usize,
 }
 
-impl Tally {
-    fn add(&mut self, weight: Weight) {
+impl BreakerTally {
+    fn add(&mut self, weight: TallyEntry) {
         self.all += usize::from(weight.counts);
         self.shrunk += usize::from(weight.shrunk);
         self.losing += usize::from(weight.loses);
     }
 
-    fn remove(&mut self, weight: Weight) {
+    fn remove(&mut self, weight: TallyEntry) {
         self.all -= usize::from(weight.counts);
         self.shrunk -= usize::from(weight.shrunk);
         self.losing -= usize::from(weight.loses);
@@ -226,7 +226,7 @@ impl RemovalBreaker {
     pub(super) fn check(&self) -> bool {
         let shrunk = self.pools.iter().filter(|(_, history)| history.is_shrunk()).map(|(id, _)| id);
         let ages = self.pools.iter().filter_map(|(id, history)| history.due(id));
-        let mut tally = Tally::default();
+        let mut tally = BreakerTally::default();
         self.pools.values().for_each(|history| tally.add(history.weight()));
         shrunk.eq(self.shrunk.iter()) && ages.collect::<BTreeSet<_>>() == self.due && tally == self.tally
     }

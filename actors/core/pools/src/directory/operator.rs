@@ -49,7 +49,7 @@ impl Directory {
         let mut paused: BTreeSet<PausedBy> = self.policy.paused(id, owners).collect();
         match &self.params.pins {
             Some(pins) => match pins.of(id, family) {
-                Some(pin) if pin.despite_pause => {}
+                Some(pin) if pin.ignore_pause => {}
                 Some(_) => paused.extend(annotated(owners)),
                 None => {
                     paused.insert(PausedBy::NoPin);
@@ -121,7 +121,7 @@ impl Directory {
 
     /// Releases everything in the scope that is held back now, on the operator's request. Later removals are held back
     /// again. If nodes were released for the same request, the request succeeds even if no removal was released.
-    pub(super) fn on_ask(
+    pub(super) fn on_release(
         &mut self,
         now: Now,
         request: RequestId,

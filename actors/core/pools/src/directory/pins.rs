@@ -18,7 +18,7 @@ pub(super) fn assignment(id: &PoolId, inputs: &PoolInputs<'_>, pins: &Pins) -> A
     let parts = || inputs.owners.values().map(|fact| part(fact, inputs.family));
     let asked: BTreeSet<IpAddr> = parts().flat_map(|part| part.required.keys().copied()).collect();
     let level = match pins.of(id, inputs.family) {
-        Some(pin) if would_starve(pin, &asked) => untouched(),
+        Some(pin) if would_be_unserved(pin, &asked) => untouched(),
         Some(pin) => level(pin, parts().any(|part| part.endpoints > 0)),
         None => untouched(),
     };
@@ -57,14 +57,14 @@ fn untouched() -> Level {
 
 /// Reports whether a pool with these members would hold none of those that endpoints require. A Service with local
 /// endpoints only would then get no traffic. Returns false if the operator allowed that (G2).
-fn would_starve(pin: &Pin, asked: &BTreeSet<IpAddr>) -> bool {
+fn would_be_unserved(pin: &Pin, asked: &BTreeSet<IpAddr>) -> bool {
     let serves = asked.iter().any(|ip| pin.members.contains_key(ip));
-    !pin.may_starve && !pin.members.is_empty() && !asked.is_empty() && !serves
+    !pin.allow_unserved && !pin.members.is_empty() && !asked.is_empty() && !serves
 }
 
 fn level(pin: &Pin, has_endpoints: bool) -> Level {
     let member = |name: &AddressName| Member { name: name.clone(), node_ready: true };
-    let would_empty = pin.members.is_empty() && has_endpoints && !pin.may_empty;
+    let would_empty = pin.members.is_empty() && has_endpoints && !pin.allow_empty;
     Level {
         required: pin.members.iter().map(|(ip, name)| (*ip, member(name))).collect(),
         tolerated: BTreeSet::new(),

@@ -45,7 +45,7 @@ pub(super) struct RemovalGuard {
     required: BTreeMap<IpAddr, Now>,
     doubts: UnconfirmedRemovals,
     losses: CountedLosses,
-    emptiness: Emptiness,
+    emptiness: EmptyPoolGuard,
 }
 
 /// An address that no source asks for any more.
@@ -60,12 +60,12 @@ struct FormerMember {
 
 /// Whether members are held back although no source asks for them.
 #[derive(Default)]
-enum Emptiness {
+enum EmptyPoolGuard {
     /// Members are asked for.
     #[default]
     Open,
     /// Nothing is asked for since `since`; the members stay until that is confirmed (G2).
-    Empty { since: Now, clock: Clock, members: BTreeSet<IpAddr> },
+    Empty { since: Now, clock: ConfirmationTimer, members: BTreeSet<IpAddr> },
     /// Emptiness is confirmed.
     Confirmed,
     /// There are endpoints, but no usable node behind any of them, or not everything about them is known (D6).
@@ -78,25 +78,25 @@ enum Emptiness {
 
 /// The time for which emptiness has to last.
 #[derive(Clone, Copy)]
-enum Clock {
+enum ConfirmationTimer {
     /// It ends then.
     Until(Now),
     /// It stands still; this much of it remains when EndpointSlices arrive again.
     Stopped(Duration),
 }
 
-impl Clock {
+impl ConfirmationTimer {
     fn resume(self, now: Now) -> Now {
         match self {
-            Clock::Until(until) => until,
-            Clock::Stopped(left) => now.plus(left),
+            ConfirmationTimer::Until(until) => until,
+            ConfirmationTimer::Stopped(left) => now.plus(left),
         }
     }
 
-    fn stop(self, now: Now) -> Clock {
+    fn stop(self, now: Now) -> ConfirmationTimer {
         match self {
-            Clock::Until(until) => Clock::Stopped(until.since(now)),
-            Clock::Stopped(_) => self,
+            ConfirmationTimer::Until(until) => ConfirmationTimer::Stopped(until.since(now)),
+            ConfirmationTimer::Stopped(_) => self,
         }
     }
 }
@@ -240,65 +240,65 @@ impl RemovalGuard {
         let is_certain = !inputs.owners.is_empty() && inputs.owners.values().all(|fact| is_dropped(fact));
         self.emptiness = match (asked, std::mem::take(&mut self.emptiness)) {
             // No wait is needed: the configuration says so (X5).
-            (Demand::Nothing, _) if is_certain => Emptiness::Confirmed,
-            (Demand::Members, _) => Emptiness::Open,
-            (Demand::Absent, _) if !inputs.mode.judges() => Emptiness::Open,
+            (Demand::Nothing, _) if is_certain => EmptyPoolGuard::Confirmed,
+            (Demand::Members, _) => EmptyPoolGuard::Open,
+            (Demand::Absent, _) if !inputs.mode.judges() => EmptyPoolGuard::Open,
             // The release does not cover what a later list removes.
-            (Demand::Unusable | Demand::NotReceived, Emptiness::Released(HeldReason::NoUsableNode))
+            (Demand::Unusable | Demand::NotReceived, EmptyPoolGuard::Released(HeldReason::NoUsableNode))
                 if !self.is_doubted() =>
             {
-                Emptiness::Released(HeldReason::NoUsableNode)
+                EmptyPoolGuard::Released(HeldReason::NoUsableNode)
             }
-            (Demand::Absent, Emptiness::Released(HeldReason::LastMember)) => {
-                Emptiness::Released(HeldReason::LastMember)
+            (Demand::Absent, EmptyPoolGuard::Released(HeldReason::LastMember)) => {
+                EmptyPoolGuard::Released(HeldReason::LastMember)
             }
-            (Demand::NotReceived, Emptiness::Confirmed) => Emptiness::Confirmed,
-            (Demand::NotReceived, Emptiness::Empty { since, clock, members }) => {
-                Emptiness::Empty { since, clock: clock.stop(now), members: again(members) }
+            (Demand::NotReceived, EmptyPoolGuard::Confirmed) => EmptyPoolGuard::Confirmed,
+            (Demand::NotReceived, EmptyPoolGuard::Empty { since, clock, members }) => {
+                EmptyPoolGuard::Empty { since, clock: clock.stop(now), members: again(members) }
             }
             // Members observed meanwhile count: another client, which may know more, added or removed some.
-            (Demand::Unusable | Demand::NotReceived, Emptiness::Unusable { since, members }) => {
+            (Demand::Unusable | Demand::NotReceived, EmptyPoolGuard::Unusable { since, members }) => {
                 let members = if inputs.observed_at > since && !inputs.observed.is_empty() {
                     // What was required since then may have been written since then.
                     self.present(inputs.observed)
                 } else {
                     again(members).union(inputs.observed).copied().collect()
                 };
-                Emptiness::Unusable { since, members }
+                EmptyPoolGuard::Unusable { since, members }
             }
             (
                 Demand::Unusable | Demand::NotReceived,
-                Emptiness::Open
-                | Emptiness::Empty { .. }
-                | Emptiness::Confirmed
-                | Emptiness::Last { .. }
-                | Emptiness::Released(_),
+                EmptyPoolGuard::Open
+                | EmptyPoolGuard::Empty { .. }
+                | EmptyPoolGuard::Confirmed
+                | EmptyPoolGuard::Last { .. }
+                | EmptyPoolGuard::Released(_),
             ) => {
                 // A second evaluation at the same moment has the same result.
                 let members = had().union(inputs.observed).copied().collect();
-                Emptiness::Unusable { since: now, members }
+                EmptyPoolGuard::Unusable { since: now, members }
             }
-            (Demand::Absent, Emptiness::Last { since, .. }) => {
-                Emptiness::Last { since, members: inputs.observed.clone() }
+            (Demand::Absent, EmptyPoolGuard::Last { since, .. }) => {
+                EmptyPoolGuard::Last { since, members: inputs.observed.clone() }
             }
             (
                 Demand::Absent,
-                Emptiness::Open
-                | Emptiness::Empty { .. }
-                | Emptiness::Confirmed
-                | Emptiness::Unusable { .. }
-                | Emptiness::Released(_),
-            ) => Emptiness::Last { since: now, members: inputs.observed.clone() },
-            (Demand::Nothing, Emptiness::Confirmed) => Emptiness::Confirmed,
-            (Demand::Nothing, Emptiness::Empty { since, clock, members }) => {
+                EmptyPoolGuard::Open
+                | EmptyPoolGuard::Empty { .. }
+                | EmptyPoolGuard::Confirmed
+                | EmptyPoolGuard::Unusable { .. }
+                | EmptyPoolGuard::Released(_),
+            ) => EmptyPoolGuard::Last { since: now, members: inputs.observed.clone() },
+            (Demand::Nothing, EmptyPoolGuard::Confirmed) => EmptyPoolGuard::Confirmed,
+            (Demand::Nothing, EmptyPoolGuard::Empty { since, clock, members }) => {
                 self.confirm_empty(now, since, clock.resume(now), || again(members))
             }
             (
                 Demand::Nothing,
-                Emptiness::Open
-                | Emptiness::Unusable { .. }
-                | Emptiness::Last { .. }
-                | Emptiness::Released(_),
+                EmptyPoolGuard::Open
+                | EmptyPoolGuard::Unusable { .. }
+                | EmptyPoolGuard::Last { .. }
+                | EmptyPoolGuard::Released(_),
             ) => self.confirm_empty(now, now, now.plus(inputs.confirm), had),
         };
     }
@@ -310,31 +310,33 @@ impl RemovalGuard {
         since: Now,
         until: Now,
         members: impl FnOnce() -> BTreeSet<IpAddr>,
-    ) -> Emptiness {
+    ) -> EmptyPoolGuard {
         if until <= now && self.doubts.resolved_from(self.doubts.of()).is_none() {
-            return Emptiness::Confirmed;
+            return EmptyPoolGuard::Confirmed;
         }
-        Emptiness::Empty { since, clock: Clock::Until(until), members: members() }
+        EmptyPoolGuard::Empty { since, clock: ConfirmationTimer::Until(until), members: members() }
     }
 
     /// Returns the removal that is held back now, if any. It may concern no member.
     pub(super) fn held(&self, now: Now, delay: Duration) -> Option<Held> {
         let (reason, since, waits, members) = match &self.emptiness {
-            Emptiness::Open | Emptiness::Confirmed | Emptiness::Released(_) => {
+            EmptyPoolGuard::Open | EmptyPoolGuard::Confirmed | EmptyPoolGuard::Released(_) => {
                 return self.held_fraction(now, delay);
             }
-            Emptiness::Empty { since, clock, members } => {
+            EmptyPoolGuard::Empty { since, clock, members } => {
                 let waits = match (clock, self.doubts.resolved_from(self.doubts.of())) {
-                    (Clock::Stopped(_), _) => Waits::Facts,
-                    (Clock::Until(until), None) => Waits::Time(*until),
-                    (Clock::Until(until), Some(from)) => self.doubts.waits(from.max(*until)),
+                    (ConfirmationTimer::Stopped(_), _) => Waits::Facts,
+                    (ConfirmationTimer::Until(until), None) => Waits::Time(*until),
+                    (ConfirmationTimer::Until(until), Some(from)) => self.doubts.waits(from.max(*until)),
                 };
                 (HeldReason::EmptyConfirm, *since, waits, members)
             }
-            Emptiness::Unusable { since, members } => {
+            EmptyPoolGuard::Unusable { since, members } => {
                 (HeldReason::NoUsableNode, *since, Waits::Facts, members)
             }
-            Emptiness::Last { since, members } => (HeldReason::LastMember, *since, Waits::Facts, members),
+            EmptyPoolGuard::Last { since, members } => {
+                (HeldReason::LastMember, *since, Waits::Facts, members)
+            }
         };
         Some(Held { reason, since, waits, members: members.clone() })
     }
@@ -355,15 +357,15 @@ impl RemovalGuard {
     /// Returns the earliest time from which a second read would end what is held back, where one would (G1).
     pub(super) fn read_from(&self, now: Now, delay: Duration) -> Option<Now> {
         match &self.emptiness {
-            Emptiness::Empty { members, .. } if !members.is_empty() => {
+            EmptyPoolGuard::Empty { members, .. } if !members.is_empty() => {
                 self.doubts.read_from(self.doubts.of())
             }
-            Emptiness::Open
-            | Emptiness::Empty { .. }
-            | Emptiness::Confirmed
-            | Emptiness::Released(_)
-            | Emptiness::Unusable { .. }
-            | Emptiness::Last { .. } => {
+            EmptyPoolGuard::Open
+            | EmptyPoolGuard::Empty { .. }
+            | EmptyPoolGuard::Confirmed
+            | EmptyPoolGuard::Released(_)
+            | EmptyPoolGuard::Unusable { .. }
+            | EmptyPoolGuard::Last { .. } => {
                 let held = self.held(now, delay)?;
                 match held.reason {
                     HeldReason::Fraction => self.doubts.read_from(held.members.iter()),
@@ -381,10 +383,17 @@ impl RemovalGuard {
     /// not while a removal is held back; with guards that only observe, only while facts are missing (D6).
     pub(super) fn keeps(&self, mode: GuardMode) -> Keeps {
         let keeps = match (&self.emptiness, mode) {
-            (Emptiness::Confirmed | Emptiness::Released(_), _) | (Emptiness::Open, GuardMode::Off) => false,
-            (Emptiness::Open | Emptiness::Empty { .. } | Emptiness::Last { .. }, GuardMode::Observe) => false,
-            (Emptiness::Open, GuardMode::Enforce) | (Emptiness::Unusable { .. }, _) => true,
-            (Emptiness::Empty { .. } | Emptiness::Last { .. }, GuardMode::Enforce | GuardMode::Off) => true,
+            (EmptyPoolGuard::Confirmed | EmptyPoolGuard::Released(_), _)
+            | (EmptyPoolGuard::Open, GuardMode::Off) => false,
+            (
+                EmptyPoolGuard::Open | EmptyPoolGuard::Empty { .. } | EmptyPoolGuard::Last { .. },
+                GuardMode::Observe,
+            ) => false,
+            (EmptyPoolGuard::Open, GuardMode::Enforce) | (EmptyPoolGuard::Unusable { .. }, _) => true,
+            (
+                EmptyPoolGuard::Empty { .. } | EmptyPoolGuard::Last { .. },
+                GuardMode::Enforce | GuardMode::Off,
+            ) => true,
         };
         if keeps { Keeps::Last } else { Keeps::Nothing }
     }
@@ -400,9 +409,9 @@ impl RemovalGuard {
         room: usize,
     ) -> BTreeMap<IpAddr, BTreeSet<ServiceUid>> {
         let held = match &self.emptiness {
-            Emptiness::Open | Emptiness::Confirmed | Emptiness::Released(_) => None,
-            Emptiness::Unusable { members, .. } => Some(members),
-            Emptiness::Empty { members, .. } | Emptiness::Last { members, .. } => {
+            EmptyPoolGuard::Open | EmptyPoolGuard::Confirmed | EmptyPoolGuard::Released(_) => None,
+            EmptyPoolGuard::Unusable { members, .. } => Some(members),
+            EmptyPoolGuard::Empty { members, .. } | EmptyPoolGuard::Last { members, .. } => {
                 Some(members).filter(|_| !mode.only_observes())
             }
         };
@@ -427,13 +436,15 @@ impl RemovalGuard {
     pub(super) fn deadline(&self, now: Now, delay: Duration) -> Option<Now> {
         let left = self.left.values().map(|left| left.at.plus(delay)).filter(|at| *at > now).min();
         let emptiness = match &self.emptiness {
-            Emptiness::Open
-            | Emptiness::Confirmed
-            | Emptiness::Unusable { .. }
-            | Emptiness::Last { .. }
-            | Emptiness::Released(_)
-            | Emptiness::Empty { clock: Clock::Stopped(_), .. } => None,
-            Emptiness::Empty { clock: Clock::Until(until), .. } => Some(*until).filter(|at| *at > now),
+            EmptyPoolGuard::Open
+            | EmptyPoolGuard::Confirmed
+            | EmptyPoolGuard::Unusable { .. }
+            | EmptyPoolGuard::Last { .. }
+            | EmptyPoolGuard::Released(_)
+            | EmptyPoolGuard::Empty { clock: ConfirmationTimer::Stopped(_), .. } => None,
+            EmptyPoolGuard::Empty { clock: ConfirmationTimer::Until(until), .. } => {
+                Some(*until).filter(|at| *at > now)
+            }
         };
         let held = self.held(now, delay).and_then(|held| match held.waits {
             Waits::Time(at) => Some(at).filter(|at| *at > now),
@@ -457,11 +468,11 @@ impl RemovalGuard {
     pub(super) fn release(&mut self) {
         self.doubts.clear();
         self.emptiness = match std::mem::take(&mut self.emptiness) {
-            Emptiness::Open => Emptiness::Open,
-            Emptiness::Empty { .. } | Emptiness::Confirmed => Emptiness::Confirmed,
-            Emptiness::Unusable { .. } => Emptiness::Released(HeldReason::NoUsableNode),
-            Emptiness::Last { .. } => Emptiness::Released(HeldReason::LastMember),
-            Emptiness::Released(reason) => Emptiness::Released(reason),
+            EmptyPoolGuard::Open => EmptyPoolGuard::Open,
+            EmptyPoolGuard::Empty { .. } | EmptyPoolGuard::Confirmed => EmptyPoolGuard::Confirmed,
+            EmptyPoolGuard::Unusable { .. } => EmptyPoolGuard::Released(HeldReason::NoUsableNode),
+            EmptyPoolGuard::Last { .. } => EmptyPoolGuard::Released(HeldReason::LastMember),
+            EmptyPoolGuard::Released(reason) => EmptyPoolGuard::Released(reason),
         };
     }
 }

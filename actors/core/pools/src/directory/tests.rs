@@ -294,7 +294,7 @@ impl Bench {
     /// The same, where the admin state released these nodes for the same request.
     fn request_release_with(&mut self, scope: Scope, nodes: &[&str]) -> Answer {
         self.take();
-        self.send(In::Ask(RequestId(9), scope, nodes.iter().copied().map(NodeName::new).collect()));
+        self.send(In::Release(RequestId(9), scope, nodes.iter().copied().map(NodeName::new).collect()));
         let mut answers: Vec<Answer> = Vec::new();
         for said in self.take() {
             if let Out::Answer(request, answer) = said {

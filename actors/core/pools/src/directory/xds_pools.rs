@@ -25,8 +25,8 @@ use model::report::{Condition, Ended};
 use model::services::{Part, Parts, RequiredNode, ServiceFact};
 use model::view::Candidacy;
 use model::xds::assignment::LoadAssignment;
+use model::xds::diagnostic::Diagnostic;
 use model::xds::name::Name;
-use model::xds::remark::Diagnostic;
 use model::xds::source::{Assigned, SourceFact};
 
 /// Time for which a write that sets a Down may still be sent after the source changed: an attempt begins with the level

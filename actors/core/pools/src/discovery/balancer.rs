@@ -35,7 +35,7 @@ pub(super) struct ManagedBalancer {
     requested: Option<Now>,
     retry: Option<Retry>,
     /// Whether the last read failed late.
-    slow: bool,
+    unresponsive: bool,
     /// The last time at which a 404 or an internal Service was allowed to cause a read.
     last_on_demand: Option<Now>,
 }
@@ -60,7 +60,7 @@ impl ManagedBalancer {
             regular: Now::NEVER,
             requested: None,
             retry: None,
-            slow: false,
+            unresponsive: false,
             last_on_demand: None,
         }
     }
@@ -75,9 +75,9 @@ impl ManagedBalancer {
         self.internal && self.exists == Some(false)
     }
 
-    /// Reports whether its last read delayed others and failed.
-    pub(super) fn is_slow(&self) -> bool {
-        self.slow
+    /// Reports whether its last read failed late, so that it could have delayed other reads.
+    pub(super) fn is_unresponsive(&self) -> bool {
+        self.unresponsive
     }
 
     /// Returns when it is read next. After a failure that is the time of the retry, whichever machine requests it.
@@ -144,13 +144,13 @@ impl ManagedBalancer {
         self.read_at = Some(now);
         self.last_error = None;
         self.retry = None;
-        self.slow = false;
+        self.unresponsive = false;
     }
 
     /// Records a failed read, perhaps a late one. Keeps the last known state.
     pub(super) fn record_failure(&mut self, now: Now, error: Arc<str>, late: bool) {
         self.last_error = Some(error);
-        self.slow = late;
+        self.unresponsive = late;
         let after = match &self.retry {
             None => RETRY_FIRST,
             Some(retry) => (retry.after * 2).min(RETRY_MOST),

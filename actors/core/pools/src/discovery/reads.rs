@@ -1,7 +1,7 @@
 //! The reads in flight, and the places that they take (D3).
 //!
-//! Up to 8 load balancers are read at once. Those whose last read failed late take at most 2 of the 8 places, and keep
-//! them until the read ends. Which load balancers hang is not known before they are read, and at the start it may be
+//! Up to 8 load balancers are read at once. Unresponsive ones, whose last read failed late, take at most 2 of the 8
+//! places, and keep them until the read ends. Which load balancers hang is not known before they are read, and at the start it may be
 //! most of them. Therefore any other read without an answer within 1 s gives up its place and continues without one.
 //! The next read begins, and up to 64 reads are unanswered at once. A read that waits for a gate or for the read budget
 //! (W6, W9) keeps its place, so that no more than 8 wait there.
@@ -13,9 +13,9 @@ use model::ids::CallId;
 use model::machine::{Now, earliest};
 
 /// Maximum number of load balancers that are read at once.
-pub(super) const PLACES: usize = 8;
+pub(super) const MAX_CONCURRENT_READS: usize = 8;
 /// Maximum number of places for load balancers whose last read failed late.
-pub(super) const SLOW_PLACES: usize = 2;
+pub(super) const MAX_UNRESPONSIVE_READS: usize = 2;
 /// Maximum number of reads in flight, including those without a place: fewer than the 100 streams of an HTTP/2
 /// connection to ARM, which writes share.
 pub(super) const MAX_UNANSWERED: usize = 64;
@@ -37,7 +37,7 @@ pub(super) struct Reading {
     /// The index of the load balancer.
     pub(super) balancer: usize,
     /// Whether the previous read of this load balancer failed late.
-    slow: bool,
+    unresponsive: bool,
     progress: Progress,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Reading {
 #[derive(Clone, Copy)]
 enum Progress {
     /// Requested from the writer at this time.
-    Asked(Now),
+    Requested(Now),
     /// Sent at this time, and not late.
     Sent(Now),
     /// Sent at this time, and late.
@@ -56,7 +56,7 @@ impl Reading {
     /// Reports whether others should not wait for its answer.
     pub(super) fn is_late(&self) -> bool {
         match self.progress {
-            Progress::Asked(_) | Progress::Sent(_) => false,
+            Progress::Requested(_) | Progress::Sent(_) => false,
             Progress::Late(_) => true,
         }
     }
@@ -64,7 +64,7 @@ impl Reading {
     /// Returns the error of a read without an answer.
     pub(super) fn unanswered(&self) -> &'static str {
         match self.progress {
-            Progress::Asked(_) => {
+            Progress::Requested(_) => {
                 "not sent within 2 min: reads of Azure are throttled, or their budget is used up"
             }
             Progress::Sent(_) | Progress::Late(_) => "no answer within 2 min",
@@ -72,29 +72,29 @@ impl Reading {
     }
 
     fn has_place(&self) -> bool {
-        self.slow || !self.is_late()
+        self.unresponsive || !self.is_late()
     }
 
     fn ends(&self) -> Now {
         match self.progress {
-            Progress::Asked(at) | Progress::Sent(at) | Progress::Late(at) => at.plus(ANSWER_WITHIN),
+            Progress::Requested(at) | Progress::Sent(at) | Progress::Late(at) => at.plus(ANSWER_WITHIN),
         }
     }
 
     fn late_at(&self) -> Option<Now> {
         match self.progress {
             Progress::Sent(at) => Some(at.plus(LATE_AFTER)),
-            Progress::Asked(_) | Progress::Late(_) => None,
+            Progress::Requested(_) | Progress::Late(_) => None,
         }
     }
 }
 
 impl Reads {
-    /// Reports whether a read may begin. `slow` is set for a load balancer whose last read failed late.
-    pub(super) fn has_room(&self, slow: bool) -> bool {
+    /// Reports whether a read may begin. `unresponsive`: the last read of this load balancer failed late.
+    pub(super) fn has_room(&self, unresponsive: bool) -> bool {
         let taken = self.open.values().filter(|reading| reading.has_place()).count();
-        let room = taken < PLACES && self.open.len() < MAX_UNANSWERED;
-        room && (!slow || self.slow() < SLOW_PLACES)
+        let room = taken < MAX_CONCURRENT_READS && self.open.len() < MAX_UNANSWERED;
+        room && (!unresponsive || self.unresponsive_count() < MAX_UNRESPONSIVE_READS)
     }
 
     /// Reports whether no read is in flight.
@@ -102,22 +102,22 @@ impl Reads {
         self.open.is_empty()
     }
 
-    fn slow(&self) -> usize {
-        self.open.values().filter(|reading| reading.slow).count()
+    fn unresponsive_count(&self) -> usize {
+        self.open.values().filter(|reading| reading.unresponsive).count()
     }
 
     /// Begins a read and returns its id.
-    pub(super) fn begin(&mut self, now: Now, balancer: usize, slow: bool) -> CallId {
+    pub(super) fn begin(&mut self, now: Now, balancer: usize, unresponsive: bool) -> CallId {
         self.last += 1;
         let call = CallId(self.last);
-        self.open.insert(call, Reading { balancer, slow, progress: Progress::Asked(now) });
+        self.open.insert(call, Reading { balancer, unresponsive, progress: Progress::Requested(now) });
         call
     }
 
     /// Records that the writer sent a read. Ignores a read that was given up in the meantime.
     pub(super) fn sent(&mut self, now: Now, call: CallId) {
         if let Some(reading) = self.open.get_mut(&call)
-            && let Progress::Asked(_) = reading.progress
+            && let Progress::Requested(_) = reading.progress
         {
             reading.progress = Progress::Sent(now);
         }
@@ -154,6 +154,8 @@ impl Reads {
     /// Checks the invariants: the limits of concurrent reads hold.
     pub(super) fn check(&self) -> bool {
         let taken = self.open.values().filter(|reading| reading.has_place()).count();
-        taken <= PLACES && self.slow() <= SLOW_PLACES && self.open.len() <= MAX_UNANSWERED
+        taken <= MAX_CONCURRENT_READS
+            && self.unresponsive_count() <= MAX_UNRESPONSIVE_READS
+            && self.open.len() <= MAX_UNANSWERED
     }
 }

@@ -558,7 +558,7 @@ fn w8_a_term_has_all_read_in_order_and_earlier_reads_do_not_count() {
     bench.latency = Duration::from_millis(500);
     bench.step(In::Missing(PoolId::new(LbName::new("b"), PoolName::new("shop-web"))));
     bench.pass(200);
-    bench.step(In::Round);
+    bench.step(In::StartRound);
     bench.pass(10_000);
     let expected = [(1_000, "b"), (1_200, "a"), (1_200, "c"), (1_500, "b")];
     assert_eq!(bench.reads, expected.map(|(at, lb)| (at, lb.to_owned())));
@@ -594,7 +594,7 @@ fn w8_a_term_does_not_wait_for_the_moment_of_a_retry() {
     bench.step(In::ListsSynced);
     bench.pass(40_000);
     bench.reads.clear();
-    bench.step(In::Round);
+    bench.step(In::StartRound);
     bench.pass(30_000);
     assert_eq!(bench.reads_of("a"), [40_000], "and the next retry is as far away as before");
 }
@@ -603,10 +603,10 @@ fn w8_a_term_does_not_wait_for_the_moment_of_a_retry() {
 fn w8_a_term_that_begins_before_or_in_the_initial_reads_is_served_by_it() {
     let names: Vec<String> = (0..9).map(|n| format!("lb-{n}")).collect();
     let mut bench = Bench::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    bench.step(In::Round);
+    bench.step(In::StartRound);
     bench.step(In::ListsSynced);
     bench.pass(50);
-    bench.step(In::Round);
+    bench.step(In::StartRound);
     bench.pass(5_000);
     let last = bench.reads_of("lb-8");
     assert_eq!((bench.reads.len(), last), (8 + 9, vec![100]), "what was begun before is read again");

@@ -98,7 +98,7 @@ fn x2_draining_endpoints_are_no_members() {
     assert_eq!((alone.members, alone.draining), (ips(&[]), ips(&["10.0.0.1"])));
     assert_eq!(alone.remarks, told(&[Diagnostic::NothingUsable]));
     let mut both = assigned(&[&[("10.0.0.1", HEALTHY)], &[("10.0.0.2", DRAINING)]]);
-    both.priorities[1].addresses.insert("10.0.0.1".parse().expect("ip"), Standing::Draining);
+    both.priorities[1].addresses.insert("10.0.0.1".parse().expect("ip"), EndpointHealth::Draining);
     let both = first(&both);
     assert_eq!((both.members, both.draining), (ips(&["10.0.0.1"]), ips(&["10.0.0.2"])));
 }

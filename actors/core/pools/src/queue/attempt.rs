@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::queue::{Attempt, Out, Phase, PoolQueue};
 use model::assignment::Assignment;
-use model::attempt::Taken;
+use model::attempt::MembershipWrite;
 use model::ids::AttemptId;
 use model::machine::Now;
 use model::sample::AttemptEnd;
@@ -44,7 +44,7 @@ impl PoolQueue {
     }
 
     /// Begins the attempt: all waiting changes move into it, including those in a window (Q2, Q3).
-    fn begin(&mut self, now: Now, id: AttemptId, due_since: Now) -> Option<Taken> {
+    fn begin(&mut self, now: Now, id: AttemptId, due_since: Now) -> Option<MembershipWrite> {
         let assignment = Arc::clone(self.assignment.as_ref()?);
         let trigger = self.trigger();
         self.attempt_requested = false;
@@ -70,7 +70,7 @@ impl PoolQueue {
 
     /// Answers a new grant for the running attempt (W4): with the newest level, or with nothing, which ends it
     /// silently.
-    fn rejoin(&mut self, now: Now, out: &mut Vec<Out>) -> Option<Taken> {
+    fn rejoin(&mut self, now: Now, out: &mut Vec<Out>) -> Option<MembershipWrite> {
         let Phase::Attempting(attempt) = &mut self.phase else {
             return None;
         };
@@ -89,9 +89,9 @@ impl PoolQueue {
 
     /// Returns what the lane writes: the level, without undoing what is left alone during a back-off from contention
     /// (W11).
-    fn taken(&self, now: Now, assignment: &Assignment, trigger: Trigger) -> Taken {
+    fn taken(&self, now: Now, assignment: &Assignment, trigger: Trigger) -> MembershipWrite {
         let services = assignment.services.iter();
-        Taken {
+        MembershipWrite {
             level: self
                 .contention
                 .relaxed(now, &assignment.level)

@@ -74,7 +74,7 @@ impl PoolQueue {
     }
 
     pub(super) fn on_verified(&mut self, now: Now, verdict: WriteFate, out: &mut Vec<Out>) {
-        let (WriteFate::Held(attempt)
+        let (WriteFate::Persisted(attempt)
         | WriteFate::Lost { attempt, .. }
         | WriteFate::Overwritten { attempt, .. }) = verdict;
         if self.written != Some(attempt) {
@@ -86,7 +86,7 @@ impl PoolQueue {
             out.push(Out::Members(self.pool.clone(), members));
         }
         match verdict {
-            WriteFate::Held(_) => self.losses.last_write_lost = false,
+            WriteFate::Persisted(_) => self.losses.last_write_lost = false,
             WriteFate::Lost { facts, began, .. } => {
                 out.push(Out::Metric(Metric::LostWrite));
                 self.written = None;

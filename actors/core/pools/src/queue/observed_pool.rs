@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use model::arm::{AdminState, PoolFacts, Provisioning};
-use model::attempt::Class;
+use model::attempt::MembershipUrgency;
 use model::level::Level;
 use model::machine::Now;
 
@@ -98,14 +98,14 @@ impl ObservedPool {
     }
 
     /// Returns the urgency of a write. A write that adds nothing and brings nothing back cannot revive a pool.
-    pub fn class(&self, level: &Level) -> Class {
+    pub fn urgency(&self, level: &Level) -> MembershipUrgency {
         let brings_back = level.states.lifted.iter().any(|ip| self.down.contains(ip));
         if level.missing(&self.members).next().is_none() && !brings_back {
-            return Class::Remove;
+            return MembershipUrgency::Remove;
         }
         let serves = |ip: &IpAddr| {
             !self.down.contains(ip) && level.required.get(ip).is_some_and(|member| member.node_ready)
         };
-        if self.members.iter().any(serves) { Class::Add } else { Class::Revive }
+        if self.members.iter().any(serves) { MembershipUrgency::Add } else { MembershipUrgency::Revive }
     }
 }

@@ -12,7 +12,7 @@ use crate::queue::observed_pool::ObservedPool;
 use crate::queue::{Attempt, Out, Phase, PoolQueue};
 use model::arm::Failure;
 use model::assignment::PoolMembers;
-use model::attempt::{Due, Outcome};
+use model::attempt::{MembershipDue, Outcome};
 use model::error::NotManageable;
 use model::ids::{AttemptId, ServiceUid};
 use model::level::Level;
@@ -23,7 +23,7 @@ use model::view::LastAttempt;
 use model::write_record::WriteRecord;
 
 /// The changes of an attempt: added, removed members.
-type Changed = (BTreeSet<IpAddr>, BTreeSet<IpAddr>);
+type AddedAndRemoved = (BTreeSet<IpAddr>, BTreeSet<IpAddr>);
 
 impl PoolQueue {
     pub(super) fn on_finished(&mut self, now: Now, id: AttemptId, outcome: Outcome, out: &mut Vec<Out>) {
@@ -98,7 +98,7 @@ impl PoolQueue {
         now: Now,
         attempt: &Attempt,
         members: BTreeSet<IpAddr>,
-        changed: Option<Changed>,
+        changed: Option<AddedAndRemoved>,
         record: Arc<WriteRecord>,
         out: &mut Vec<Out>,
     ) {
@@ -147,7 +147,13 @@ impl PoolQueue {
     }
 
     /// Handles a dry run: publishes the difference and reports nothing (C4).
-    fn withheld(&mut self, now: Now, members: BTreeSet<IpAddr>, difference: Changed, out: &mut Vec<Out>) {
+    fn withheld(
+        &mut self,
+        now: Now,
+        members: BTreeSet<IpAddr>,
+        difference: AddedAndRemoved,
+        out: &mut Vec<Out>,
+    ) {
         self.end(now, AttemptEnd::Withheld, out);
         self.status_view.withheld = Some(difference);
         self.last_result = LastResult::Withheld { members: members.clone() };
@@ -161,9 +167,9 @@ impl PoolQueue {
         self.waiting.put_back(attempt.changes);
         self.drop_satisfied_changes(now);
         if self.ready_at().is_some_and(|at| at <= now)
-            && let Some(class) = self.class()
+            && let Some(urgency) = self.urgency()
         {
-            let due = Due { since: attempt.due_since, class };
+            let due = MembershipDue { since: attempt.due_since, urgency };
             self.phase = Phase::Due(due);
             out.push(Out::Due(self.pool.clone(), due));
         }

@@ -149,7 +149,7 @@ struct Drive {
     assignment: Assignment,
     said: Vec<Out>,
     /// What the writer believes to be due.
-    due: Option<Due>,
+    due: Option<MembershipDue>,
     attempts: u64,
     view: Option<Arc<PoolView>>,
     reports: Vec<Report>,
@@ -299,7 +299,7 @@ impl Drive {
     }
 
     /// The last answer to a Take with this id.
-    fn taken(&self, id: AttemptId) -> Option<Taken> {
+    fn taken(&self, id: AttemptId) -> Option<MembershipWrite> {
         for said in self.said.iter().rev() {
             if let Out::Taken(_, answered, taken) = said
                 && *answered == id

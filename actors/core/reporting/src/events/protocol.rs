@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::ids::{CallId, Epoch};
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::machine::Now;
 use model::policy::OperatorPolicy;
 use model::report::{Ended, Report, Subject};
@@ -29,7 +29,7 @@ pub enum In {
     /// A reported condition no longer holds: its report is not posted again.
     Ended(Ended),
     /// Leadership of this process. A standby emits nothing, because the leader emits it. The initial state is standby.
-    Standing(Standing),
+    Leadership(Leadership),
     /// The operator's policy. While no writes are permitted, Services and Nodes get no Events either, and none is sent
     /// before the policy was received for a term (G6).
     OperatorPolicy {

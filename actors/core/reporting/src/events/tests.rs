@@ -19,7 +19,7 @@ fn params() -> Params {
 }
 
 fn leading() -> In {
-    In::Standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER })
+    In::Leadership(Leadership::Leading { epoch: Epoch(1), until: Now::NEVER })
 }
 
 fn pool() -> PoolId {
@@ -304,7 +304,7 @@ fn w8_waiting_events_are_dropped_when_leadership_is_lost() {
     drive.report(&["a", "b", "c"], updated(3));
     drive.report(&["a"], updated(3));
     drive.answer_next(Err(PostFailure::Transient(None)));
-    drive.step(In::Standing(Standing::Standby));
+    drive.step(In::Leadership(Leadership::Standby));
     drive.answer_next(Err(PostFailure::Transient(None)));
     drive.at(600_000);
     assert_eq!((drive.posts.len(), drive.emitter.deadline()), (0, None));
@@ -326,7 +326,7 @@ fn e1_a_post_on_its_way_at_the_end_of_a_term_leaves_a_log_line() {
     for failure in failures {
         let mut drive = Drive::new(params());
         drive.report(&["web"], updated(3));
-        drive.step(In::Standing(Standing::Standby));
+        drive.step(In::Leadership(Leadership::Standby));
         let cause = match &failure {
             Some(PostFailure::Final(_)) => DropReason::NotAccepted,
             Some(PostFailure::Transient(_) | PostFailure::Gone | PostFailure::Exists(_)) | None => {
@@ -352,7 +352,7 @@ fn w8_a_post_on_its_way_when_leadership_is_lost_is_remembered() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     drive.report(&["web"], updated(3));
-    drive.step(In::Standing(Standing::Standby));
+    drive.step(In::Leadership(Leadership::Standby));
     drive.answer_next(Ok(name("one")));
     assert_eq!(drive.samples, [Metric::EventPosted, Metric::EventDropped], "its second occurrence");
     assert_eq!((drive.posts.len(), drive.dropped.len()), (0, 1));

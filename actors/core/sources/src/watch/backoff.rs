@@ -5,22 +5,22 @@ use std::time::Duration;
 use model::machine::Now;
 use model::sample::RelistReason;
 
-/// The first delay, which doubles.
+/// The first delay; each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest delay.
 const LONGEST: Duration = Duration::from_secs(30);
-/// The time after which a list has lasted.
-const LASTING: Duration = Duration::from_secs(60);
+/// The age at which a list counts as stable.
+const STABLE_AFTER: Duration = Duration::from_secs(60);
 
 /// Recent failures, and the random number that spreads the next try.
 #[derive(Default, Debug)]
 pub(super) struct WatchBackoff {
     /// Failures since the last line or page.
     failures: u32,
-    /// Relists since the last list that lasted. Lines of the lists between do not reset the count.
+    /// Relists since the last stable list. Lines of the lists in between do not reset the count.
     relists: u32,
     listed: Option<Now>,
-    /// 0 to 1000 per mille.
+    /// Per mille, 0 to 1000.
     jitter: u16,
 }
 
@@ -42,7 +42,7 @@ impl WatchBackoff {
 
     /// Counts a failure and returns the delay after it.
     pub(super) fn after_failure(&mut self) -> Duration {
-        let wait = self.span(self.failures);
+        let wait = self.delay(self.failures);
         self.failures = self.failures.saturating_add(1);
         wait
     }
@@ -50,7 +50,7 @@ impl WatchBackoff {
     /// Counts a relist and returns the delay before it. The delay is zero only if a watch expired after a while
     /// without relists, or if most recent data is requested.
     pub(super) fn before_relist(&mut self, now: Now, reason: RelistReason) -> Duration {
-        if self.listed.take_if(|at| now.since(*at) >= LASTING).is_some() {
+        if self.listed.take_if(|at| now.since(*at) >= STABLE_AFTER).is_some() {
             self.relists = 0;
         }
         let before = self.relists;
@@ -59,15 +59,15 @@ impl WatchBackoff {
             RelistReason::NewTerm | RelistReason::SecondRead => return Duration::ZERO,
             RelistReason::Expired if before == 0 => Duration::ZERO,
             RelistReason::Expired | RelistReason::Stale | RelistReason::Broken => {
-                self.span(before.max(self.failures))
+                self.delay(before.max(self.failures))
             }
         };
         self.relists = self.relists.saturating_add(1);
         wait
     }
 
-    /// Delay number `n`: between half of it and the whole, depending on the jitter.
-    fn span(&self, n: u32) -> Duration {
+    /// Returns delay number `n`: between half of it and all of it, depending on the jitter.
+    fn delay(&self, n: u32) -> Duration {
         let whole = FIRST.saturating_mul(1_u32.checked_shl(n).unwrap_or(u32::MAX)).min(LONGEST);
         whole / 2 + whole * u32::from(self.jitter) / 2000
     }

@@ -109,9 +109,9 @@ impl Run {
         self.pass(0);
     }
 
-    fn asks(&self) -> Vec<Ask> {
+    fn requests(&self) -> Vec<WatchRequest> {
         let asked = |output: &Out| match output {
-            Out::Open { ask, .. } => Some(ask.clone()),
+            Out::Open { request, .. } => Some(request.clone()),
             Out::Seen(..) | Out::View(_) | Out::Metric(_) | Out::Contact(..) => None,
         };
         self.out.iter().filter_map(asked).collect()
@@ -177,12 +177,12 @@ impl Run {
     }
 }
 
-fn watch_from(n: u64) -> Vec<Ask> {
-    vec![Ask::Watch { from: version(n) }]
+fn watch_from(n: u64) -> Vec<WatchRequest> {
+    vec![WatchRequest::Watch { from: version(n) }]
 }
 
-fn first_page() -> Vec<Ask> {
-    vec![Ask::List { page: None }]
+fn first_page() -> Vec<WatchRequest> {
+    vec![WatchRequest::List { page: None }]
 }
 
 fn relisted(reason: RelistReason) -> Metric {
@@ -193,7 +193,7 @@ fn relisted(reason: RelistReason) -> Metric {
 fn a_streaming_list_becomes_the_watch_at_its_end() {
     let mut run = Run::new();
     run.step(In::Start);
-    assert_eq!(run.asks(), [Ask::StreamingList]);
+    assert_eq!(run.requests(), [WatchRequest::StreamingList]);
     assert_eq!(run.view().phase, "listing");
     run.step(In::Opened(run.call()));
     run.lines(vec![object(7), object(3)]);
@@ -204,13 +204,13 @@ fn a_streaming_list_becomes_the_watch_at_its_end() {
         ["done 10", "object 11", "bookmark 12"],
         "a bookmark amid the list says nothing"
     );
-    assert_eq!(run.asks(), []);
+    assert_eq!(run.requests(), []);
     assert_eq!(run.samples(), [Metric::SourceFresh { kind: Kind::Nodes, fresh: true }]);
     let view = run.view();
     assert_eq!((view.phase, view.synced), ("watching", true));
     run.pass(1_000);
     run.ended(None);
-    assert_eq!(run.asks(), watch_from(12));
+    assert_eq!(run.requests(), watch_from(12));
 }
 
 #[test]
@@ -226,13 +226,13 @@ fn a_refused_streaming_list_falls_back_to_pages() {
     let mut run = Run::new();
     run.step(In::Start);
     run.ended(Some(WatchFailure::StreamingRefused("sendInitialEvents is forbidden".into())));
-    assert_eq!(run.asks(), first_page());
+    assert_eq!(run.requests(), first_page());
     run.page(vec![object(7)], 10, Some("token"));
     assert_eq!(run.observations(), ["began FirstList", "object 7"]);
-    assert_eq!(run.asks(), [Ask::List { page: Some("token".into()) }]);
+    assert_eq!(run.requests(), [WatchRequest::List { page: Some("token".into()) }]);
     run.page(vec![object(8)], 10, None);
     assert_eq!(run.observations(), ["object 8", "done 10"]);
-    assert_eq!(run.asks(), watch_from(10));
+    assert_eq!(run.requests(), watch_from(10));
     run.step(In::Opened(run.call()));
     assert_eq!(run.observations(), [] as [&str; 0], "the first watch after a list is no new connection");
     assert_eq!(run.view().phase, "watching");
@@ -245,7 +245,7 @@ fn a_refusing_error_line_voids_the_streamed_objects() {
     let call = run.call();
     run.lines(vec![object(7), Line::Error(WatchFailure::StreamingRefused("etcd".into())), object(8)]);
     assert_eq!(run.observations(), ["began FirstList", "object 7", "aborted"]);
-    assert_eq!(run.asks(), first_page());
+    assert_eq!(run.requests(), first_page());
     run.step(In::Ended { call, failure: None, jitter: 0 });
     assert_eq!(run.samples(), [], "the end of a stream that an error line ended is expected");
     run.step(In::Ended { call, failure: None, jitter: 0 });
@@ -263,7 +263,7 @@ fn a_streaming_list_without_an_end_falls_back_to_pages() {
         run.reports(),
         [&GivenUp::StreamingList("the streaming list ended before all was sent".into())]
     );
-    assert_eq!(run.asks(), first_page());
+    assert_eq!(run.requests(), first_page());
 
     let mut run = Run::new();
     run.step(In::Start);
@@ -274,7 +274,7 @@ fn a_streaming_list_without_an_end_falls_back_to_pages() {
     run.wait();
     assert_eq!(run.observations(), ["aborted"]);
     assert_eq!(run.reports(), [&GivenUp::StreamingList("the streaming list did not end within 60 s".into())]);
-    assert_eq!(run.asks(), first_page());
+    assert_eq!(run.requests(), first_page());
 }
 
 #[test]
@@ -287,12 +287,12 @@ fn a_refusal_is_remembered_for_ten_minutes() {
     run.pass(300_000);
     run.lines(vec![bookmark(11)]);
     run.ended(Some(WatchFailure::Expired));
-    assert_eq!(run.asks(), first_page());
+    assert_eq!(run.requests(), first_page());
     run.page(vec![], 20, None);
     run.step(In::Opened(run.call()));
     run.pass(300_000);
     run.lines(vec![Line::Error(WatchFailure::Expired)]);
-    assert_eq!(run.asks(), [Ask::StreamingList]);
+    assert_eq!(run.requests(), [WatchRequest::StreamingList]);
 }
 
 #[test]
@@ -300,14 +300,14 @@ fn a_stream_that_ends_in_good_order_is_followed_again() {
     let mut run = Run::watching();
     run.pass(99_000);
     run.ended(None);
-    assert_eq!(run.asks(), watch_from(10));
+    assert_eq!(run.requests(), watch_from(10));
     assert_eq!(run.samples(), []);
     run.step(In::Opened(run.call()));
     run.lines(vec![object(11)]);
     assert_eq!(run.observations(), ["object 11"]);
     run.ended(None);
     assert_eq!(
-        (run.asks(), run.samples(), run.waits()),
+        (run.requests(), run.samples(), run.waits()),
         (vec![], vec![], 1_000),
         "but no more than once a second"
     );
@@ -331,7 +331,7 @@ fn d6_an_expired_version_relists_at_once_and_then_slower() {
     run.pass(60_000);
     run.lines(vec![Line::Error(WatchFailure::Expired)]);
     assert!(run.samples().contains(&relisted(RelistReason::Expired)));
-    assert_eq!(run.asks(), [Ask::StreamingList]);
+    assert_eq!(run.requests(), [WatchRequest::StreamingList]);
     let mut waits = Vec::new();
     for n in 20..23 {
         run.lines(vec![object(n), list_end(n)]);
@@ -351,7 +351,7 @@ fn an_expired_page_token_starts_the_list_again() {
     run.page(vec![object(7)], 10, Some("token"));
     run.ended(Some(WatchFailure::Expired));
     assert_eq!(run.observations(), ["aborted"]);
-    assert_eq!(run.asks(), first_page());
+    assert_eq!(run.requests(), first_page());
     run.page(vec![object(7)], 12, None);
     assert_eq!(run.observations(), ["began FirstList", "object 7", "done 12"], "none was complete before");
 }
@@ -369,7 +369,7 @@ fn retry_after_is_bounded_and_a_denial_is_a_failure() {
         assert_eq!(run.view().phase, "waiting");
         assert_eq!(run.samples(), [Metric::SourceFresh { kind: Kind::Nodes, fresh: false }]);
         run.wait();
-        assert_eq!(run.asks(), watch_from(10));
+        assert_eq!(run.requests(), watch_from(10));
     }
     let mut run = Run::watching();
     run.ended(Some(denied));
@@ -401,7 +401,7 @@ fn x5_the_currency_of_data_is_published_on_change() {
         (Some(WatchFailure::Expired), vec![Contact::Lost]),
         (denied("nodes is forbidden"), denial("nodes is forbidden").to_vec()),
     ] {
-        if run.asks().is_empty() {
+        if run.requests().is_empty() {
             run.wait();
             assert_eq!(run.contacts(), [], "that it is asked again says nothing");
         }
@@ -431,7 +431,7 @@ fn a_watch_silent_for_100_s_is_reopened_where_it_was() {
     assert!(run.out.is_empty());
     let silent = run.call();
     run.wait();
-    assert_eq!(run.asks(), watch_from(11));
+    assert_eq!(run.requests(), watch_from(11));
     assert_eq!(run.samples(), [Metric::SourceFresh { kind: Kind::Nodes, fresh: false }], "it is no relist");
     assert_eq!(run.observations(), [] as [&str; 0]);
     assert_eq!(run.view().last_error.as_deref(), Some("the watch was silent for 100 s"));
@@ -447,7 +447,7 @@ fn a_watch_silent_for_100_s_is_reopened_where_it_was() {
     for _ in 0..20 {
         run.pass(99_000);
         run.lines(vec![bookmark(14)]);
-        assert_eq!(run.asks(), [], "it is not silent");
+        assert_eq!(run.requests(), [], "it is not silent");
     }
 }
 
@@ -459,12 +459,12 @@ fn a_reopened_watch_that_fails_waits_as_after_any_failure() {
     run.wait();
     assert_eq!(run.view().last_error.as_deref(), Some("no answer for 60 s"));
     run.wait();
-    assert_eq!(run.asks(), watch_from(10));
+    assert_eq!(run.requests(), watch_from(10));
     run.step(In::Opened(run.call()));
     run.pass(100_000);
-    assert_eq!(run.asks(), watch_from(10), "its silence began with the new connection");
+    assert_eq!(run.requests(), watch_from(10), "its silence began with the new connection");
     run.ended(Some(WatchFailure::Expired));
-    assert_eq!(run.asks(), [Ask::StreamingList]);
+    assert_eq!(run.requests(), [WatchRequest::StreamingList]);
 }
 
 #[test]
@@ -474,7 +474,7 @@ fn a_watch_silent_for_330_s_is_broken_and_relisted() {
     run.lines(vec![bookmark(11)]);
     for _ in 0..3 {
         run.wait();
-        assert_eq!(run.asks(), watch_from(11));
+        assert_eq!(run.requests(), watch_from(11));
         run.pass(1_000);
         run.step(In::Opened(run.call()));
     }
@@ -483,7 +483,7 @@ fn a_watch_silent_for_330_s_is_broken_and_relisted() {
     assert!(run.samples().contains(&relisted(RelistReason::Broken)));
     assert_eq!(run.view().last_error.as_deref(), Some("the watch was silent for 330 s"));
     run.wait();
-    assert_eq!(run.asks(), [Ask::StreamingList]);
+    assert_eq!(run.requests(), [WatchRequest::StreamingList]);
 }
 
 #[test]
@@ -494,7 +494,7 @@ fn a_request_without_an_answer_is_given_up_after_a_minute() {
     run.wait();
     assert_eq!(run.now, Now::from_millis(60_000));
     run.wait();
-    assert_eq!(run.asks(), [Ask::StreamingList], "silence is no refusal");
+    assert_eq!(run.requests(), [WatchRequest::StreamingList], "silence is no refusal");
     run.lines_of(lost, vec![list_end(9)]);
     assert_eq!(run.samples(), [Metric::UnmatchedAnswer]);
     assert_eq!(run.observations(), [] as [&str; 0]);
@@ -504,7 +504,7 @@ fn a_request_without_an_answer_is_given_up_after_a_minute() {
     run.wait();
     assert_eq!(run.observations(), ["aborted"], "a page that never comes");
     run.wait();
-    assert_eq!(run.asks(), first_page());
+    assert_eq!(run.requests(), first_page());
 }
 
 #[test]
@@ -549,7 +549,7 @@ fn a_refusal_while_a_wait_is_on_does_not_shorten_it() {
     run.step(In::Relist(RelistReason::Stale));
     assert_eq!(run.waits(), 30_000);
     run.wait();
-    assert_eq!(run.asks(), [Ask::StreamingList]);
+    assert_eq!(run.requests(), [WatchRequest::StreamingList]);
 }
 
 #[test]
@@ -567,7 +567,7 @@ fn d6_an_undecodable_line_is_passed_on_counted_and_gone_past() {
     assert_eq!(run.samples(), [Metric::UndecodableObject(Kind::Nodes)]);
     run.pass(1_000);
     run.ended(None);
-    assert_eq!(run.asks(), watch_from(15));
+    assert_eq!(run.requests(), watch_from(15));
 }
 
 #[test]
@@ -597,7 +597,7 @@ fn confirm(n: u64, needs_new_list: bool) -> In {
 fn w8_a_term_has_a_watch_listed_again_at_once() {
     let mut run = Run::watching();
     run.step(confirm(3, true));
-    assert_eq!(run.asks(), [Ask::StreamingList]);
+    assert_eq!(run.requests(), [WatchRequest::StreamingList]);
     assert!(run.samples().contains(&relisted(RelistReason::NewTerm)));
     run.step(confirm(3, true));
     run.step(confirm(2, true));
@@ -623,14 +623,14 @@ fn w8_a_list_begun_before_the_request_does_not_serve_it() {
     let before = run.call();
     run.step(confirm(3, true));
     assert_eq!(run.observations(), ["aborted"]);
-    assert_eq!(run.asks(), [Ask::StreamingList]);
+    assert_eq!(run.requests(), [WatchRequest::StreamingList]);
     run.lines_of(before, vec![list_end(9)]);
     assert_eq!(run.observations(), [] as [&str; 0]);
     run.ended(Some(WatchFailure::StreamingRefused("no".into())));
     run.page(vec![object(7)], 10, Some("token"));
     run.step(confirm(4, true));
     assert_eq!(run.observations(), ["aborted"], "a newer term takes the place of the older one");
-    assert_eq!(run.asks(), first_page());
+    assert_eq!(run.requests(), first_page());
     run.page(vec![object(7)], 11, Some("token"));
     run.page(vec![object(8)], 11, None);
     assert_eq!(run.observations(), ["object 8", "done 11 for 4"], "all pages are of one list");
@@ -640,7 +640,7 @@ fn w8_a_list_begun_before_the_request_does_not_serve_it() {
 fn g1_a_second_read_is_a_list_begun_after_the_request() {
     let mut run = Run::watching();
     run.step(In::Reread(ReadId(1)));
-    assert_eq!(run.asks(), [Ask::StreamingList], "at once");
+    assert_eq!(run.requests(), [WatchRequest::StreamingList], "at once");
     assert!(run.samples().contains(&relisted(RelistReason::SecondRead)));
     run.step(In::Reread(ReadId(1)));
     assert!(run.out.is_empty(), "once is enough");
@@ -683,10 +683,10 @@ fn w8_a_term_does_not_shorten_a_wait() {
     let mut run = Run::watching();
     run.ended(throttled());
     run.step(confirm(3, true));
-    assert_eq!((run.asks(), run.waits()), (vec![], 30_000));
+    assert_eq!((run.requests(), run.waits()), (vec![], 30_000));
     assert_eq!(run.samples(), [relisted(RelistReason::NewTerm)]);
     run.wait();
-    assert_eq!(run.asks(), [Ask::StreamingList]);
+    assert_eq!(run.requests(), [WatchRequest::StreamingList]);
     run.ended(throttled());
     run.step(confirm(4, true));
     assert!(run.out.is_empty(), "the list that comes anyway begins after it");
@@ -704,13 +704,13 @@ fn w8_any_list_serves_a_first_term() {
             run.lines(vec![object(7)]);
         }
         run.step(confirm(1, false));
-        assert_eq!((run.observations(), run.asks()), (vec!["any list for 1".to_owned()], vec![]));
+        assert_eq!((run.observations(), run.requests()), (vec!["any list for 1".to_owned()], vec![]));
     }
     let mut run = Run::watching();
     run.step(confirm(1, false));
-    assert_eq!((run.observations(), run.asks()), (vec!["any list for 1".to_owned()], vec![]));
+    assert_eq!((run.observations(), run.requests()), (vec!["any list for 1".to_owned()], vec![]));
     run.step(confirm(2, true));
-    assert_eq!(run.asks(), [Ask::StreamingList], "a newer term may ask for more");
+    assert_eq!(run.requests(), [WatchRequest::StreamingList], "a newer term may ask for more");
 }
 
 #[derive(Clone, Debug)]
@@ -821,10 +821,10 @@ proptest! {
             prop_assert!(run.watcher.deadline().is_some());
             for output in &run.out {
                 match output {
-                    Out::Open { call, ask, .. } => {
+                    Out::Open { call, request, .. } => {
                         prop_assert!(Some(*call) > newest);
                         newest = Some(*call);
-                        if matches!(ask, Ask::StreamingList | Ask::List { page: None }) {
+                        if matches!(request, WatchRequest::StreamingList | WatchRequest::List { page: None }) {
                             before_list = asked;
                             read_before_list = read_requested;
                         }
@@ -880,7 +880,7 @@ proptest! {
         prop_assert_eq!(run.watcher.fresh, Some(true));
         // A term that requests data now is served by the next list.
         run.step(In::Confirm { epoch: Epoch(9), needs_new_list: true });
-        prop_assert!(!run.asks().is_empty(), "at once");
+        prop_assert!(!run.requests().is_empty(), "at once");
         match run.watcher.purpose_mut().cloned() {
             Some(Purpose::StreamingList { .. }) => run.lines(vec![list_end(101)]),
             Some(Purpose::List { .. } | Purpose::Watch { .. }) | None => run.page(vec![], 101, None),

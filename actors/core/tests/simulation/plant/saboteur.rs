@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::assignment::Assignment;
 use model::error::NotManageable;
 use model::ids::{Epoch, Family, NodeName, NodeUid};
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::level::{Keeps, Provenance};
 use model::machine::Now;
 use model::node::NodeFact;
@@ -140,7 +140,7 @@ impl Saboteur {
             }
             (
                 Plant::StandingWithoutEnd,
-                Delivery::Writer(writer::In::Standing(Standing::Leading { until, .. })),
+                Delivery::Writer(writer::In::Leadership(Leadership::Leading { until, .. })),
             ) => {
                 *until = Now::NEVER;
                 false
@@ -396,9 +396,9 @@ fn is_lost(plant: Plant, delivery: &Delivery) -> bool {
         (Plant::LostIsWritten, Delivery::Pool(_, PoolMessage::In(queue::In::Verified(_))))
             | (
                 Plant::LossUnheard | Plant::StandingWithoutEnd,
-                Delivery::Writer(writer::In::Standing(Standing::Standby)),
+                Delivery::Writer(writer::In::Leadership(Leadership::Standby)),
             )
-            | (Plant::LossUnheard, Delivery::Events(events::In::Standing(Standing::Standby)))
+            | (Plant::LossUnheard, Delivery::Events(events::In::Leadership(Leadership::Standby)))
             | (Plant::DrainingUnheard, Delivery::Writer(writer::In::Draining(_)))
             | (Plant::RewritesLost, Delivery::Pool(_, PoolMessage::In(queue::In::Rewrite)))
             | (Plant::UnreadUnheard, Delivery::Writer(writer::In::Unread(..)))

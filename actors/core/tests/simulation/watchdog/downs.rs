@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::arm::ArmRequest;
-use model::attempt::{Class, Outcome};
+use model::attempt::{MembershipUrgency, Outcome};
 use model::draining::AdminUrgency;
 use model::ids::{AttemptId, LbName, PoolId};
 use pool_core::route::{Delivery, Output};
@@ -19,7 +19,7 @@ pub struct Downs {
     /// Intended urgency of the last request, whatever reaches the writer.
     meant: BTreeMap<PoolId, AdminUrgency>,
     due: BTreeMap<PoolId, Waiting>,
-    classes: BTreeMap<PoolId, Class>,
+    urgencies: BTreeMap<PoolId, MembershipUrgency>,
     /// Running attempts of pools, and whether each includes an admin part.
     open: BTreeMap<PoolId, (AttemptId, bool)>,
 }
@@ -43,8 +43,8 @@ impl Downs {
             known.generation = due.generation;
         } else if let writer::In::AdminDue(pool, None) = input {
             self.due.remove(pool);
-        } else if let writer::In::Due(pool, due) = input {
-            self.classes.insert(pool.clone(), due.class);
+        } else if let writer::In::MembershipDue(pool, due) = input {
+            self.urgencies.insert(pool.clone(), due.urgency);
         }
     }
 
@@ -77,7 +77,7 @@ impl Downs {
     }
 
     fn on_take(&mut self, pool: &PoolId, attempt: AttemptId) -> Result<(), String> {
-        let is_urgent = self.is_down(pool) || self.classes.get(pool) == Some(&Class::Revive);
+        let is_urgent = self.is_down(pool) || self.urgencies.get(pool) == Some(&MembershipUrgency::Revive);
         self.on_grant(&pool.lb, pool, is_urgent)?;
         self.open.insert(pool.clone(), (attempt, self.due.contains_key(pool)));
         if let Some(waiting) = self.due.get_mut(pool) {

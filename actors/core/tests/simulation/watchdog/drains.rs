@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::config_map::ConfigMapAsk;
-use model::leadership::Standing;
+use model::config_map::ConfigMapRequest;
+use model::leadership::Leadership;
 use model::policy::OperatorPolicy;
 use model::report::EventKind;
 use pool_core::route::{Delivery, Output};
@@ -172,10 +172,10 @@ impl Watchdog {
         if let Some(Delivery::AdminState(input)) = input {
             if let nodes::In::OperatorPolicy { policy, .. } = input {
                 inputs.policy = Some(Arc::clone(policy));
-            } else if let nodes::In::Standing(standing) = input {
-                inputs.leads = match standing {
-                    Standing::Leading { .. } => true,
-                    Standing::Standby => false,
+            } else if let nodes::In::Leadership(leadership) = input {
+                inputs.leads = match leadership {
+                    Leadership::Leading { .. } => true,
+                    Leadership::Standby => false,
                 };
             }
         }
@@ -185,7 +185,7 @@ impl Watchdog {
             let Output::AdminState(output) = output else { continue };
             let writes = match output {
                 nodes::Out::Taint(..) => Some("a taint"),
-                nodes::Out::ConfigMap(_, ConfigMapAsk::Create(_) | ConfigMapAsk::Replace(..)) => {
+                nodes::Out::ConfigMap(_, ConfigMapRequest::Create(_) | ConfigMapRequest::Replace(..)) => {
                     Some("a record")
                 }
                 nodes::Out::Draining(set) if is_off && !set.addresses.is_empty() => {
@@ -206,7 +206,7 @@ impl Watchdog {
                 | nodes::Out::Opened(_)
                 | nodes::Out::ReadLoadBalancers
                 | nodes::Out::NoticeIgnored(..)
-                | nodes::Out::ConfigMap(_, ConfigMapAsk::Get | ConfigMapAsk::Await(..))
+                | nodes::Out::ConfigMap(_, ConfigMapRequest::Get | ConfigMapRequest::Watch(..))
                 | nodes::Out::Node(..)
                 | nodes::Out::View(_)
                 | nodes::Out::Answer(..)

@@ -24,7 +24,7 @@ use model::object::{Kind, LeftOut};
 use model::services::{Part, ServiceFact};
 use model::watch::Seen;
 use pools::directory;
-use sources::watch::{self, Ask};
+use sources::watch::{self, WatchRequest};
 
 use losses::{Losses, Lost};
 
@@ -263,7 +263,11 @@ impl Guards {
     /// Records an output of a watcher.
     pub fn watched(&mut self, now: u64, output: &watch::Out) {
         match output {
-            watch::Out::Open { kind, ask: Ask::StreamingList | Ask::List { page: None }, .. } => {
+            watch::Out::Open {
+                kind,
+                request: WatchRequest::StreamingList | WatchRequest::List { page: None },
+                ..
+            } => {
                 self.begun.insert(*kind, now);
             }
             watch::Out::Seen(kind, _, Seen::ListDone { .. }) => {
@@ -319,7 +323,7 @@ impl Guards {
             | directory::In::OperatorPolicy { .. }
             | directory::In::DrainingAddresses(_)
             | directory::In::ReadUpTo(_)
-            | directory::In::Ask(..) => {}
+            | directory::In::Release(..) => {}
         }
     }
 

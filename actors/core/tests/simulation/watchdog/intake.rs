@@ -40,7 +40,7 @@ impl Unread {
     }
 
     fn record_input(&mut self, now: u64, input: &writer::In) {
-        if let writer::In::Due(pool, _) = input
+        if let writer::In::MembershipDue(pool, _) = input
             && !self.attempts.contains(pool)
         {
             self.due.entry(pool.clone()).or_insert(now);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use coordination::leader;
 use model::arm::ArmRequest;
 use model::ids::{Epoch, PoolId};
-use model::lease::LeaseAsk;
+use model::lease::LeaseRequest;
 use model::operator_request::{Answer, Done, RequestId, Scope};
 use model::policy::OperatorPolicy;
 use pool_core::route::{Delivery, Output};
@@ -140,7 +140,7 @@ impl Watchdog {
         let observes = inputs.policy.as_ref().is_none_or(|(_, policy)| policy.only_observes());
         for output in outputs {
             let Output::Writer(output) = output else { continue };
-            if let writer::Out::Lease(_, LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit)) = output
+            if let writer::Out::Lease(_, LeaseRequest::Create(edit) | LeaseRequest::Replace(_, edit)) = output
                 && edit.holder.is_some()
                 && observes
             {

@@ -123,7 +123,7 @@ pub(super) struct Records {
 
 impl Records {
     /// Returns the existing records.
-    pub(super) fn standing(&self) -> impl Iterator<Item = (&String, &Record)> {
+    pub(super) fn present(&self) -> impl Iterator<Item = (&String, &Record)> {
         self.all.iter().filter(|(_, record)| record.there.is())
     }
 
@@ -224,8 +224,8 @@ impl Watchdog {
             let record = self.records.all.entry(uid.to_owned()).or_default();
             record.take_in(now, process, value.as_str().unwrap_or_default());
         }
-        let standing = self.records.all.iter_mut().filter(|(_, record)| record.there.is());
-        standing.filter(|(uid, _)| !there.contains(*uid)).for_each(|(_, gone)| gone.vanish(now));
+        let present = self.records.all.iter_mut().filter(|(_, record)| record.there.is());
+        present.filter(|(uid, _)| !there.contains(*uid)).for_each(|(_, gone)| gone.vanish(now));
         self.records.off.set(now, data.is_some_and(|data| data.contains_key(notes::ADMIN_STATE_OFF)));
         if let Some(process) = process {
             self.left.recorded += new.len() as u64;
@@ -281,7 +281,7 @@ impl Watchdog {
             }
         }
         let before =
-            self.records.standing().filter(|(uid, _)| !new.contains(uid) && counts(uid).is_some()).count();
+            self.records.present().filter(|(uid, _)| !new.contains(uid) && counts(uid).is_some()).count();
         let allowed = self.nodes.allowed(now);
         if bound > 0 && before + bound + free > allowed {
             return Err(format!(

@@ -59,8 +59,8 @@ impl Reports {
             events::In::Ended(ended) => self.open.retain(|(condition, subject), _| {
                 *condition != ended.condition || ended.subject.as_ref().is_some_and(|of| of != subject)
             }),
-            events::In::Standing(standing) => {
-                if std::mem::replace(&mut self.leads, standing.term()) != standing.term() {
+            events::In::Leadership(leadership) => {
+                if std::mem::replace(&mut self.leads, leadership.term()) != leadership.term() {
                     self.open.clear();
                 }
             }

@@ -84,7 +84,7 @@ impl Watchdog {
 
     /// N4: each record is of a draining node, or of a deleted one with a Down of ours.
     fn records_at_rest(&self, entries: &[(EntryId, &'static str)]) -> Result<(), String> {
-        for (uid, record) in self.records.standing() {
+        for (uid, record) in self.records.present() {
             match self.nodes.all.get(uid).filter(|node| node.there.is()) {
                 Some(node) => {
                     let mut has = node.backends.iter().filter(|(_, has)| has.is());
@@ -126,7 +126,7 @@ impl Watchdog {
         }
         let entries = Watchdog::all_entries(arm);
         let mut wanted: BTreeMap<&str, NodeState> = BTreeMap::new();
-        for (uid, _) in self.records.standing() {
+        for (uid, _) in self.records.present() {
             if let Some(node) = self.nodes.all.get(uid).filter(|node| !node.there.is()) {
                 wanted.insert(&node.name, NodeState::Gone);
             }
@@ -147,7 +147,7 @@ impl Watchdog {
             self.pools_shown(&entries, view)?;
         }
         let whole = snapshot.admin_state.as_ref().ok_or("H3: nothing is shown of the admin state")?;
-        if whole.records != self.records.standing().count() || !whole.fresh || whole.switched_off {
+        if whole.records != self.records.present().count() || !whole.fresh || whole.switched_off {
             return Err(format!("H3: the admin state is shown as {whole:?}"));
         }
         self.foreign_shown(now, &entries, snapshot)

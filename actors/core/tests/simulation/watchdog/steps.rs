@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use coordination::leader;
 use model::ids::{AttemptId, Epoch, PoolId, ServiceUid};
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::lease::LeaseAnswer;
 use model::machine::Now;
 use model::operator_request::{Answer, Done, Scope};
@@ -118,7 +118,7 @@ impl Watchdog {
             };
             let pools: Vec<PoolId> = pools.iter().map(|released| released.pool.clone()).collect();
             let everything =
-                matches!(input, Some(Delivery::Directory(directory::In::Ask(_, Scope::Everything, _))));
+                matches!(input, Some(Delivery::Directory(directory::In::Release(_, Scope::Everything, _))));
             self.within[process].guards.released(now, &pools, everything);
             if everything {
                 self.within.iter_mut().for_each(|within| within.guards.released(now, &[], true));
@@ -163,7 +163,7 @@ impl Watchdog {
             self.within[process].lease_version = Some(Arc::clone(&facts.version.0));
         }
         for output in outputs {
-            if let Output::Leader(leader::Out::Standing(Standing::Leading { epoch, until })) = output
+            if let Output::Leader(leader::Out::Leadership(Leadership::Leading { epoch, until })) = output
                 && *until > local
             {
                 self.tenure.on_leading(now, process, &identity, epoch.0)?;

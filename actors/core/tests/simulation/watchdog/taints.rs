@@ -34,10 +34,10 @@ impl TaintPatches {
             self.uncertain.insert(uid);
         }
         for output in outputs {
-            if let Output::AdminState(nodes::Out::Taint(call, ask)) = output
-                && adds(ask.edit)
+            if let Output::AdminState(nodes::Out::Taint(call, patch)) = output
+                && adds(patch.edit)
             {
-                self.open.insert(*call, (ask.uid.to_string(), now));
+                self.open.insert(*call, (patch.uid.to_string(), now));
             }
         }
     }

@@ -41,12 +41,12 @@ impl World {
                     self.at(at, WorldEvent::Lease(process, lease, call, step));
                 }
                 Effect::LeaseWritten(lease) => self.lease_written(lease)?,
-                Effect::Notes(at, keeper, call, step) => {
-                    self.at(at, WorldEvent::Notes(process, keeper, call, step));
+                Effect::Notes(at, requester, call, step) => {
+                    self.at(at, WorldEvent::Notes(process, requester, call, step));
                 }
                 Effect::NotesWritten => self.notes_written(process)?,
-                Effect::Patch(at, call, ask, fate) => {
-                    self.at(at, WorldEvent::Patch(process, call, ask, fate));
+                Effect::Patch(at, call, patch, fate) => {
+                    self.at(at, WorldEvent::Patch(process, call, patch, fate));
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use coordination::leader;
-use coordination::leader::Free;
+use coordination::leader::ReleasedLeases;
 use model::lease::LeaseName;
 use model::object::Kind;
 use pool_core::route::Delivery;
@@ -84,7 +84,7 @@ impl World {
     }
 
     /// Checks at its end that a process does not hold what it reports as released.
-    pub(super) fn check_free(&self, number: usize, free: Free) -> Result<(), String> {
+    pub(super) fn check_free(&self, number: usize, free: ReleasedLeases) -> Result<(), String> {
         let identity = &self.processes[number].identity;
         let lease = lease_object(&self.kube, LeaseName::Own);
         if free.own && lease.is_some_and(|lease| lease["spec"]["holderIdentity"] == **identity) {

@@ -1,7 +1,7 @@
 //! Draining nodes: their changes, what the watchdog records about them, and what others do to their entries (N1, N4).
 
 use model::ids::CallId;
-use model::object::TaintAsk;
+use model::object::TaintPatch;
 use simulator_models::kube::Resource;
 
 use super::{World, WorldEvent};
@@ -73,16 +73,16 @@ impl World {
         &mut self,
         process: usize,
         call: CallId,
-        ask: &TaintAsk,
+        patch: &TaintPatch,
         fate: Fate,
     ) -> Result<(), String> {
-        let node = |world: &World| world.kube.get(Resource::Nodes, "", ask.node.as_str());
+        let node = |world: &World| world.kube.get(Resource::Nodes, "", patch.node.as_str());
         let before = node(self);
-        let effects = self.processes[process].kubernetes.patch(&mut self.kube, self.now, call, ask, fate);
+        let effects = self.processes[process].kubernetes.patch(&mut self.kube, self.now, call, patch, fate);
         let after = node(self);
         let identity = self.processes[process].identity.clone();
         let leads = self.processes[process].is_there() && *identity == *self.watchdog.tenure.leader();
-        self.record(format!("process {process} patches {ask:?}: {}", before != after));
+        self.record(format!("process {process} patches {patch:?}: {}", before != after));
         if before != after {
             self.watchdog.patched(self.now, process, leads, before.as_ref(), after.as_ref())?;
             self.maybe_interrupt_soon(process);

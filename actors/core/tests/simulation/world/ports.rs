@@ -1,7 +1,7 @@
 //! The ports of processes: their requests, and when these arrive at the API server and at ARM.
 
 use model::arm::{ArmAnswer, ArmCall, ArmRequest};
-use model::config_map::Keeper;
+use model::config_map::ConfigMapRequester;
 use model::ids::CallId;
 use model::lease::LeaseName;
 use model::machine::Now;
@@ -51,21 +51,21 @@ impl World {
     pub(super) fn notes_step(
         &mut self,
         process: usize,
-        keeper: Keeper,
+        requester: ConfigMapRequester,
         call: CallId,
         step: NotesStep,
     ) -> Result<(), String> {
         match (&step, self.processes[process].life) {
             (NotesStep::Land(..), _) | (NotesStep::Answer(_), Life::Runs) => {}
             (NotesStep::Answer(_), Life::Stopped(until)) => {
-                self.at(until, WorldEvent::Notes(process, keeper, call, step));
+                self.at(until, WorldEvent::Notes(process, requester, call, step));
                 return Ok(());
             }
             (NotesStep::Answer(_), Life::Gone) => return Ok(()),
         }
         let Process { notes, leases, clock, .. } = &mut self.processes[process];
         let cut = self.now < leases.cut_until.max(notes.cut_until);
-        let effects = notes.step(&mut self.kube, self.now, clock, cut, (keeper, call), step);
+        let effects = notes.step(&mut self.kube, self.now, clock, cut, (requester, call), step);
         self.follow(process, effects)
     }
 
@@ -84,12 +84,14 @@ impl World {
         let now = self.now;
         let Process { kubernetes, leases, notes, clock, .. } = &mut self.processes[process];
         let effects = match call {
-            KubernetesCall::Open { call, kind, ask, given_up: _ } => {
-                kubernetes.open(&mut self.kube, now, kind, call, ask)
+            KubernetesCall::Open { call, kind, request, given_up: _ } => {
+                kubernetes.open(&mut self.kube, now, kind, call, request)
             }
-            KubernetesCall::Lease { call, lease, ask } => leases.call(now, clock, lease, call, &ask),
-            KubernetesCall::ConfigMap { keeper, call, ask } => notes.call(now, clock, (keeper, call), &ask),
-            KubernetesCall::Taint { call, ask } => kubernetes.taint(now, call, ask),
+            KubernetesCall::Lease { call, lease, request } => leases.call(now, clock, lease, call, &request),
+            KubernetesCall::ConfigMap { requester, call, request } => {
+                notes.call(now, clock, (requester, call), &request)
+            }
+            KubernetesCall::Taint { call, patch } => kubernetes.taint(now, call, patch),
             KubernetesCall::CountLockFailures { call, since } => {
                 let ago = clock.now(now).since(since).as_micros();
                 let began = crate::clock::wall(now) - i64::try_from(ago).unwrap_or(0);

@@ -26,7 +26,7 @@ pub(super) struct Cooldown {
     /// End of the cooldown after our last hold.
     until: Now,
     /// Addition for clients that wait.
-    added: Option<Added>,
+    extension: Option<CooldownExtension>,
     /// Time at which another holder was last observed.
     other: Option<Now>,
     /// Time of the last addition.
@@ -37,7 +37,7 @@ pub(super) struct Cooldown {
 
 /// An addition to the cooldown.
 #[derive(Clone, Copy, Debug)]
-struct Added {
+struct CooldownExtension {
     /// Latest end.
     latest: Now,
     /// Early end, after another client has held the Lease and released it.
@@ -47,8 +47,10 @@ struct Added {
 impl Cooldown {
     /// End of the cooldown. `None`: the Lease may be taken.
     pub(super) fn until(&self, now: Now) -> Option<Now> {
-        let added = self.added.map(|added| added.done.map_or(added.latest, |done| done.min(added.latest)));
-        let until = added.map_or(self.until, |added| added.max(self.until));
+        let extension = self
+            .extension
+            .map(|extension| extension.done.map_or(extension.latest, |done| done.min(extension.latest)));
+        let until = extension.map_or(self.until, |extension| extension.max(self.until));
         (now < until).then_some(until)
     }
 
@@ -56,8 +58,8 @@ impl Cooldown {
     /// no longer.
     pub(super) fn on_foreign_release(&mut self, now: Now, within: Duration) {
         self.on_foreign_holder(now);
-        if let Some(added) = &mut self.added {
-            added.done = Some(now.plus(within));
+        if let Some(extension) = &mut self.extension {
+            extension.done = Some(now.plus(within));
         }
     }
 
@@ -92,7 +94,7 @@ impl Cooldown {
     }
 
     fn add(&mut self, now: Now) {
-        self.added = Some(Added { latest: self.until.max(now).plus(EXTRA), done: None });
+        self.extension = Some(CooldownExtension { latest: self.until.max(now).plus(EXTRA), done: None });
     }
 }
 

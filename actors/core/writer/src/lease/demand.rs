@@ -8,7 +8,7 @@ use model::lease::LeaseAnswer;
 use model::machine::Now;
 use model::sample::{Caller, GateClass, Metric};
 
-use super::super::budget::Need;
+use super::super::budget::BudgetPurpose;
 use super::super::lane::{Eligible, Lane};
 use super::super::write::{Exclusion, PollStep, WritePhase as Step};
 use super::super::{Life, Out, Writer};
@@ -78,7 +78,7 @@ impl Writer {
 
     /// Time until which a PUT may be sent under the Lease. `None`: no PUT may (W8).
     pub(crate) fn lock_send_before(&self) -> Option<Now> {
-        self.shared_lease.as_ref().map_or(Some(Now::NEVER), SharedLease::send_before)
+        self.shared_lease.as_ref().map_or(Some(Now::NEVER), SharedLease::send_deadline)
     }
 
     /// Passes the current demand to the Lease and reconciles it.
@@ -87,7 +87,7 @@ impl Writer {
             return;
         }
         let Some(mut lease) = self.shared_lease.take() else { return };
-        let leads = self.standing.leads_for_certain(now);
+        let leads = self.leadership.leads_for_certain(now);
         let grant = self.could_grant(now);
         let waits = grant && !lease.may_start(now);
         let demand = Demand {
@@ -112,7 +112,10 @@ impl Writer {
         let Some(write) = lane.write.as_ref().filter(|write| !write.bypasses()) else { return false };
         let reads_go = || {
             self.gates.closed(now, GateClass::Reads).is_none()
-                && self.budget.ready_at(now, Need::Begun).is_some_and(|at| at <= now.plus(SHORT_WAIT))
+                && self
+                    .budget
+                    .ready_at(now, BudgetPurpose::Begun)
+                    .is_some_and(|at| at <= now.plus(SHORT_WAIT))
         };
         match &write.phase {
             Step::Putting(_) => true,
@@ -135,7 +138,7 @@ impl Writer {
         let Some(due_by) = self.shared_lease.as_ref().and_then(|lease| lease.bypasses(now)) else { return };
         let lbs: Vec<_> = self.ready.iter().cloned().collect();
         for lb in lbs {
-            if !self.may_start(now) || !self.can_pay(now, Need::Admin) {
+            if !self.may_start(now) || !self.can_pay(now, BudgetPurpose::Admin) {
                 return;
             }
             if self.breaker.admits(now, &lb).and_then(|pick| pick.and(Eligible::Down)).is_none() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mechanisms::backoff::Backoff;
 use model::ids::CallId;
-use model::lease::{LeaseAsk, LeaseEdit, LeaseFacts, WATCH_MARGIN};
+use model::lease::{LeaseEdit, LeaseFacts, LeaseRequest, WATCH_MARGIN};
 use model::machine::{Now, earliest};
 use model::object::{GIVE_UP_AFTER, ResourceVersion};
 use model::sample::Caller;
@@ -57,7 +57,7 @@ pub(super) struct OpenRequest {
     /// Time at which it was sent.
     pub sent: Now,
     /// Its kind.
-    pub kind: SharedLeaseRequest,
+    pub kind: SharedLeaseAction,
     /// Newest known version when it was sent, which a write replaces. `None`: no version was known.
     pub base: Option<ResourceVersion>,
     /// Whether the Lease was in our name already, by a predecessor or by an abandoned request.
@@ -66,7 +66,7 @@ pub(super) struct OpenRequest {
 
 /// The kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum SharedLeaseRequest {
+pub(super) enum SharedLeaseAction {
     /// Reads the Lease.
     Read,
     /// Takes the Lease.
@@ -77,12 +77,12 @@ pub(super) enum SharedLeaseRequest {
     Release,
 }
 
-impl SharedLeaseRequest {
+impl SharedLeaseAction {
     /// Whether its success puts our name into the Lease.
     pub(super) fn claims_lease(self) -> bool {
         match self {
-            SharedLeaseRequest::Take | SharedLeaseRequest::Renew => true,
-            SharedLeaseRequest::Read | SharedLeaseRequest::Release => false,
+            SharedLeaseAction::Take | SharedLeaseAction::Renew => true,
+            SharedLeaseAction::Read | SharedLeaseAction::Release => false,
         }
     }
 }
@@ -155,7 +155,7 @@ impl RequestDelays {
         self.failures = self.unwritten;
         match self.met_another.take() {
             Some(observed) if observed.as_ref() == found => {
-                self.on_unexpected_state(now, SharedLeaseRequest::Take)
+                self.on_unexpected_state(now, SharedLeaseAction::Take)
             }
             Some(_) => self.lost_race(now),
             None => {}
@@ -180,10 +180,10 @@ impl RequestDelays {
     }
 
     /// Delays the next request after a failure, longer each time.
-    pub(super) fn failed(&mut self, now: Now, kind: SharedLeaseRequest) {
+    pub(super) fn failed(&mut self, now: Now, kind: SharedLeaseAction) {
         match kind {
-            SharedLeaseRequest::Read => {}
-            SharedLeaseRequest::Take | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => {
+            SharedLeaseAction::Read => {}
+            SharedLeaseAction::Take | SharedLeaseAction::Renew | SharedLeaseAction::Release => {
                 self.unwritten = self.unwritten.saturating_add(1)
             }
         }
@@ -193,7 +193,7 @@ impl RequestDelays {
 
     /// Records a write that met an unknown state, or did not make the intended one. The next read follows at once,
     /// unless that happens repeatedly.
-    pub(super) fn on_unexpected_state(&mut self, now: Now, kind: SharedLeaseRequest) {
+    pub(super) fn on_unexpected_state(&mut self, now: Now, kind: SharedLeaseAction) {
         self.lost_races = self.lost_races.saturating_add(1);
         if self.lost_races > MAX_LOST_RACES {
             self.failed(now, kind);
@@ -232,8 +232,8 @@ impl SharedLease {
     /// Time at which a request of a hold is abandoned, because the hold must end.
     fn forced_end_of_wait(&self) -> Option<Now> {
         let open_request = self.open_request.as_ref().filter(|open_request| match open_request.kind {
-            SharedLeaseRequest::Read | SharedLeaseRequest::Renew => true,
-            SharedLeaseRequest::Take | SharedLeaseRequest::Release => false,
+            SharedLeaseAction::Read | SharedLeaseAction::Renew => true,
+            SharedLeaseAction::Take | SharedLeaseAction::Release => false,
         })?;
         match &self.phase {
             HoldPhase::Held(hold) | HoldPhase::Releasing(hold) => {
@@ -260,7 +260,7 @@ impl SharedLease {
             if now >= self.delays.not_before
                 && let Some(kind) = self.next(now, demand)
             {
-                self.ask(now, kind, out);
+                self.send_request(now, kind, out);
             }
         }
         self.keep_watching(now, demand, out);
@@ -307,17 +307,17 @@ impl SharedLease {
     }
 
     /// The next request, if any.
-    fn next(&self, now: Now, demand: &Demand) -> Option<SharedLeaseRequest> {
+    fn next(&self, now: Now, demand: &Demand) -> Option<SharedLeaseAction> {
         match &self.phase {
             HoldPhase::Releasing(hold) => {
-                return (!demand.putting || now >= hold.forced_end()).then_some(SharedLeaseRequest::Release);
+                return (!demand.putting || now >= hold.forced_end()).then_some(SharedLeaseAction::Release);
             }
             HoldPhase::Held(_) if self.must_read() => {
-                return demand.leads.then_some(SharedLeaseRequest::Read);
+                return demand.leads.then_some(SharedLeaseAction::Read);
             }
             HoldPhase::Held(hold) => {
                 let due = demand.leads && now >= hold.renewed.plus(RENEW_EVERY);
-                return due.then_some(SharedLeaseRequest::Renew);
+                return due.then_some(SharedLeaseAction::Renew);
             }
             HoldPhase::NotHeld => {}
         }
@@ -325,42 +325,42 @@ impl SharedLease {
             return None;
         }
         if self.must_read() {
-            return Some(SharedLeaseRequest::Read);
+            return Some(SharedLeaseAction::Read);
         }
         let take = demand.grant && self.cooldown.until(now).is_none() && !self.contention.is_counting();
         let races = take && now >= self.delays.take_not_before;
         match &self.observed {
-            ObservedSharedLease::Nothing => Some(SharedLeaseRequest::Read),
-            ObservedSharedLease::Absent(_) if races => Some(SharedLeaseRequest::Take),
+            ObservedSharedLease::Nothing => Some(SharedLeaseAction::Read),
+            ObservedSharedLease::Absent(_) if races => Some(SharedLeaseAction::Take),
             ObservedSharedLease::Absent(at) => {
-                (now >= at.plus(ABSENT_AGAIN)).then_some(SharedLeaseRequest::Read)
+                (now >= at.plus(ABSENT_AGAIN)).then_some(SharedLeaseAction::Read)
             }
             ObservedSharedLease::State(state) => match Holder::of(&state.facts, &self.params.holder) {
                 Holder::Ours if now < state.takeover_at() => None,
                 // A predecessor's hold, or ours by an abandoned request.
-                Holder::Ours if take => Some(SharedLeaseRequest::Take),
-                Holder::Ours => (!demand.putting).then_some(SharedLeaseRequest::Release),
-                Holder::Nobody => races.then_some(SharedLeaseRequest::Take),
+                Holder::Ours if take => Some(SharedLeaseAction::Take),
+                Holder::Ours => (!demand.putting).then_some(SharedLeaseAction::Release),
+                Holder::Nobody => races.then_some(SharedLeaseAction::Take),
                 Holder::Other => {
-                    (races && now >= state.foreign_hold_ends()).then_some(SharedLeaseRequest::Take)
+                    (races && now >= state.foreign_hold_ends()).then_some(SharedLeaseAction::Take)
                 }
             },
         }
     }
 
-    fn ask(&mut self, now: Now, kind: SharedLeaseRequest, out: &mut Vec<Out>) {
-        let ask = match kind {
-            SharedLeaseRequest::Read => LeaseAsk::Get,
-            SharedLeaseRequest::Take => self.replace(None, self.taken_edit()),
-            SharedLeaseRequest::Renew => self.replace(self.own_state(), self.held_edit()),
-            SharedLeaseRequest::Release => self.replace(self.own_state(), self.released_edit()),
+    fn send_request(&mut self, now: Now, kind: SharedLeaseAction, out: &mut Vec<Out>) {
+        let request = match kind {
+            SharedLeaseAction::Read => LeaseRequest::Get,
+            SharedLeaseAction::Take => self.replace(None, self.taken_edit()),
+            SharedLeaseAction::Renew => self.replace(self.own_state(), self.held_edit()),
+            SharedLeaseAction::Release => self.replace(self.own_state(), self.released_edit()),
         };
         self.last += 1;
         let id = CallId(self.last);
         let from_ours = matches!(self.holder(), Some(Holder::Ours));
         let base = self.observed.version().cloned();
         self.open_request = Some(OpenRequest { id, sent: now, kind, base, from_ours });
-        out.push(Out::Lease(id, ask));
+        out.push(Out::Lease(id, request));
     }
 
     /// The state of the Lease after our last request.
@@ -371,14 +371,14 @@ impl SharedLease {
         }
     }
 
-    fn replace(&self, own: Option<Arc<LeaseFacts>>, edit: LeaseEdit) -> LeaseAsk {
+    fn replace(&self, own: Option<Arc<LeaseFacts>>, edit: LeaseEdit) -> LeaseRequest {
         let newest = match &self.observed {
             ObservedSharedLease::State(state) => Some(Arc::clone(&state.facts)),
             ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => None,
         };
         match own.or(newest) {
-            Some(facts) => LeaseAsk::Replace(facts, edit),
-            None => LeaseAsk::Create(edit),
+            Some(facts) => LeaseRequest::Replace(facts, edit),
+            None => LeaseRequest::Create(edit),
         }
     }
 
@@ -422,7 +422,7 @@ impl SharedLease {
             self.last += 1;
             let id = CallId(self.last);
             self.watch.open = Some(OpenWatch { id, sent: now, from: from.clone() });
-            out.push(Out::Lease(id, LeaseAsk::Await(from, WATCH_SPAN)));
+            out.push(Out::Lease(id, LeaseRequest::Watch(from, WATCH_SPAN)));
         }
     }
 

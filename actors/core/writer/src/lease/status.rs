@@ -8,7 +8,7 @@ use model::report::{Condition, Ended, EventKind, Report, Subject};
 use model::view::{SharedLeaseView, Whose};
 
 use super::observed::{Holder, ObservedSharedLease};
-use super::requests::SharedLeaseRequest;
+use super::requests::SharedLeaseAction;
 use super::{HoldPhase, Out, SharedLease};
 
 /// Time for which a write must wait without a break for an unknown holder before that is reported.
@@ -122,9 +122,9 @@ impl SharedLease {
             HoldPhase::NotHeld => {}
         }
         match self.open_request.as_ref().map(|open_request| open_request.kind) {
-            Some(SharedLeaseRequest::Take) => return ("acquiring", None),
-            Some(SharedLeaseRequest::Release) => return ("releasing", None),
-            Some(SharedLeaseRequest::Read | SharedLeaseRequest::Renew) | None => {}
+            Some(SharedLeaseAction::Take) => return ("acquiring", None),
+            Some(SharedLeaseAction::Release) => return ("releasing", None),
+            Some(SharedLeaseAction::Read | SharedLeaseAction::Renew) | None => {}
         }
         if let Some(until) = self.cooldown.until(now) {
             return ("off", Some(until));

@@ -7,7 +7,7 @@ use model::arm::AdminState;
 use model::write_record::{MemberList, WriteRecord};
 
 /// The record of the write that brings a pool to these members.
-fn planned(facts: &PoolFacts, taken: Option<&Taken>, draining: &Draining) -> WriteRecord {
+fn planned(facts: &PoolFacts, taken: Option<&MembershipWrite>, draining: &Draining) -> WriteRecord {
     let Plan::Edit(change) = plan(facts, taken.map(|taken| &taken.level), draining, None) else {
         panic!("nothing is to be changed")
     };

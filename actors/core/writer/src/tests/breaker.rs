@@ -184,7 +184,7 @@ fn blocked(lbs: [&str; 5], params: Params) -> (Bench, Vec<Out>) {
     let mut output = Vec::new();
     for (number, name) in lbs.into_iter().enumerate() {
         let denied = pool(name, &format!("denied{number}"));
-        let attempt = take(&bench.due(&denied, due(0, Class::Add)));
+        let attempt = take(&bench.due(&denied, due(0, MembershipUrgency::Add)));
         output.extend(deny(&mut bench, &denied, attempt));
     }
     (bench, output)
@@ -206,7 +206,7 @@ fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
     assert_eq!(scopes(&bench), [1]);
     for name in ["a", "b", "c"] {
         for number in 0..2 {
-            assert!(bench.due(&pool(name, &format!("p{number}")), due(0, Class::Add)).is_empty());
+            assert!(bench.due(&pool(name, &format!("p{number}")), due(0, MembershipUrgency::Add)).is_empty());
         }
     }
     let mut tried = Vec::new();
@@ -237,8 +237,11 @@ fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
 fn w10_if_nothing_waits_the_next_pool_that_comes_due_is_tried_at_once() {
     let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
     assert!(bench.until(200_000).is_empty());
-    let attempt = take(&bench.due(&pool("f", "late"), due(200_000, Class::Add)));
-    assert!(bench.due(&pool("g", "later"), due(200_000, Class::Add)).is_empty(), "and the next one waits");
+    let attempt = take(&bench.due(&pool("f", "late"), due(200_000, MembershipUrgency::Add)));
+    assert!(
+        bench.due(&pool("g", "later"), due(200_000, MembershipUrgency::Add)).is_empty(),
+        "and the next one waits"
+    );
     nothing_to_do(&mut bench, &pool("f", "late"), attempt);
 }
 
@@ -250,14 +253,14 @@ fn w10_one_load_balancer_in_trouble_stops_no_other() {
         reports(&output)[0].what,
         EventKind::Blocked { caller: Caller::Membership, fault, lb: Some(lb("a")) }
     );
-    assert!(bench.due(&pool("a", "waits"), due(0, Class::Revive)).is_empty());
-    let attempt = take(&bench.due(&pool("b", "goes"), due(0, Class::Add)));
+    assert!(bench.due(&pool("a", "waits"), due(0, MembershipUrgency::Revive)).is_empty());
+    let attempt = take(&bench.due(&pool("b", "goes"), due(0, MembershipUrgency::Add)));
     nothing_to_do(&mut bench, &pool("b", "goes"), attempt);
     assert!(takes(&bench.until(29_999)).is_empty());
     let attempt = take(&bench.until(30_000));
     nothing_to_do(&mut bench, &pool("a", "waits"), attempt);
     assert_eq!(scopes(&bench), [1, 0]);
-    take(&bench.due(&pool("a", "goes"), due(30_000, Class::Add)));
+    take(&bench.due(&pool("a", "goes"), due(30_000, MembershipUrgency::Add)));
 }
 
 #[test]
@@ -265,7 +268,7 @@ fn n3_a_down_passes_an_open_breaker_until_it_has_met_the_fault() {
     let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
     let web = pool("a", "web");
     bench.step(In::Draining(drains(2)));
-    assert!(bench.due(&web, due(0, Class::Add)).is_empty());
+    assert!(bench.due(&web, due(0, MembershipUrgency::Add)).is_empty());
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
     assert!(bench.step(In::AdminDue(pool("b", "restored"), Some(restore))).is_empty(), "a restore has time");
     let output = bench.step(In::AdminDue(web.clone(), Some(down(0))));
@@ -308,11 +311,11 @@ fn w10_refused_admin_states_hold_up_no_membership() {
     let what = EventKind::Blocked { caller: Caller::AdminState, fault, lb: None };
     assert_eq!(reports(&output), [Report { subjects: vec![Subject::Controller], what, note: None }]);
     for name in ["a", "b", "c", "d", "e"] {
-        let attempt = take(&bench.due(&pool(name, "web"), due(0, Class::Add)));
+        let attempt = take(&bench.due(&pool(name, "web"), due(0, MembershipUrgency::Add)));
         deny(&mut bench, &pool(name, "web"), attempt);
     }
     for name in ["a", "b", "c", "d", "e"] {
-        assert!(bench.due(&pool(name, "late"), due(0, Class::Add)).is_empty(), "now all wait");
+        assert!(bench.due(&pool(name, "late"), due(0, MembershipUrgency::Add)).is_empty(), "now all wait");
     }
     for seconds in [30, 60] {
         assert!(bench.until(seconds * 1_000 - 1).is_empty());
@@ -341,7 +344,7 @@ fn n3_a_down_that_goes_through_closes_the_breaker() {
     let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
     let web = pool("a", "web");
     bench.step(In::Draining(drains(2)));
-    bench.due(&web, due(0, Class::Add));
+    bench.due(&web, due(0, MembershipUrgency::Add));
     let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
     let call = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web).0;
     let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
@@ -356,7 +359,7 @@ fn n3_a_down_whose_pool_has_its_attempt_open_takes_it_along() {
     bench.fail(read, failed(503, "", RetryAfter::Absent));
     for name in ["b", "c", "d", "e", "f"] {
         let denied = pool(name, "denied");
-        let attempt = take(&bench.due(&denied, due(0, Class::Add)));
+        let attempt = take(&bench.due(&denied, due(0, MembershipUrgency::Add)));
         deny(&mut bench, &denied, attempt);
     }
     assert!(takes(&bench.until(20_000)).is_empty(), "its retry waits as well");
@@ -369,8 +372,8 @@ fn n3_a_down_whose_pool_has_its_attempt_open_takes_it_along() {
 #[test]
 fn w10_a_new_term_starts_closed() {
     let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
-    bench.due(&pool("a", "web"), due(0, Class::Add));
-    bench.step(In::Standing(Standing::Standby));
+    bench.due(&pool("a", "web"), due(0, MembershipUrgency::Add));
+    bench.step(In::Leadership(Leadership::Standby));
     assert_eq!(scopes(&bench), [1, 0]);
     take(&bench.lead(2));
 }
@@ -384,7 +387,7 @@ fn w10_the_outcome_of_an_older_term_does_not_count() {
         let lbs = ["a", "b", "c", "d", "e"];
         for name in &lbs[..if succeeds { 5 } else { 4 }] {
             let refused = pool(name, "denied");
-            let attempt = take(&bench.due(&refused, due(0, Class::Add)));
+            let attempt = take(&bench.due(&refused, due(0, MembershipUrgency::Add)));
             deny(&mut bench, &refused, attempt);
         }
         if succeeds {
@@ -424,7 +427,7 @@ fn w10_what_ends_neither_well_nor_for_good_counts_for_nothing() {
 fn c2_without_the_breaker_nothing_is_stopped() {
     let (mut bench, output) = blocked(["a", "b", "c", "d", "e"], Params { breaker: false, ..params() });
     assert!(reports(&output).is_empty() && scopes(&bench).is_empty());
-    take(&bench.due(&pool("a", "web"), due(0, Class::Add)));
+    take(&bench.due(&pool("a", "web"), due(0, MembershipUrgency::Add)));
 }
 
 /// ARM's answers on a load balancer.
@@ -531,8 +534,8 @@ impl Play {
     }
 }
 
-fn due_at(millis: u64) -> Due {
-    due(millis, Class::Add)
+fn due_at(millis: u64) -> MembershipDue {
+    due(millis, MembershipUrgency::Add)
 }
 
 proptest! {

@@ -2,16 +2,16 @@
 
 use proptest::prelude::*;
 
-use super::super::budget::{Budget, Need};
+use super::super::budget::{Budget, BudgetPurpose};
 use super::*;
 use model::blocked::Blocked;
-use model::lease::LeaseAsk;
+use model::lease::LeaseRequest;
 
 const READS: GateClass = GateClass::Reads;
 const WRITES: GateClass = GateClass::Writes;
 
 /// Number of calls that are allowed one after another at this time.
-fn spree(budget: &mut Budget, now: Now, need: Need, class: GateClass) -> u32 {
+fn spree(budget: &mut Budget, now: Now, need: BudgetPurpose, class: GateClass) -> u32 {
     let mut made = 0;
     while budget.allows(now, need) {
         budget.spend(now, class);
@@ -28,11 +28,11 @@ fn secs(seconds: u64) -> Now {
 fn w9_a_bucket_holds_five_minutes_of_calls_and_fills_continuously() {
     let mut budget = Budget::new(300, 2, None);
     let now = at(7);
-    assert_eq!(spree(&mut budget, now, Need::Membership, WRITES), 2);
-    let ready = budget.ready_at(now, Need::Membership).expect("it fills");
+    assert_eq!(spree(&mut budget, now, BudgetPurpose::Membership, WRITES), 2);
+    let ready = budget.ready_at(now, BudgetPurpose::Membership).expect("it fills");
     assert_eq!(ready, now.plus(Duration::from_secs(150)));
-    assert!(!budget.allows(ready.minus(Duration::from_micros(1)), Need::Membership));
-    assert!(budget.allows(ready, Need::Membership), "exactly then, without rounding");
+    assert!(!budget.allows(ready.minus(Duration::from_micros(1)), BudgetPurpose::Membership));
+    assert!(budget.allows(ready, BudgetPurpose::Membership), "exactly then, without rounding");
     let late = now.plus(Duration::from_secs(3_000));
     assert_eq!(budget.shown(late, WRITES), (2.0, 2.0), "it never holds more than its capacity");
 }
@@ -41,20 +41,29 @@ fn w9_a_bucket_holds_five_minutes_of_calls_and_fills_continuously() {
 fn d3_discovery_uses_at_most_two_fifths_of_the_read_budget() {
     let mut budget = Budget::new(10, 1, None);
     let mut made = 0;
-    while budget.allows(Now::ZERO, Need::Discovery) {
+    while budget.allows(Now::ZERO, BudgetPurpose::Discovery) {
         budget.spend_discovery(Now::ZERO);
         made += 1;
     }
     assert_eq!(made, 4);
-    assert!(budget.allows(Now::ZERO, Need::Verify), "the rest is left for writes");
-    assert!(budget.ready_at(Now::ZERO, Need::Discovery) > budget.ready_at(Now::ZERO, Need::Verify));
+    assert!(budget.allows(Now::ZERO, BudgetPurpose::Verify), "the rest is left for writes");
+    assert!(
+        budget.ready_at(Now::ZERO, BudgetPurpose::Discovery)
+            > budget.ready_at(Now::ZERO, BudgetPurpose::Verify)
+    );
 }
 
 #[test]
 fn w9_a_budget_of_nothing_never_allows_anything_and_is_no_reason_to_wake() {
     let mut budget = Budget::new(0, 0, None);
     budget.throttled(at(1), READS, at(0));
-    for need in [Need::Membership, Need::Admin, Need::Begun, Need::Verify, Need::Discovery] {
+    for need in [
+        BudgetPurpose::Membership,
+        BudgetPurpose::Admin,
+        BudgetPurpose::Begun,
+        BudgetPurpose::Verify,
+        BudgetPurpose::Discovery,
+    ] {
         assert!(!budget.allows(at(1 << 40), need));
         assert_eq!(budget.ready_at(Now::ZERO, need), None);
     }
@@ -67,7 +76,7 @@ fn w9_a_refund_never_overfills_and_a_debt_is_paid_by_time() {
     assert_eq!(budget.shown(Now::ZERO, WRITES), (1.0, 1.0));
     budget.spend(Now::ZERO, WRITES);
     budget.spend(Now::ZERO, WRITES);
-    assert_eq!(budget.ready_at(Now::ZERO, Need::Membership), Some(at(600_000)));
+    assert_eq!(budget.ready_at(Now::ZERO, BudgetPurpose::Membership), Some(at(600_000)));
 }
 
 #[test]
@@ -94,8 +103,8 @@ fn w9_a_quota_429_halves_the_budget_and_it_recovers_by_a_20th_per_min() {
 fn w9_a_halved_budget_fills_at_half_its_rate() {
     let mut budget = Budget::new(5_000, 500, None);
     budget.throttled(secs(1), WRITES, Now::ZERO);
-    assert_eq!(spree(&mut budget, secs(1), Need::Admin, WRITES), 250);
-    let ready = budget.ready_at(secs(1), Need::Admin).expect("it fills");
+    assert_eq!(spree(&mut budget, secs(1), BudgetPurpose::Admin, WRITES), 250);
+    let ready = budget.ready_at(secs(1), BudgetPurpose::Admin).expect("it fills");
     assert_eq!(ready, secs(1).plus(Duration::from_millis(1_200)), "250 in five minutes");
 }
 
@@ -116,7 +125,7 @@ fn w9_discovery_uses_at_most_two_fifths_of_the_remaining_reads() {
         let mut budget = Budget::new(5_000, 500, None);
         lower(&mut budget);
         let mut made = 0;
-        while budget.allows(secs(1), Need::Discovery) {
+        while budget.allows(secs(1), BudgetPurpose::Discovery) {
             budget.spend_discovery(secs(1));
             made += 1;
         }
@@ -130,33 +139,36 @@ fn w9_discovery_uses_at_most_two_fifths_of_the_remaining_reads() {
 #[test]
 fn w9_the_last_fifth_of_the_writes_is_for_admin_state() {
     let mut budget = Budget::new(5_000, 500, None);
-    assert_eq!(spree(&mut budget, Now::ZERO, Need::Membership, WRITES), 400);
-    assert_eq!(spree(&mut budget, Now::ZERO, Need::Admin, WRITES), 100);
+    assert_eq!(spree(&mut budget, Now::ZERO, BudgetPurpose::Membership, WRITES), 400);
+    assert_eq!(spree(&mut budget, Now::ZERO, BudgetPurpose::Admin, WRITES), 100);
 }
 
 #[test]
 fn w9_the_last_fifth_of_the_reads_is_for_admin_state_and_begun_work() {
     let mut budget = Budget::new(5_000, 500, None);
-    assert_eq!(spree(&mut budget, Now::ZERO, Need::Verify, READS), 4_000);
-    assert!(!budget.allows(Now::ZERO, Need::Membership) && !budget.allows(Now::ZERO, Need::Discovery));
-    assert!(budget.allows(Now::ZERO, Need::Admin));
-    assert_eq!(spree(&mut budget, Now::ZERO, Need::Begun, READS), 1_000);
+    assert_eq!(spree(&mut budget, Now::ZERO, BudgetPurpose::Verify, READS), 4_000);
+    assert!(
+        !budget.allows(Now::ZERO, BudgetPurpose::Membership)
+            && !budget.allows(Now::ZERO, BudgetPurpose::Discovery)
+    );
+    assert!(budget.allows(Now::ZERO, BudgetPurpose::Admin));
+    assert_eq!(spree(&mut budget, Now::ZERO, BudgetPurpose::Begun, READS), 1_000);
 }
 
 #[test]
 fn w9_budgets_too_small_for_a_whole_call_of_reserve_have_none() {
     for writes in 1..=4 {
         let mut budget = Budget::new(5_000, writes, None);
-        assert_eq!(spree(&mut budget, Now::ZERO, Need::Membership, WRITES), writes);
+        assert_eq!(spree(&mut budget, Now::ZERO, BudgetPurpose::Membership, WRITES), writes);
     }
     let mut budget = Budget::new(5_000, 5, None);
-    assert_eq!(spree(&mut budget, Now::ZERO, Need::Membership, WRITES), 4);
+    assert_eq!(spree(&mut budget, Now::ZERO, BudgetPurpose::Membership, WRITES), 4);
     // At a tenth of five calls, one call at a time is still made.
     for second in 1..10 {
         budget.throttled(secs(second), WRITES, secs(second).minus(Duration::from_millis(1)));
     }
     assert_eq!(budget.shown(secs(10), WRITES).1, 1.0);
-    let ready = budget.ready_at(secs(10), Need::Membership).expect("it is not starved");
+    let ready = budget.ready_at(secs(10), BudgetPurpose::Membership).expect("it is not starved");
     assert!(ready <= secs(700), "{ready:?}");
 }
 
@@ -165,14 +177,18 @@ fn w9_a_bucket_holds_at_most_half_of_arms_remaining_calls() {
     let mut budget = Budget::new(5_000, 500, None);
     budget.headroom(secs(1), WRITES, 199);
     assert_eq!(budget.shown(secs(1), WRITES), (99.5, 99.5));
-    assert_eq!(spree(&mut budget, secs(1), Need::Membership, WRITES), 80, "the reserve is a fifth of that");
+    assert_eq!(
+        spree(&mut budget, secs(1), BudgetPurpose::Membership, WRITES),
+        80,
+        "the reserve is a fifth of that"
+    );
     assert_eq!(budget.shown(secs(61), WRITES).1, 199.5, "room grows as the bucket fills");
     assert_eq!(budget.shown(secs(1_000), WRITES), (500.0, 500.0));
     budget.headroom(secs(1_000), WRITES, 4_000_000);
     assert_eq!(budget.shown(secs(1_000), WRITES), (500.0, 500.0), "it never raises anything");
     budget.headroom(secs(1_000), WRITES, 0);
     assert_eq!(budget.shown(secs(1_000), WRITES), (0.0, 0.0));
-    let ready = budget.ready_at(secs(1_000), Need::Membership);
+    let ready = budget.ready_at(secs(1_000), BudgetPurpose::Membership);
     assert_eq!(ready, Some(secs(1_000).plus(Duration::from_millis(600))), "and nothing is closed by it");
 }
 
@@ -181,16 +197,16 @@ fn w9_rates_of_the_cloud_configuration_are_waited_for_too() {
     let rates =
         RateLimit { reads_per_second: 12.5, reads_at_once: 3, writes_per_second: 0.25, writes_at_once: 2 };
     let mut budget = Budget::new(5_000, 500, Some(rates));
-    assert_eq!(spree(&mut budget, secs(1), Need::Begun, READS), 3);
+    assert_eq!(spree(&mut budget, secs(1), BudgetPurpose::Begun, READS), 3);
     assert_eq!(
-        budget.ready_at(secs(1), Need::Verify),
+        budget.ready_at(secs(1), BudgetPurpose::Verify),
         Some(secs(1).plus(Duration::from_millis(80))),
         "every read waits for it"
     );
-    assert_eq!(spree(&mut budget, secs(2), Need::Admin, WRITES), 2);
-    assert_eq!(budget.ready_at(secs(2), Need::Admin), Some(secs(6)));
+    assert_eq!(spree(&mut budget, secs(2), BudgetPurpose::Admin, WRITES), 2);
+    assert_eq!(budget.ready_at(secs(2), BudgetPurpose::Admin), Some(secs(6)));
     budget.throttled(secs(2), WRITES, secs(1));
-    assert_eq!(budget.ready_at(secs(2), Need::Admin), Some(secs(6)), "they are what is configured");
+    assert_eq!(budget.ready_at(secs(2), BudgetPurpose::Admin), Some(secs(6)), "they are what is configured");
 }
 
 #[test]
@@ -203,11 +219,11 @@ fn w9_configured_rates_that_make_no_sense_stop_nothing_for_ever() {
             writes_at_once: 0,
         };
         let mut budget = Budget::new(5_000, 500, Some(rates));
-        assert_eq!(spree(&mut budget, secs(1), Need::Begun, READS), 1);
-        let ready = budget.ready_at(secs(1), Need::Begun).expect("reads go on");
+        assert_eq!(spree(&mut budget, secs(1), BudgetPurpose::Begun, READS), 1);
+        let ready = budget.ready_at(secs(1), BudgetPurpose::Begun).expect("reads go on");
         assert!(ready <= secs(1).plus(Duration::from_millis(100)), "at least 10 reads a second: {ready:?}");
-        assert_eq!(spree(&mut budget, secs(2), Need::Admin, WRITES), 1);
-        assert!(budget.ready_at(secs(2), Need::Admin).expect("writes go on") <= secs(302), "{rate}");
+        assert_eq!(spree(&mut budget, secs(2), BudgetPurpose::Admin, WRITES), 1);
+        assert!(budget.ready_at(secs(2), BudgetPurpose::Admin).expect("writes go on") <= secs(302), "{rate}");
     }
 }
 
@@ -236,7 +252,7 @@ fn q2_a_full_but_lowered_budget_stretches_no_interval() {
     let mut budget = Budget::new(5_000, 500, None);
     budget.headroom(secs(1), WRITES, 100);
     assert_eq!(budget.stretched(secs(1), Duration::ZERO), None);
-    assert_eq!(spree(&mut budget, secs(1), Need::Membership, WRITES), 40);
+    assert_eq!(spree(&mut budget, secs(1), BudgetPurpose::Membership, WRITES), 40);
     assert_eq!(budget.stretched(secs(1), Duration::ZERO), Some(Duration::from_secs(60)));
     budget.headroom(secs(1), WRITES, 0);
     assert_eq!(budget.stretched(secs(1), Duration::ZERO), Some(Duration::from_secs(60)));
@@ -266,8 +282,8 @@ fn q2_a_pool_gets_its_stretched_interval_before_its_outcome() {
     let web = pool("lb", "interrupted");
     bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.until(60_000);
-    take(&bench.due(&pool("b", "other"), due(0, Class::Add)));
-    let output = bench.step(In::Standing(Standing::Standby));
+    take(&bench.due(&pool("b", "other"), due(0, MembershipUrgency::Add)));
+    let output = bench.step(In::Leadership(Leadership::Standby));
     assert!(output.iter().all(|output| !matches!(output, Out::Pace(..))), "no interval begins: {output:?}");
 }
 
@@ -278,8 +294,8 @@ fn w9_membership_leaves_the_reserve_to_the_admin_parts_of_any_lane() {
         bench.begin(&pool(&format!("lb{number}"), "web"), &[1]);
     }
     let (plain, mixed) = (pool("x", "plain"), pool("x", "mixed"));
-    assert!(bench.due(&plain, due(0, Class::Revive)).is_empty());
-    assert!(bench.due(&mixed, due(0, Class::Remove)).is_empty());
+    assert!(bench.due(&plain, due(0, MembershipUrgency::Revive)).is_empty());
+    assert!(bench.due(&mixed, due(0, MembershipUrgency::Remove)).is_empty());
     let output =
         bench.step(In::AdminDue(mixed.clone(), Some(AdminDue { urgency: AdminUrgency::Restore, ..down(0) })));
     assert_eq!(takes(&output)[0].0, mixed, "with its membership, before what is more urgent");
@@ -313,10 +329,10 @@ fn w9_a_lane_is_granted_only_with_the_read_before_its_put() {
     let mut bench = Bench::leading(Params { reads_per_5_minutes: 3, ..params() });
     let (one, two, late) = (pool("a", "one"), pool("b", "two"), pool("c", "late"));
     bench.begin(&pool("x", "first"), &[1]);
-    let first = take(&bench.due(&one, due(0, Class::Add)));
-    let second = take(&bench.due(&two, due(0, Class::Add)));
+    let first = take(&bench.due(&one, due(0, MembershipUrgency::Add)));
+    let second = take(&bench.due(&two, due(0, MembershipUrgency::Add)));
     // Two reads are left, and reserved for lanes without their levels.
-    assert!(bench.due(&late, due(0, Class::Add)).is_empty());
+    assert!(bench.due(&late, due(0, MembershipUrgency::Add)).is_empty());
     assert!(
         bench.step(In::AdminDue(late.clone(), Some(down(0)))).is_empty(),
         "nor is a Down granted for them"
@@ -355,7 +371,7 @@ impl Hour {
         let mut output = hour.bench.lead(1);
         for number in 0..lanes {
             let web = pool(&format!("lb{number:02}"), "web");
-            output.extend(hour.bench.due(&web, due(0, Class::Add)));
+            output.extend(hour.bench.due(&web, due(0, MembershipUrgency::Add)));
             hour.written.insert(web, 0);
         }
         while hour.bench.now < 3_600_000 {
@@ -372,11 +388,11 @@ impl Hour {
     /// Answers one output of the writer, and returns the resulting output.
     fn answer(&mut self, output: Out) -> Vec<Out> {
         match output {
-            Out::Lease(id, ask) => {
-                let holder = match ask {
-                    LeaseAsk::Await(..) => return Vec::new(),
-                    LeaseAsk::Get => None,
-                    LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit) => {
+            Out::Lease(id, request) => {
+                let holder = match request {
+                    LeaseRequest::Watch(..) => return Vec::new(),
+                    LeaseRequest::Get => None,
+                    LeaseRequest::Create(edit) | LeaseRequest::Replace(_, edit) => {
                         self.version += 1;
                         edit.holder
                     }
@@ -404,7 +420,7 @@ impl Hour {
                 assert!(matches!(outcome, Outcome::Written { .. }), "a grant came to nothing: {outcome:?}");
                 *self.written.get_mut(&pool).expect("it is known") += 1;
                 let since = self.bench.now;
-                self.bench.due(&pool, due(since, Class::Add))
+                self.bench.due(&pool, due(since, MembershipUrgency::Add))
             }
             Out::Verified(..)
             | Out::Observed(..)
@@ -579,7 +595,7 @@ fn e2_a_grant_that_waits_for_a_configured_rate_is_counted_once() {
         bench.begin(&pool("a", "web"), &[1]);
         assert!(limited(&bench).is_empty(), "it had its tokens");
         for lb in ["b", "c"] {
-            assert!(bench.due(&pool(lb, "web"), due(0, Class::Add)).is_empty());
+            assert!(bench.due(&pool(lb, "web"), due(0, MembershipUrgency::Add)).is_empty());
         }
         assert_eq!(limited(&bench), [verb], "the one that goes first");
         let mut read = 0;
@@ -606,7 +622,7 @@ fn e2_what_waits_for_our_own_budget_alone_is_not_counted() {
     {
         let mut bench = Bench::leading(Params { writes_per_5_minutes: 1, rate_limit, ..params() });
         bench.begin(&pool("a", "web"), &[1]);
-        assert!(bench.due(&pool("b", "web"), due(0, Class::Add)).is_empty());
+        assert!(bench.due(&pool("b", "web"), due(0, MembershipUrgency::Add)).is_empty());
         bench.step(In::Headroom(READS, 0));
         bench.step(In::Read { call: CallId(7), lb: LbName::new("x") });
         assert!(calls(&bench.until(5)).is_empty());
@@ -619,7 +635,7 @@ fn e2_a_grant_behind_a_closed_gate_is_not_counted_as_rate_limited() {
     let mut bench = Bench::leading(Params { rate_limit: Some(one_at_once(1_000.0, 0.01)), ..params() });
     let (_, call) = bench.begin_put(&pool("a", "web"), &[1]);
     bench.fail(call, failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(30))));
-    bench.due(&pool("b", "web"), due(0, Class::Add));
+    bench.due(&pool("b", "web"), due(0, MembershipUrgency::Add));
     assert_eq!(limited(&bench), []);
     bench.until(30_000);
     assert_eq!(limited(&bench), [ArmVerb::PutPool], "once it is open, the rate is what it waits for");
@@ -629,7 +645,7 @@ fn e2_a_grant_behind_a_closed_gate_is_not_counted_as_rate_limited() {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// Up to this many calls are made, if they are allowed.
-    Make(Need, u32),
+    Make(BudgetPurpose, u32),
     /// This many PUTs are made, with or without tokens.
     Force(u32),
     /// This many of the reserved PUTs are not made.
@@ -640,12 +656,12 @@ enum Event {
 
 fn any_event() -> impl Strategy<Value = Event> {
     let need = prop::sample::select(vec![
-        Need::Membership,
-        Need::Membership,
-        Need::Admin,
-        Need::Begun,
-        Need::Verify,
-        Need::Discovery,
+        BudgetPurpose::Membership,
+        BudgetPurpose::Membership,
+        BudgetPurpose::Admin,
+        BudgetPurpose::Begun,
+        BudgetPurpose::Verify,
+        BudgetPurpose::Discovery,
     ]);
     let class = prop::sample::select(vec![READS, WRITES]);
     prop_oneof![
@@ -738,17 +754,17 @@ proptest! {
                             break;
                         }
                         match need {
-                            Need::Discovery => budget.spend_discovery(now),
-                            Need::Membership | Need::Admin | Need::Begun | Need::Verify => {
+                            BudgetPurpose::Discovery => budget.spend_discovery(now),
+                            BudgetPurpose::Membership | BudgetPurpose::Admin | BudgetPurpose::Begun | BudgetPurpose::Verify => {
                                 budget.spend(now, READS);
                             }
                         }
                         made[0] += 1;
-                        if matches!(need, Need::Membership | Need::Admin) {
+                        if matches!(need, BudgetPurpose::Membership | BudgetPurpose::Admin) {
                             budget.spend(now, WRITES);
                             made[1] += 1;
                         }
-                        if need == Need::Membership {
+                        if need == BudgetPurpose::Membership {
                             let (left, limit) = budget.shown(now, WRITES);
                             prop_assert!(left >= (limit / 5.0).floor() - 1e-6, "{left} of {limit}");
                         }
@@ -784,13 +800,13 @@ proptest! {
                 let forced = if number == 1 { forced } else { 0 };
                 seen[number].push(Moment { now, share: before[number], made: made[number], forced, room });
             }
-            for need in [Need::Membership, Need::Admin, Need::Begun, Need::Verify, Need::Discovery] {
+            for need in [BudgetPurpose::Membership, BudgetPurpose::Admin, BudgetPurpose::Begun, BudgetPurpose::Verify, BudgetPurpose::Discovery] {
                 let ready = budget.ready_at(now, need).expect("it is ready some time");
                 prop_assert!(budget.allows(ready, need), "{need:?} is not ready when it should be");
                 let early = ready.minus(Duration::from_micros(1));
                 prop_assert!(ready == now || !budget.allows(early, need), "{need:?} could be ready earlier");
                 // The worst case: all forced calls are owed, the reserve is full, and a tenth of the rate is left.
-                let calls = u64::from(if matches!(need, Need::Membership | Need::Admin) { writes } else { 1 });
+                let calls = u64::from(if matches!(need, BudgetPurpose::Membership | BudgetPurpose::Admin) { writes } else { 1 });
                 let calls = calls.min(u64::from(reads) * 2 / 5).max(1);
                 let most = u64::from(reads.max(writes)) / 5 + 2;
                 let bound = (owed + most) * 3_000 / calls + owed * 4 + 10;

@@ -39,17 +39,17 @@ fn discover(bench: &mut Bench, lb: &str) -> CallId {
 fn w8_a_load_balancer_is_seen_at_rest_before_the_first_put_of_a_term() {
     let mut bench = fresh(params());
     let (web, other, third) = (pool("lb", "web"), pool("lb", "x-other"), pool("lb", "third"));
-    let output = bench.due(&web, due(0, Class::Add));
+    let output = bench.due(&web, due(0, MembershipUrgency::Add));
     assert!(takes(&output).is_empty());
     let call = lb_read(&output, "lb");
-    assert!(bench.due(&other, due(0, Class::Add)).is_empty(), "one read is enough");
+    assert!(bench.due(&other, due(0, MembershipUrgency::Add)).is_empty(), "one read is enough");
     let attempt = take(&bench.answer(call, at_rest("lb")));
     let second = take(&nothing_to_do(&mut bench, &web, attempt));
     nothing_to_do(&mut bench, &other, second);
     assert!(bench.writer.lanes.is_empty());
-    take(&bench.due(&third, due(0, Class::Add)));
+    take(&bench.due(&third, due(0, MembershipUrgency::Add)));
     take(&{
-        let output = bench.due(&pool("second", "web"), due(0, Class::Add));
+        let output = bench.due(&pool("second", "web"), due(0, MembershipUrgency::Add));
         bench.answer(lb_read(&output, "second"), at_rest("second"))
     });
 }
@@ -58,7 +58,7 @@ fn w8_a_load_balancer_is_seen_at_rest_before_the_first_put_of_a_term() {
 fn w2_what_runs_when_a_term_begins_is_read_after_5_10_20_and_30_s() {
     let mut bench = fresh(Params { turns: 1, ..params() });
     let web = pool("lb", "web");
-    let mut call = lb_read(&bench.due(&web, due(0, Class::Revive)), "lb");
+    let mut call = lb_read(&bench.due(&web, due(0, MembershipUrgency::Revive)), "lb");
     for seconds in [5, 15, 35, 65, 95] {
         let output = bench.answer(call, updating("lb"));
         assert!(output.is_empty() && bench.writer.busy == 0, "{output:?}");
@@ -68,7 +68,7 @@ fn w2_what_runs_when_a_term_begins_is_read_after_5_10_20_and_30_s() {
         assert_eq!(bench.now, seconds * 1_000);
     }
     // The turn is free meanwhile: the only turn serves another load balancer.
-    let output = bench.due(&pool("other", "web"), due(0, Class::Add));
+    let output = bench.due(&pool("other", "web"), due(0, MembershipUrgency::Add));
     let attempt = take(&bench.answer(lb_read(&output, "other"), at_rest("other")));
     nothing_to_do(&mut bench, &pool("other", "web"), attempt);
     take(&bench.answer(call, at_rest("lb")));
@@ -78,13 +78,13 @@ fn w2_what_runs_when_a_term_begins_is_read_after_5_10_20_and_30_s() {
 fn w8_an_own_operation_of_an_older_term_is_not_superseded() {
     let mut bench = fresh(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
-    let output = bench.due(&web, due(0, Class::Add));
+    let output = bench.due(&web, due(0, MembershipUrgency::Add));
     let attempt = take(&bench.answer(lb_read(&output, "lb"), at_rest("lb")));
     let read = bench.take_level(&web, attempt, &[1]);
     let (call, _, _) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
-    bench.step(In::Standing(Standing::Standby));
-    assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
+    bench.step(In::Leadership(Leadership::Standby));
+    assert!(bench.due(&other, due(0, MembershipUrgency::Revive)).is_empty());
     let call = lb_read(&bench.lead(2), "lb");
     assert!(takes(&bench.answer(call, updating("lb"))).is_empty());
     let call = next_initial_read(&mut bench, "lb");
@@ -94,7 +94,7 @@ fn w8_an_own_operation_of_an_older_term_is_not_superseded() {
 #[test]
 fn w8_a_pool_with_an_operation_keeps_its_load_balancer_closed() {
     let mut bench = fresh(params());
-    let call = lb_read(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
+    let call = lb_read(&bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)), "lb");
     let runs = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&pool("lb", "other"), &[1]) };
     let output = bench.answer(call, lb_of("lb", Provisioning::Succeeded, vec![runs]));
     assert!(takes(&output).is_empty());
@@ -105,12 +105,12 @@ fn w8_a_pool_with_an_operation_keeps_its_load_balancer_closed() {
 fn w8_a_discovery_read_of_the_term_counts_as_the_initial_read() {
     let mut bench = fresh(params());
     let (web, older) = (pool("lb", "web"), discover(&mut bench, "lb"));
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     let standby = discover(&mut bench, "lb");
     bench.lead(2);
     bench.answer(older, at_rest("lb"));
     bench.answer(standby, at_rest("lb"));
-    let call = lb_read(&bench.due(&web, due(0, Class::Add)), "lb");
+    let call = lb_read(&bench.due(&web, due(0, MembershipUrgency::Add)), "lb");
     let output = bench.answer(call, updating("lb"));
     assert!(output.is_empty());
     let younger = discover(&mut bench, "lb");
@@ -118,13 +118,13 @@ fn w8_a_discovery_read_of_the_term_counts_as_the_initial_read() {
     // Nothing is read twice: a load balancer that discovery has read is open when a pool becomes due.
     let read = discover(&mut bench, "second");
     bench.answer(read, at_rest("second"));
-    take(&bench.due(&pool("second", "web"), due(0, Class::Add)));
+    take(&bench.due(&pool("second", "web"), due(0, MembershipUrgency::Add)));
 }
 
 #[test]
 fn w8_a_discovery_that_fails_neither_opens_a_lane_nor_delays_its_read() {
     let mut bench = fresh(params());
-    let call = lb_read(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
+    let call = lb_read(&bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)), "lb");
     for answer in [updating("lb"), ArmAnswer::Failed(failed(500, "", RetryAfter::Absent))] {
         let read = discover(&mut bench, "lb");
         assert!(takes(&bench.answer(read, answer)).is_empty());
@@ -136,7 +136,7 @@ fn w8_a_discovery_that_fails_neither_opens_a_lane_nor_delays_its_read() {
 fn w8_an_absent_load_balancer_is_left_to_the_reads_of_its_pools() {
     let mut bench = fresh(params());
     let web = pool("lb", "web");
-    let call = lb_read(&bench.due(&web, due(0, Class::Add)), "lb");
+    let call = lb_read(&bench.due(&web, due(0, MembershipUrgency::Add)), "lb");
     let attempt = take(&bench.fail(call, failed(404, "ResourceNotFound", RetryAfter::Absent)));
     let read = bench.take_level(&web, attempt, &[1]);
     let output = bench.fail(read, failed(404, "ResourceNotFound", RetryAfter::Absent));
@@ -146,7 +146,7 @@ fn w8_an_absent_load_balancer_is_left_to_the_reads_of_its_pools() {
 #[test]
 fn w8_an_unreadable_load_balancer_is_opened_after_about_15_min() {
     let mut bench = fresh(params());
-    let mut call = lb_read(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
+    let mut call = lb_read(&bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)), "lb");
     let mut reads = 1;
     let opened = loop {
         let answer = match reads % 3 {
@@ -168,12 +168,12 @@ fn w8_an_unreadable_load_balancer_is_opened_after_about_15_min() {
 fn w8_an_unanswered_put_of_an_older_term_spoils_the_reads_that_overlap_it() {
     let mut bench = fresh(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
-    let output = bench.due(&web, due(0, Class::Add));
+    let output = bench.due(&web, due(0, MembershipUrgency::Add));
     let attempt = take(&bench.answer(lb_read(&output, "lb"), at_rest("lb")));
     let read = bench.take_level(&web, attempt, &[1]);
     let (put, _, _) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.lead(2);
-    assert!(bench.due(&other, due(0, Class::Add)).is_empty(), "the PUT has the lane");
+    assert!(bench.due(&other, due(0, MembershipUrgency::Add)).is_empty(), "the PUT has the lane");
     let early = discover(&mut bench, "lb");
     bench.answer(early, at_rest("lb"));
     let overlapping = discover(&mut bench, "lb");
@@ -186,13 +186,13 @@ fn w8_an_unanswered_put_of_an_older_term_spoils_the_reads_that_overlap_it() {
 fn w4_a_lane_in_doubt_from_an_older_term_is_read_as_a_whole() {
     let mut bench = fresh(Params { client_retries: 0, ..params() });
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
-    let output = bench.due(&web, due(0, Class::Add));
+    let output = bench.due(&web, due(0, MembershipUrgency::Add));
     let attempt = take(&bench.answer(lb_read(&output, "lb"), at_rest("lb")));
     let read = bench.take_level(&web, attempt, &[1]);
     let (put, _, _) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.fail(put, failure(FailureKind::Timeout, "", RetryAfter::Absent));
     bench.lead(2);
-    assert!(bench.due(&other, due(0, Class::Add)).is_empty(), "in doubt");
+    assert!(bench.due(&other, due(0, MembershipUrgency::Add)).is_empty(), "in doubt");
     let probe = get(&bench.until(5_000), &web);
     let output = bench.answer(probe, read_of(pool_with(&web, &[]), "W/1"));
     take(&bench.answer(lb_read(&output, "lb"), at_rest("lb")));
@@ -202,12 +202,12 @@ fn w4_a_lane_in_doubt_from_an_older_term_is_read_as_a_whole() {
 fn w8_a_read_of_an_older_term_does_not_count_and_is_not_sent_twice() {
     let mut bench = fresh(Params { reads_per_5_minutes: 1, ..params() });
     let web = pool("lb", "web");
-    let call = lb_read(&bench.due(&web, due(0, Class::Add)), "lb");
+    let call = lb_read(&bench.due(&web, due(0, MembershipUrgency::Add)), "lb");
     assert!(calls(&bench.lead(2)).is_empty(), "no token is left");
     assert!(bench.answer(call, at_rest("lb")).is_empty(), "it began in another term");
     assert!(calls(&bench.lead(3)).is_empty());
     bench.step(In::Withdraw(web.clone()));
-    assert!(calls(&bench.due(&web, due(0, Class::Add))).is_empty());
+    assert!(calls(&bench.due(&web, due(0, MembershipUrgency::Add))).is_empty());
     let call = lb_read(&bench.until(300_000), "lb");
     assert!(calls(&bench.until(310_000)).is_empty());
     assert!(takes(&bench.step(In::Shutdown)).is_empty());
@@ -218,7 +218,7 @@ fn w8_a_read_of_an_older_term_does_not_count_and_is_not_sent_twice() {
 #[test]
 fn w6_a_throttled_initial_read_waits_for_lock_and_gate() {
     let mut bench = fresh(params());
-    let call = lb_read(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
+    let call = lb_read(&bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)), "lb");
     let header = RetryAfter::In(Duration::from_secs(20));
     bench.fail(call, failed(429, "RetryableError", header));
     let call = next_initial_read(&mut bench, "lb");
@@ -255,13 +255,14 @@ fn w7_the_shared_lease_is_not_taken_before_the_initial_read() {
     let mut bench = Bench { at_rest: false, ..Bench::new(Params { lease: Some(lease), ..params() }) };
     let asked = |output: &[Out]| {
         output.iter().find_map(|output| {
-            let Out::Lease(id, ask) = output else { return None };
-            (!matches!(ask, LeaseAsk::Await(..))).then_some((*id, !matches!(ask, LeaseAsk::Get)))
+            let Out::Lease(id, request) = output else { return None };
+            (!matches!(request, LeaseRequest::Watch(..)))
+                .then_some((*id, !matches!(request, LeaseRequest::Get)))
         })
     };
     let (id, _) = asked(&bench.lead(1)).expect("it is read");
     bench.step(In::Lease(id, LeaseAnswer::Absent));
-    let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    let output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     assert_eq!(asked(&output), None);
     let call = lb_read(&output, "lb");
     let output = bench.answer(call, updating("lb"));

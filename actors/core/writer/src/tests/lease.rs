@@ -44,28 +44,31 @@ fn lost() -> LeaseAnswer {
 }
 
 /// The requests about the Lease in the output.
-fn lease_requests(output: &[Out]) -> Vec<(CallId, LeaseAsk)> {
+fn lease_requests(output: &[Out]) -> Vec<(CallId, LeaseRequest)> {
     output
         .iter()
-        .filter_map(|output| if let Out::Lease(id, ask) = output { Some((*id, ask.clone())) } else { None })
+        .filter_map(
+            |output| if let Out::Lease(id, request) = output { Some((*id, request.clone())) } else { None },
+        )
         .collect()
 }
 
 fn lease_read(output: &[Out]) -> CallId {
-    let found = lease_requests(output).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Get));
+    let found = lease_requests(output).into_iter().find(|(_, request)| matches!(request, LeaseRequest::Get));
     found.unwrap_or_else(|| panic!("no read of the Lease: {output:?}")).0
 }
 
 fn lease_watch(output: &[Out]) -> CallId {
-    let found = lease_requests(output).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Await(..)));
+    let found =
+        lease_requests(output).into_iter().find(|(_, request)| matches!(request, LeaseRequest::Watch(..)));
     found.unwrap_or_else(|| panic!("no watch of the Lease: {output:?}")).0
 }
 
 /// The only replacement: its id, the version that it replaces, and the edit.
 fn replaces(output: &[Out]) -> (CallId, u64, LeaseEdit) {
-    let mut found = lease_requests(output).into_iter().filter_map(|(id, ask)| match ask {
-        LeaseAsk::Replace(facts, edit) => Some((id, facts.version.0.parse().expect("a number"), edit)),
-        LeaseAsk::Get | LeaseAsk::Create(_) | LeaseAsk::Await(..) => None,
+    let mut found = lease_requests(output).into_iter().filter_map(|(id, request)| match request {
+        LeaseRequest::Replace(facts, edit) => Some((id, facts.version.0.parse().expect("a number"), edit)),
+        LeaseRequest::Get | LeaseRequest::Create(_) | LeaseRequest::Watch(..) => None,
     });
     let one = found.next().unwrap_or_else(|| panic!("nothing is replaced: {output:?}"));
     assert!(found.next().is_none());
@@ -73,7 +76,9 @@ fn replaces(output: &[Out]) -> (CallId, u64, LeaseEdit) {
 }
 
 fn none_replaced(output: &[Out]) -> bool {
-    lease_requests(output).iter().all(|(_, ask)| matches!(ask, LeaseAsk::Get | LeaseAsk::Await(..)))
+    lease_requests(output)
+        .iter()
+        .all(|(_, request)| matches!(request, LeaseRequest::Get | LeaseRequest::Watch(..)))
 }
 
 fn counted(output: &[Out]) -> (CallId, Now) {
@@ -83,9 +88,9 @@ fn counted(output: &[Out]) -> (CallId, Now) {
     found.unwrap_or_else(|| panic!("no count: {output:?}"))
 }
 
-fn send_before(output: &[Out]) -> Now {
+fn send_deadline(output: &[Out]) -> Now {
     let found = calls(output).into_iter().find_map(|call| match &call.request {
-        ArmRequest::PutPool { permit, .. } => Some(permit.send_before),
+        ArmRequest::PutPool { permit, .. } => Some(permit.send_deadline),
         ArmRequest::GetPool(_) | ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => None,
     });
     found.expect("a PUT")
@@ -119,7 +124,7 @@ impl Bench {
     fn with_hold(params: Params) -> (Bench, PoolId, AttemptId) {
         let (mut bench, _) = Bench::with_lease(params, 1, None);
         let web = pool("lb", "web");
-        let (take, _, _) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (take, _, _) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let attempt = super::take(&bench.lease(take, state(2, Some(OURS))));
         (bench, web, attempt)
     }
@@ -129,14 +134,14 @@ impl Bench {
     fn reading() -> (Bench, CallId, CallId) {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (taking, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let attempt = super::take(&bench.lease(taking, state(2, Some(OURS))));
         let read = bench.take_level(&web, attempt, &[1]);
         (bench, watch, read)
     }
 
     fn leads_until(&mut self, epoch: u64, until: u64) -> Vec<Out> {
-        self.step(In::Standing(Standing::Leading { epoch: Epoch(epoch), until: at(until) }))
+        self.step(In::Leadership(Leadership::Leading { epoch: Epoch(epoch), until: at(until) }))
     }
 }
 
@@ -153,7 +158,7 @@ fn w7_a_write_begins_once_the_lease_is_ours_and_it_is_released_after() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     bench.now = 1_000;
-    let output = bench.due(&web, due(900, Class::Add));
+    let output = bench.due(&web, due(900, MembershipUrgency::Add));
     assert!(takes(&output).is_empty(), "nothing is granted without it");
     let (call, version, edit) = replaces(&output);
     assert_eq!(version, 1);
@@ -191,9 +196,11 @@ fn w7_a_lease_that_does_not_exist_is_created() {
     let mut bench = Bench::new(leased());
     let call = lease_read(&bench.lead(1));
     bench.lease(call, LeaseAnswer::Absent);
-    let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
-    let made: Vec<_> =
-        lease_requests(&output).into_iter().filter(|(_, ask)| matches!(ask, LeaseAsk::Create(_))).collect();
+    let output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
+    let made: Vec<_> = lease_requests(&output)
+        .into_iter()
+        .filter(|(_, request)| matches!(request, LeaseRequest::Create(_)))
+        .collect();
     assert_eq!(made.len(), 1, "{output:?}");
     let output = bench.lease(made[0].0, state(1, Some(OURS)));
     take(&output);
@@ -203,7 +210,7 @@ fn w7_a_lease_that_does_not_exist_is_created() {
 #[test]
 fn w7_another_holder_is_waited_for_and_its_release_wakes_the_lanes() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
-    let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    let output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     assert!(lease_requests(&output).is_empty() && takes(&output).is_empty());
     assert!(lease_requests(&bench.until(50_000)).is_empty(), "it is not requested again and again");
     let output = bench.lease(watch, state(2, None));
@@ -223,7 +230,7 @@ fn w7_our_own_release_is_no_foreign_one_whichever_answer_is_first() {
     for by_watch in [false, true] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (taking, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let output = bench.lease(watch, state(2, Some(OURS)));
         let watch = lease_watch(&output);
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
@@ -241,7 +248,7 @@ fn w7_our_own_release_is_no_foreign_one_whichever_answer_is_first() {
 #[test]
 fn w7_a_foreign_hold_ends_900_seconds_after_its_state_was_first_seen() {
     let (mut bench, mut watch) = Bench::with_lease(leased(), 1, Some(CCM));
-    bench.due(&pool("lb", "web"), due(0, Class::Add));
+    bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     for second in 1..900 {
         let output = bench.until(second * 1_000);
         assert!(none_replaced(&output), "after {second} s");
@@ -257,7 +264,7 @@ fn w7_a_hold_of_our_predecessor_is_taken_over_at_once() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     let mut second = Bench::new(leased());
-    second.due(&web, due(0, Class::Add));
+    second.due(&web, due(0, MembershipUrgency::Add));
     let call = lease_read(&second.lead(2));
     let output = second.lease(call, state(7, Some("Azure-Backend-Pool-Controller")));
     let (call, version, edit) = replaces(&output);
@@ -305,10 +312,10 @@ fn w7_starts_end_20_seconds_after_the_taking_and_what_runs_keeps_it() {
     let (renewal, ..) = replaces(&bench.until(19_999));
     bench.lease(renewal, state(3, Some(OURS)));
     let other = pool("other", "api");
-    let early = take(&bench.due(&other, due(19_999, Class::Add)));
+    let early = take(&bench.due(&other, due(19_999, MembershipUrgency::Add)));
     nothing_to_do(&mut bench, &other, early);
     bench.until(20_000);
-    let output = bench.due(&other, due(20_000, Class::Add));
+    let output = bench.due(&other, due(20_000, MembershipUrgency::Add));
     assert!(takes(&output).is_empty() && none_replaced(&output), "the other write goes on under it");
     let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
     assert_eq!(replaces(&output).2.holder, None, "it is released though something waits");
@@ -319,14 +326,14 @@ fn w7_after_a_hold_it_is_off_as_long_as_it_was_held() {
     for (on_foreign_holder, off) in [(true, 12_000), (false, 0)] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, on_foreign_holder.then_some(CCM));
         let web = pool("lb", "web");
-        let output = bench.due(&web, due(0, Class::Add));
+        let output = bench.due(&web, due(0, MembershipUrgency::Add));
         let output = if on_foreign_holder { bench.lease(watch, state(2, None)) } else { output };
         let (call, ..) = replaces(&output);
         let attempt = take(&bench.lease(call, state(3, Some(OURS))));
         bench.until(9_000);
         let read = bench.take_level(&web, attempt, &[1]);
         bench.until(12_000);
-        bench.due(&pool("lb", "api"), due(12_000, Class::Add));
+        bench.due(&pool("lb", "api"), due(12_000, MembershipUrgency::Add));
         let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
         // The next write begins in the same hold. No write is left when the hold ends.
         let attempt = take(&output);
@@ -334,7 +341,7 @@ fn w7_after_a_hold_it_is_off_as_long_as_it_was_held() {
         let (call, ..) = replaces(&output);
         let output = bench.lease(call, state(4, None));
         bench.answer_count_with_zero(output);
-        let output = bench.due(&web, due(12_000, Class::Add));
+        let output = bench.due(&web, due(12_000, MembershipUrgency::Add));
         if off == 0 {
             assert_eq!(replaces(&output).1, 4);
         } else {
@@ -352,7 +359,7 @@ fn w7_lock_failures_during_our_hold_add_60_seconds_off() {
     assert!(none_replaced(&bench.step(In::LockFailures(count, Some(2)))));
     let failures = |s: &Metric| if let Metric::ForeignLockFailures(n) = s { Some(*n) } else { None };
     assert_eq!(bench.samples(failures), [2]);
-    let output = bench.due(&web, due(0, Class::Add));
+    let output = bench.due(&web, due(0, MembershipUrgency::Add));
     assert!(none_replaced(&output) && none_replaced(&bench.until(59_999)));
     assert_eq!(replaces(&bench.until(60_000)).1, 3);
     bench.step(In::LockFailures(count, Some(2)));
@@ -364,12 +371,12 @@ fn w7_the_addition_ends_when_another_holder_leaves_it_for_5_s() {
     for (again, off) in [(None, 12_000), (Some(15_000), 20_000)] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (taking, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
         let (count, _) = counted(&bench.lease(call, state(3, None)));
         bench.step(In::LockFailures(count, Some(1)));
-        bench.due(&web, due(0, Class::Add));
+        bench.due(&web, due(0, MembershipUrgency::Add));
         assert!(none_replaced(&bench.until(7_000)));
         // The cloud-controller-manager takes and releases it. The watch shows only the release.
         let output = bench.lease(watch, state(5, None));
@@ -404,7 +411,7 @@ fn w7_a_service_without_ingress_at_the_end_of_the_hold_adds_60_s() {
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
         let output = bench.lease(call, state(3, None));
         bench.answer_count_with_zero(output);
-        let output = bench.due(&web, due(0, Class::Add));
+        let output = bench.due(&web, due(0, MembershipUrgency::Add));
         assert_eq!(none_replaced(&output), off > 0);
         if off > 0 {
             assert!(none_replaced(&bench.until(off - 1)));
@@ -420,7 +427,7 @@ fn w8_a_put_needs_25_s_of_leadership_and_of_the_hold() {
         bench.leads_until(1, leads_until);
         let read = bench.take_level(&web, attempt, &[1]);
         let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
-        assert_eq!(send_before(&output), at(sent_until), "leading until {leads_until}");
+        assert_eq!(send_deadline(&output), at(sent_until), "leading until {leads_until}");
     }
 }
 
@@ -433,7 +440,7 @@ fn w8_a_standing_of_the_same_term_moves_the_permit() {
     assert!(output.iter().all(|output| !matches!(output, Out::Finished(..))));
     let read = bench.take_level(&web, attempt, &[1]);
     let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
-    assert_eq!(send_before(&output), at(24_000));
+    assert_eq!(send_deadline(&output), at(24_000));
 }
 
 #[test]
@@ -441,7 +448,7 @@ fn w8_a_refused_permit_is_not_granted_and_sends_nothing() {
     for stolen in [false, true] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let attempt = take(&bench.lease(call, state(2, Some(OURS))));
         let read = bench.take_level(&web, attempt, &[1]);
         if stolen {
@@ -462,13 +469,13 @@ fn e2_the_wait_for_the_lease_is_measured_for_each_caller() {
     bench.now = 1_000;
     let (call, ..) = replaces(&bench.step(In::AdminDue(drained, Some(down(900)))));
     bench.now = 1_004;
-    bench.due(&web, due(1_003, Class::Add));
+    bench.due(&web, due(1_003, MembershipUrgency::Add));
     bench.now = 1_010;
     bench.lease(call, state(2, Some(OURS)));
     assert_eq!(waits(&bench), [(Caller::Membership, 6), (Caller::AdminState, 10)]);
 
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
-    let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+    let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
     bench.step(In::Withdraw(web.clone()));
     bench.now = 5;
     bench.step(In::AdminDue(web, Some(down(0))));
@@ -510,7 +517,10 @@ fn w7_a_conflict_on_a_renewal_ends_permits_until_a_read() {
         let output = bench.lease(replaces(&output).0, LeaseAnswer::Conflict);
         let call = lease_read(&output);
         let other = pool("other", "api");
-        assert!(takes(&bench.due(&other, due(16_000, Class::Add))).is_empty(), "no write starts in doubt");
+        assert!(
+            takes(&bench.due(&other, due(16_000, MembershipUrgency::Add))).is_empty(),
+            "no write starts in doubt"
+        );
         let granted = takes(&bench.lease(call, state(9, Some(holder))));
         assert_eq!(granted.len(), usize::from(holder == OURS));
         let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
@@ -530,7 +540,7 @@ fn w7_a_hold_with_failing_renewals_ends_60_s_after_the_last_good_one() {
         bench.lease(call, lost());
         let next = bench.writer.deadline().expect("it goes on").as_micros() / 1_000;
         output = bench.until(next);
-        while lease_requests(&output).iter().all(|(_, ask)| matches!(ask, LeaseAsk::Await(..)))
+        while lease_requests(&output).iter().all(|(_, request)| matches!(request, LeaseRequest::Watch(..)))
             && bench.now < 60_000
         {
             let next = bench.writer.deadline().expect("it goes on").as_micros() / 1_000;
@@ -550,7 +560,10 @@ fn w7_a_release_with_a_lost_answer_is_repeated_and_nothing_starts() {
     let (call, version, _) = replaces(&nothing_to_do(&mut bench, &web, attempt));
     assert_eq!(version, 2);
     bench.lease(call, lost());
-    assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty(), "it may have another holder by now");
+    assert!(
+        takes(&bench.due(&web, due(0, MembershipUrgency::Add))).is_empty(),
+        "it may have another holder by now"
+    );
     let (call, version, edit) = replaces(&bench.until(1_000));
     assert_eq!((version, edit.holder), (2, None), "the same state is given back");
     let output = bench.lease(call, LeaseAnswer::Conflict);
@@ -565,7 +578,7 @@ fn w7_a_release_with_a_lost_answer_is_repeated_and_nothing_starts() {
 fn w7_an_acquisition_whose_answer_was_lost_is_found_and_made_again() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
-    let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+    let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
     bench.lease(call, lost());
     let output = bench.until(1_000);
     let output = bench.lease(lease_read(&output), state(2, Some(OURS)));
@@ -580,7 +593,7 @@ fn w7_an_acquisition_whose_answer_was_lost_is_found_and_made_again() {
 #[test]
 fn w7_an_acquisition_that_was_overtaken_is_none() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-    let (call, ..) = replaces(&bench.due(&pool("lb", "web"), due(0, Class::Add)));
+    let (call, ..) = replaces(&bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
     let output = bench.lease(watch, state(3, Some(CCM)));
     assert!(none_replaced(&output));
     let output = bench.lease(call, state(2, Some(OURS)));
@@ -609,7 +622,7 @@ fn a3_late_doubled_and_unknown_answers_about_the_lease_are_counted() {
 #[test]
 fn w7_an_answer_that_never_comes_counts_as_a_failure_after_6_seconds() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
-    replaces(&bench.due(&pool("lb", "web"), due(0, Class::Add)));
+    replaces(&bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
     assert!(lease_requests(&bench.until(6_999)).is_empty(), "after the failure it waits for a second");
     lease_read(&bench.until(7_000));
 }
@@ -660,7 +673,7 @@ fn w8_without_leadership_it_is_released_once_no_put_is_open() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
     let read = bench.take_level(&web, attempt, &[1]);
     let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
-    let output = bench.step(In::Standing(Standing::Standby));
+    let output = bench.step(In::Leadership(Leadership::Standby));
     assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
     assert!(none_replaced(&output) && none_replaced(&bench.until(16_000)), "no renewal, and the PUT is open");
     let output = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent));
@@ -678,7 +691,7 @@ fn w8_a_new_term_relies_on_no_hold_of_the_previous_one() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
     let output = bench.lead(2);
     assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
-    assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty());
+    assert!(takes(&bench.due(&web, due(0, MembershipUrgency::Add))).is_empty());
     let output = bench.lease(lease_read(&output), state(4, Some(OURS)));
     let (call, version, _) = replaces(&output);
     assert_eq!(version, 4, "it is taken over from the holder with our name");
@@ -724,7 +737,7 @@ fn w8_a_shutdown_without_the_lease_is_quiet_at_once() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     assert!(bench.step(In::Shutdown).iter().any(|output| matches!(output, Out::Quiet { .. })));
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
-    let (call, ..) = replaces(&bench.due(&pool("lb", "web"), due(0, Class::Add)));
+    let (call, ..) = replaces(&bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
     let quiet = |output: &[Out]| output.iter().any(|output| matches!(output, Out::Quiet { .. }));
     assert!(!quiet(&bench.step(In::Shutdown)), "it may be ours in a moment");
     let (call, ..) = replaces(&bench.lease(call, state(2, Some(OURS))));
@@ -779,7 +792,7 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
         let case = format!("{balancer:?} {neighbour:?} {own:?} {tag}");
         let (mut bench, _) = bypassing(true);
         bench.step(In::Draining(drains(1)));
-        bench.due(&web, due(0, Class::Add));
+        bench.due(&web, due(0, MembershipUrgency::Add));
         bench.step(In::AdminDue(web.clone(), Some(down(0))));
         assert!(calls(&bench.until(1_999)).is_empty());
         let output = bench.until(2_000);
@@ -852,7 +865,7 @@ fn w7_what_goes_without_the_lease_takes_no_node_back_into_traffic() {
 fn h3_the_state_of_the_lease_is_shown_as_it_changes() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
     let web = pool("lb", "web");
-    bench.due(&web, due(0, Class::Add));
+    bench.due(&web, due(0, MembershipUrgency::Add));
     let output = bench.lease(watch, state(2, None));
     let output = bench.lease(replaces(&output).0, state(3, Some(OURS)));
     let output = nothing_to_do(&mut bench, &web, take(&output));

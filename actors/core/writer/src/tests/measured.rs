@@ -26,9 +26,9 @@ fn ends(bench: &Bench) -> Vec<(bool, u128, bool)> {
 #[test]
 fn e2_each_part_of_a_slot_measures_how_long_it_has_waited_for_its_lane() {
     let mut bench = Bench::leading(params());
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     let web = pool("lb", "web");
-    bench.due(&web, due(500, Class::Add));
+    bench.due(&web, due(500, MembershipUrgency::Add));
     bench.step(In::AdminDue(web.clone(), Some(down(1_000))));
     bench.step(In::AdminDue(pool("other", "web"), Some(down(2_000))));
     bench.until(4_500);
@@ -112,9 +112,10 @@ fn e2_an_admin_part_that_stays_due_is_not_measured() {
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
     get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     assert!(ends(&bench).is_empty(), "interrupted");
-    let read = get(&bench.step(In::Standing(Standing::Leading { epoch: Epoch(2), until: at(30_000) })), &web);
+    let read =
+        get(&bench.step(In::Leadership(Leadership::Leading { epoch: Epoch(2), until: at(30_000) })), &web);
     bench.until(5_001);
     let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
     assert!(calls(&output).is_empty(), "its permit was refused: {output:?}");

@@ -162,10 +162,10 @@ fn n2_what_a_put_has_restored_is_missed_when_its_node_drains_again() {
 fn n2_it_is_reported_with_the_end_of_the_admin_part() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     drain(&mut bench, 1, &[9]);
     bench.step(In::AdminDue(web.clone(), Some(down(0))));
-    bench.due(&web, due(0, Class::Add));
+    bench.due(&web, due(0, MembershipUrgency::Add));
     let attempt = take(&bench.lead(2));
     let read = bench.take_level(&web, attempt, &[1, 9]);
     let (call, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[9]), "W/1")), &web);
@@ -249,7 +249,7 @@ fn w8_a_put_of_an_earlier_term_still_reports_what_it_missed() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (_, call) = bench.begin_put(&web, &[1]);
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     drain(&mut bench, 1, &[1]);
     let output = bench.answer(call, done());
     assert_eq!(missed(&bench, &output), [of(&[1])]);

@@ -28,7 +28,7 @@ fn g6_no_grant_in_a_term_without_a_policy() {
     bench.step(In::OperatorPolicy { term: None, policy: Arc::default() });
     bench.lead(2);
     let web = pool("lb", "web");
-    assert!(takes(&bench.due(&web, due(0, Class::Revive))).is_empty());
+    assert!(takes(&bench.due(&web, due(0, MembershipUrgency::Revive))).is_empty());
     bench.step(In::AdminDue(pool("lb", "y-drained"), Some(down(0))));
     assert!(bench.until(60_000).is_empty());
     let policy = Arc::default();
@@ -59,7 +59,7 @@ fn g6_the_answer_about_a_pause_is_passed_on_whatever_this_process_is() {
     };
     assert!(now(&output), "{output:?}");
     let until = Now::from_millis(bench.now + 1_000);
-    bench.step(In::Standing(Standing::Leading { epoch: Epoch(2), until }));
+    bench.step(In::Leadership(Leadership::Leading { epoch: Epoch(2), until }));
     bench.until(60_000);
     let output = bench.step(In::PassOn(RequestId(7), answer.clone()));
     assert_eq!(effect(&output), Some(Effect::WhenRead), "it does not know that it leads any more");
@@ -73,7 +73,7 @@ fn g6_while_everything_is_paused_nothing_is_granted_and_then_all_is() {
         let mut bench = Bench::leading(params());
         policy(&mut bench, wish);
         let web = pool("lb", "web");
-        assert!(bench.due(&web, due(0, Class::Revive)).is_empty());
+        assert!(bench.due(&web, due(0, MembershipUrgency::Revive)).is_empty());
         bench.step(In::Draining(drains(1)));
         assert!(calls(&bench.step(In::AdminDue(pool("other", "web"), Some(down(0))))).is_empty());
         assert!(bench.until(600_000).is_empty());
@@ -87,7 +87,7 @@ fn g6_while_everything_is_paused_nothing_is_granted_and_then_all_is() {
 fn g6_what_was_granted_when_a_pause_comes_sends_no_put_and_spends_nothing() {
     let mut bench = Bench::leading(params());
     let (asked, reading) = (pool("a", "web"), pool("b", "web"));
-    let taking = take(&bench.due(&asked, due(0, Class::Add)));
+    let taking = take(&bench.due(&asked, due(0, MembershipUrgency::Add)));
     let (attempt, read) = bench.begin(&reading, &[1]);
     let output = policy(&mut bench, paused());
     assert!(matches!(outcome(&output, taking), Outcome::NotGranted));
@@ -116,7 +116,7 @@ fn g6_a_put_that_was_sent_is_followed_to_its_end_and_nothing_follows_it() {
     let web = pool("lb", "web");
     let (attempt, put) = bench.begin_put(&web, &[1]);
     assert!(policy(&mut bench, paused()).is_empty());
-    bench.due(&pool("lb", "next"), due(0, Class::Revive));
+    bench.due(&pool("lb", "next"), due(0, MembershipUrgency::Revive));
     let output = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(1))));
     assert!(takes(&output).is_empty());
     let poll = poll(&bench.until(1_000));
@@ -210,7 +210,7 @@ fn h3_an_attempt_is_passed_on_unless_it_could_not_begin() {
     policy(&mut bench, OperatorPolicy::default());
 
     let until = at(90_000);
-    bench.step(In::Remembered(GateTimes { reads_until: None, writes_until: Some(until) }));
+    bench.step(In::RecordedGates(GateTimes { reads_until: None, writes_until: Some(until) }));
     assert_eq!(asked(&mut bench, &web), Err(Refusal::NotBefore(until)));
     bench.until(91_000);
     let (_, put) = bench.begin_put(&pool("lb", "x-other"), &[1]);

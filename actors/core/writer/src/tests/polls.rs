@@ -322,7 +322,7 @@ fn w2_after_the_deadline_the_lane_waits_for_rest() {
     assert_eq!(ended, 15 * 60_000);
     bench.at_rest = false;
     let next = pool("lb", "next");
-    let read = lb_read(&bench.due(&next, due(ended, Class::Add)), "lb");
+    let read = lb_read(&bench.due(&next, due(ended, MembershipUrgency::Add)), "lb");
     let output = bench.answer(read, lb_of("lb", Provisioning::Updating, Vec::new()));
     assert!(takes(&output).is_empty(), "the lane stays closed");
     let read = lb_read(&bench.until(ended + 5_000), "lb");

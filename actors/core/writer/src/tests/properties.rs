@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::super::*;
 use super::fake::{FakeArm, Fate, entry, failed, failure, ip, owner};
 use model::arm::{AdminState, ArmRequest, Backend, Entry, PoolFacts};
-use model::attempt::Class;
+use model::attempt::MembershipUrgency;
 use model::ids::{AddressName, Epoch, Etag, Family, NodeUid, PoolName};
 use model::level::{Level, Member};
 use model::proof::prove;
@@ -313,7 +313,7 @@ impl World {
             assert!(!lbs.contains(&&pool.lb), "two PUTs in flight on {}", pool.lb);
             assert!(!self.arm.runs_ours(&pool.lb), "a PUT while our own operation runs on {}", pool.lb);
             assert!(lbs.len() < TURNS, "more PUTs than turns");
-            assert!(self.leads && permit.attempt.epoch.0 == self.epoch && permit.send_before >= self.now);
+            assert!(self.leads && permit.attempt.epoch.0 == self.epoch && permit.send_deadline >= self.now);
             let (etag, facts) = self.last_get.get(pool).expect("a GET comes before a PUT");
             assert_eq!(if_match, etag, "the etag of the last GET");
             assert_ne!(facts.provisioning, model::arm::Provisioning::Updating, "never supersede");
@@ -405,7 +405,7 @@ impl World {
                 let wanted = !in_sync || attempt.n.is_multiple_of(3) || pool.open == Some(attempt);
                 assert!(pool.open.is_none_or(|open| open == attempt), "a second attempt on {id}");
                 pool.open = wanted.then_some(attempt);
-                let taken = wanted.then(|| Taken {
+                let taken = wanted.then(|| MembershipWrite {
                     level: pool.level.clone(),
                     family: Family::V4,
                     services: BTreeMap::from([owner(&id)]),
@@ -460,7 +460,7 @@ impl World {
             pool.posted = Some(self.now);
             pool.again = None;
             let (id, since) = (pool.id.clone(), self.now);
-            self.deliver(In::Due(id, Due { since, class: Class::Add }));
+            self.deliver(In::MembershipDue(id, MembershipDue { since, urgency: MembershipUrgency::Add }));
         }
     }
 
@@ -583,13 +583,13 @@ impl World {
 
     fn lead(&mut self, leads: bool) {
         self.leads = leads;
-        let standing = if leads {
+        let leadership = if leads {
             self.epoch += 1;
-            Standing::Leading { epoch: Epoch(self.epoch), until: Now::NEVER }
+            Leadership::Leading { epoch: Epoch(self.epoch), until: Now::NEVER }
         } else {
-            Standing::Standby
+            Leadership::Standby
         };
-        self.deliver(In::Standing(standing));
+        self.deliver(In::Leadership(leadership));
     }
 
     /// Ends all faults, makes everything due, and waits for longer than the longest waits.

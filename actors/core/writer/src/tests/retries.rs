@@ -166,7 +166,7 @@ fn w4_lane_and_turn_are_free_during_a_wait_and_other_pools_are_written() {
     let mut bench = Bench::leading(Params { turns: 1, writes_per_5_minutes: 1, ..params() });
     let (web, sibling) = (pool("lb", "web"), pool("lb", "sibling"));
     let (attempt, read) = bench.begin(&web, &[1]);
-    bench.due(&sibling, due(0, Class::Remove));
+    bench.due(&sibling, due(0, MembershipUrgency::Remove));
     let output = bench.fail(read, broken());
     assert_eq!(takes(&output)[0].0, sibling, "with the one turn and the one token that there are");
     let next = takes(&output)[0].1;
@@ -217,7 +217,7 @@ fn w4_a_put_with_a_lost_answer_is_found_as_written_by_the_next_get() {
         let output = bench.answer(read, read_of(pool_with(&web, &[2, 3]), "W/1"));
         assert!(bench.fail(put(&output, &web).0, lost).is_empty(), "nothing is reported yet");
         assert_eq!(bench.writer.busy, 0, "the turn is free");
-        assert!(bench.due(&other, due(0, Class::Revive)).is_empty(), "the lane is closed");
+        assert!(bench.due(&other, due(0, MembershipUrgency::Revive)).is_empty(), "the lane is closed");
         // The probe that opens the lane, and the wait of the attempt, run at the same time.
         let look = get(&bench.until(5_000), &web);
         let output = bench.answer(look, read_of(pool_with(&web, &[1, 2]), "W/2"));
@@ -322,7 +322,7 @@ fn w4_while_the_lane_is_in_doubt_its_reads_count_as_tries() {
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let (attempt, call) = bench.begin_put(&web, &[1]);
     bench.fail(call, no_answer());
-    bench.due(&other, due(0, Class::Revive));
+    bench.due(&other, due(0, MembershipUrgency::Revive));
     let mut reads = 0;
     loop {
         let look = next_call(&mut bench, 180_000);
@@ -361,14 +361,14 @@ fn w4_after_the_last_retry_the_lane_stays_in_doubt() {
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let (attempt, call) = bench.begin_put(&web, &[1]);
     assert!(matches!(outcome(&bench.fail(call, no_answer()), attempt), Outcome::Terminal { .. }));
-    assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
+    assert!(bench.due(&other, due(0, MembershipUrgency::Revive)).is_empty());
     let look = get(&bench.until(5_000), &web);
     assert_eq!(takes(&bench.answer(look, read_of(pool_with(&web, &[]), "W/1")))[0].0, other);
 }
 
 #[test]
 fn w4_standby_or_shutdown_during_a_wait_interrupts_it() {
-    for input in [In::Standing(Standing::Standby), In::Shutdown] {
+    for input in [In::Leadership(Leadership::Standby), In::Shutdown] {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
         let (attempt, read) = bench.begin(&web, &[1]);
@@ -416,7 +416,7 @@ fn n3_downs_and_membership_do_not_wait_for_each_others_retries() {
     assert!(bench.step(In::AdminDue(web.clone(), Some(restore))).is_empty(), "a restore has time");
     let read = get(&bench.step(In::AdminDue(other.clone(), Some(down(0)))), &other);
     bench.fail(read, broken());
-    take(&bench.due(&other, due(0, Class::Add)));
+    take(&bench.due(&other, due(0, MembershipUrgency::Add)));
 
     let (third, read) = bench.begin(&pool("c", "third"), &[1]);
     bench.fail(read, broken());
@@ -495,14 +495,14 @@ fn w6_a_retry_after_of_ages_parks_its_own_pool_for_all_of_it() {
     let output = bench.fail(read, failed(429, "TooManyRequests", header));
     assert_eq!(eligible_at(&output, attempt), Some(at(0).plus(ages)));
     // Other pools wait for an hour at most, behind a gate.
-    bench.due(&other, due(0, Class::Add));
+    bench.due(&other, due(0, MembershipUrgency::Add));
     assert!(takes(&bench.until(3_599_999)).is_empty());
     let attempt = take(&bench.until(3_600_000));
     let read = bench.take_level(&other, attempt, &[1]);
     let output = bench.fail(read, failed(429, "RetryableError", header));
     assert_eq!(eligible_at(&output, attempt), Some(at(3_600_000).plus(ages)));
     // And for ten minutes at most in a lane.
-    bench.due(&web, due(0, Class::Add));
+    bench.due(&web, due(0, MembershipUrgency::Add));
     assert!(takes(&bench.until(4_199_999)).is_empty());
     take(&bench.until(4_200_000));
 }
@@ -516,7 +516,7 @@ fn w8_a_put_may_be_sent_for_60_s_and_none_after_its_watchdog() {
     let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
     let found = &calls(&output)[0].request;
     let ArmRequest::PutPool { permit, .. } = found else { panic!("{found:?}") };
-    assert_eq!(permit.send_before, at(67_000));
+    assert_eq!(permit.send_deadline, at(67_000));
 }
 
 #[test]
@@ -525,7 +525,7 @@ fn w4_an_unreadable_pool_does_not_close_its_load_balancer_forever() {
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let (_, call) = bench.begin_put(&web, &[1]);
     bench.fail(call, no_answer());
-    bench.due(&other, due(0, Class::Revive));
+    bench.due(&other, due(0, MembershipUrgency::Revive));
     let mut limit = 60_000;
     let granted = loop {
         let look = next_call(&mut bench, limit);

@@ -4,8 +4,8 @@ use super::*;
 
 /// The PUT of a pool in sync, and its attempt.
 fn rewritten(bench: &mut Bench, web: &PoolId) -> (AttemptId, CallId, Edit) {
-    let attempt = take(&bench.due(web, due(bench.now, Class::Remove)));
-    let taken = Taken { rewrites: true, ..taken_level(web, &[1]) };
+    let attempt = take(&bench.due(web, due(bench.now, MembershipUrgency::Remove)));
+    let taken = MembershipWrite { rewrites: true, ..taken_level(web, &[1]) };
     let read = get(&bench.step(In::Taken(web.clone(), attempt, Some(taken))), web);
     let facts = PoolFacts { provisioning: Provisioning::Failed, ..pool_with(web, &[1]) };
     let (call, edit, tag) = put(&bench.answer(read, read_of(facts, "W/1")), web);
@@ -38,7 +38,7 @@ fn a_put_without_an_answer_is_not_repeated() {
             let mut next = Vec::new();
             for one in output {
                 if let Out::Take(pool, id) = &one {
-                    let taken = Taken { rewrites: true, ..taken_level(&web, &[1]) };
+                    let taken = MembershipWrite { rewrites: true, ..taken_level(&web, &[1]) };
                     next.extend(bench.step(In::Taken(pool.clone(), *id, Some(taken))));
                 } else if let Out::Call(ArmCall { id, request: ArmRequest::GetPool(_) }) = &one {
                     next.extend(bench.answer(*id, read_of(pool_with(&web, &[1]), "W/2")));

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use super::super::*;
 use super::fake::{FakeArm, entry, failure, ip, owner};
 use model::arm::{ArmRequest, Document};
-use model::attempt::Class;
+use model::attempt::MembershipUrgency;
 use model::ids::{AddressName, Epoch, Family, PoolName};
 use model::lease::{LeaseEdit, LeaseFacts, LeaseName};
 use model::level::{Level, Member};
@@ -107,7 +107,7 @@ enum Event {
     /// To a writer, of this life of its process.
     Tell(usize, u64, In),
     /// A request about the Lease arrives. The life is that of its process.
-    Lease(usize, u64, CallId, LeaseAsk, Now, Option<Trouble>),
+    Lease(usize, u64, CallId, LeaseRequest, Now, Option<Trouble>),
     /// A call arrives at ARM.
     Arm(usize, u64, ArmCall, bool),
 }
@@ -250,9 +250,10 @@ impl World {
 
     fn deliver(&mut self, number: usize, input: In) {
         let life = self.processes[number].life;
-        if matches!(input, In::Standing(_)) {
+        if matches!(input, In::Leadership(_)) {
             // A newer fact replaces an older one that was not delivered.
-            let older = |event: &Event| matches!(event, Event::Tell(to, _, In::Standing(_)) if *to == number);
+            let older =
+                |event: &Event| matches!(event, Event::Tell(to, _, In::Leadership(_)) if *to == number);
             self.events.retain(|_, event| !older(event));
         }
         let latency = 1 + self.sequence * 7 % 13;
@@ -265,7 +266,10 @@ impl World {
         self.until = self.now.plus(TERM);
         self.renews = true;
         self.next_renewal = self.now.plus(secs(5));
-        self.deliver(number, In::Standing(Standing::Leading { epoch: Epoch(self.epoch), until: self.until }));
+        self.deliver(
+            number,
+            In::Leadership(Leadership::Leading { epoch: Epoch(self.epoch), until: self.until }),
+        );
         for number in 0..POOLS {
             self.post(number);
         }
@@ -279,7 +283,10 @@ impl World {
     fn post(&mut self, number: usize) {
         let (id, leader) = (self.levels[number].0.clone(), self.leader);
         if !self.is_in_sync(number) && !self.processes[leader].open.contains_key(&id) {
-            self.deliver(leader, In::Due(id, Due { since: self.now, class: Class::Add }));
+            self.deliver(
+                leader,
+                In::MembershipDue(id, MembershipDue { since: self.now, urgency: MembershipUrgency::Add }),
+            );
         }
     }
 
@@ -294,7 +301,7 @@ impl World {
                         self.levels.iter().find(|(id, _)| *id == pool).expect("a known pool").1.clone();
                     let services = BTreeMap::from([owner(&pool)]);
                     let (rewrites, trigger) = (false, Trigger::Endpoints);
-                    let taken = Taken { level, family: Family::V4, services, rewrites, trigger };
+                    let taken = MembershipWrite { level, family: Family::V4, services, rewrites, trigger };
                     self.deliver(number, In::Taken(pool, attempt, Some(taken)));
                 }
                 Out::Finished(pool, attempt, _) => {
@@ -304,10 +311,10 @@ impl World {
                     let which = self.levels.iter().position(|(id, _)| *id == pool).expect("a known pool");
                     self.post(which);
                 }
-                Out::Lease(call, ask) => {
-                    let trouble = match ask {
-                        LeaseAsk::Await(..) => None,
-                        LeaseAsk::Get | LeaseAsk::Create(_) | LeaseAsk::Replace(..) => {
+                Out::Lease(call, request) => {
+                    let trouble = match request {
+                        LeaseRequest::Watch(..) => None,
+                        LeaseRequest::Get | LeaseRequest::Create(_) | LeaseRequest::Replace(..) => {
                             self.troubles.pop_front()
                         }
                     };
@@ -320,7 +327,7 @@ impl World {
                     self.requests.push_back(sent);
                     self.requests.retain(|at| sent < at.plus(secs(1)));
                     assert!(self.requests.len() <= MAX_REQUESTS, "a storm of requests");
-                    self.later(latency, Event::Lease(number, life, call, ask, sent, trouble));
+                    self.later(latency, Event::Lease(number, life, call, request, sent, trouble));
                     if trouble == Some(Trouble::Late) {
                         let lost = LeaseAnswer::Failed(RequestFailure::Other("lost".into()));
                         self.later(10_000, Event::Tell(number, life, In::Lease(call, lost)));
@@ -355,8 +362,8 @@ impl World {
     fn call(&mut self, number: usize, call: ArmCall) {
         let life = self.processes[number].life;
         if let ArmRequest::PutPool { pool, permit, .. } = &call.request {
-            let (now, ends) = (self.now, permit.send_before.plus(TRY));
-            assert!(now <= permit.send_before, "a PUT is sent after its permit");
+            let (now, ends) = (self.now, permit.send_deadline.plus(TRY));
+            assert!(now <= permit.send_deadline, "a PUT is sent after its permit");
             assert!(
                 self.leader == number && self.epoch == permit.attempt.epoch.0,
                 "a PUT without leadership"
@@ -429,17 +436,17 @@ impl World {
         });
     }
 
-    fn lease_request(&mut self, number: usize, ask: &LeaseAsk, sent: Now) -> LeaseAnswer {
+    fn lease_request(&mut self, number: usize, request: &LeaseRequest, sent: Now) -> LeaseAnswer {
         let skew = self.processes[number].reads_skewed;
-        match ask {
-            LeaseAsk::Get => {}
-            LeaseAsk::Create(edit) => {
+        match request {
+            LeaseRequest::Get => {}
+            LeaseRequest::Create(edit) => {
                 if self.lease.is_some() {
                     return LeaseAnswer::Conflict;
                 }
                 self.edited(number, edit, sent);
             }
-            LeaseAsk::Replace(facts, edit) => match &self.lease {
+            LeaseRequest::Replace(facts, edit) => match &self.lease {
                 None => return LeaseAnswer::Absent,
                 Some(state) if state.version.to_string() != *facts.version.0 => return LeaseAnswer::Conflict,
                 Some(state) => {
@@ -448,7 +455,7 @@ impl World {
                     self.edited(number, edit, sent);
                 }
             },
-            LeaseAsk::Await(..) => {}
+            LeaseRequest::Watch(..) => {}
         }
         match &self.lease {
             Some(state) => self.seen(state, skew),
@@ -477,27 +484,27 @@ impl World {
                 process.writer.step(self.now, input, &mut out);
                 self.keep_output(number, out);
             }
-            Event::Lease(number, life, call, LeaseAsk::Await(from, span), _, _) => {
+            Event::Lease(number, life, call, LeaseRequest::Watch(from, span), _, _) => {
                 let from = from.0.parse().expect("a number");
                 self.awaits.push((number, life, call, from, self.now.plus(span)));
             }
-            Event::Lease(number, life, call, ask, sent, trouble) => {
+            Event::Lease(number, life, call, request, sent, trouble) => {
                 let lost = LeaseAnswer::Failed(RequestFailure::Other("lost".into()));
                 let answers = match trouble {
                     Some(Trouble::Lost) => vec![(10_000, lost)],
                     Some(Trouble::AnswerLost) => {
-                        self.lease_request(number, &ask, sent);
+                        self.lease_request(number, &request, sent);
                         vec![(10_000, lost)]
                     }
                     Some(Trouble::Silence | Trouble::Late) => {
-                        self.lease_request(number, &ask, sent);
+                        self.lease_request(number, &request, sent);
                         Vec::new()
                     }
                     Some(Trouble::Doubled) => {
-                        let answer = self.lease_request(number, &ask, sent);
+                        let answer = self.lease_request(number, &request, sent);
                         vec![(3, answer.clone()), (9, answer)]
                     }
-                    None => vec![(3, self.lease_request(number, &ask, sent))],
+                    None => vec![(3, self.lease_request(number, &request, sent))],
                 };
                 for (millis, answer) in answers {
                     self.later(millis, Event::Tell(number, life, In::Lease(call, answer)));
@@ -583,11 +590,11 @@ impl World {
             } else if self.now < self.until {
                 self.until = self.now.plus(TERM);
                 let (epoch, until) = (Epoch(self.epoch), self.until);
-                self.deliver(leader, In::Standing(Standing::Leading { epoch, until }));
+                self.deliver(leader, In::Leadership(Leadership::Leading { epoch, until }));
             }
         }
         if self.until.plus(SETTLE) <= self.now {
-            self.deliver(self.leader, In::Standing(Standing::Standby));
+            self.deliver(self.leader, In::Leadership(Leadership::Standby));
             self.win(1 - self.leader);
         }
     }
@@ -667,7 +674,7 @@ impl World {
                 // It usually notices.
                 if !self.sequence.is_multiple_of(3) {
                     let life = self.processes[self.leader].life;
-                    let event = Event::Tell(self.leader, life, In::Standing(Standing::Standby));
+                    let event = Event::Tell(self.leader, life, In::Leadership(Leadership::Standby));
                     self.later(25_000, event);
                 }
             }

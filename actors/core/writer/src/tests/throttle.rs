@@ -122,7 +122,7 @@ fn s0_throttle_3_a_429_without_the_header_parks_nothing() {
     for (params, in_put, tries) in ways() {
         let mut bench = Bench::leading(params);
         assert_eq!(throttled(&mut bench, in_put, RetryAfter::Absent), (None, tries), "each try reaches ARM");
-        take(&bench.due(&pool("b", "other"), due(50_000, Class::Add)));
+        take(&bench.due(&pool("b", "other"), due(50_000, MembershipUrgency::Add)));
     }
 }
 
@@ -155,7 +155,7 @@ fn s0_throttle_5_a_gate_that_closes_before_the_call_gives_its_timer() {
     for (params, in_put, _) in ways() {
         let mut bench = Bench::leading(params);
         let (web, other) = (pool("a", "web"), pool("b", "other"));
-        let attempt = take(&bench.due(&web, due(0, Class::Add)));
+        let attempt = take(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let (closer, call) = if in_put { bench.begin_put(&other, &[1]) } else { bench.begin(&other, &[1]) };
         let read = in_put.then(|| bench.take_level(&web, attempt, &[1]));
         let mut output = bench.fail(call, failed(429, QUOTA, seconds(900)));
@@ -238,7 +238,7 @@ fn s0_throttle_8_the_text_is_the_same_whatever_the_time() {
     let met = |params: Params, span: u64| {
         let mut bench = Bench::leading(params);
         let (web, other) = (pool("a", "web"), pool("b", "other"));
-        let attempt = take(&bench.due(&web, due(0, Class::Add)));
+        let attempt = take(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let (_, read) = bench.begin(&other, &[1]);
         bench.fail(read, failed(429, QUOTA, seconds(span)));
         let output = bench.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1]))));
@@ -337,7 +337,7 @@ fn w6_retry_throttled_counts_gated_reads_as_well() {
     let (first, read) = bench.begin(&web, &[1]);
     let output = bench.fail(read, failed(429, QUOTA, seconds(300)));
     assert!(output.iter().all(|output| matches!(output, Out::Gates { .. })), "{output:?}");
-    let attempt = take(&bench.due(&other, due(0, Class::Add)));
+    let attempt = take(&bench.due(&other, due(0, MembershipUrgency::Add)));
     let output = bench.step(In::Taken(other.clone(), attempt, Some(taken_level(&other, &[1]))));
     assert!(output.is_empty(), "its first try has met the gate: {output:?}");
     let mut ended = BTreeMap::new();
@@ -435,7 +435,7 @@ fn w6_the_operator_opens_a_gate_and_arm_is_called_again() {
     let (web, other) = (pool("a", "web"), pool("b", "other"));
     let (_, call) = bench.begin_put(&web, &[1]);
     bench.fail(call, failed(429, QUOTA, seconds(3_000)));
-    assert!(takes(&bench.due(&other, due(0, Class::Add))).is_empty());
+    assert!(takes(&bench.due(&other, due(0, MembershipUrgency::Add))).is_empty());
     let output = bench.step(In::OpenGates(RequestId(1), Some(GateClass::Reads)));
     assert_eq!((opened(&output), takes(&output).len()), (done(&[]), 0), "reads are open");
     let output = bench.step(In::OpenGates(RequestId(2), None));
@@ -447,8 +447,8 @@ fn w6_the_operator_opens_a_gate_and_arm_is_called_again() {
     let read = bench.take_level(&other, attempt, &[1]);
     let call = put(&bench.answer(read, read_of(pool_with(&other, &[]), "W/1")), &other).0;
     bench.fail(call, failed(429, QUOTA, seconds(3_000)));
-    assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty());
-    bench.step(In::Standing(Standing::Standby));
+    assert!(takes(&bench.due(&web, due(0, MembershipUrgency::Add))).is_empty());
+    bench.step(In::Leadership(Leadership::Standby));
     let output = bench.step(In::OpenGates(RequestId(3), None));
     assert_eq!(opened(&output), Some(Answer::Refused(Refusal::NotLeading)));
 }
@@ -465,7 +465,7 @@ fn c2_where_gates_delay_no_grant_a_pool_meets_the_closed_gate_at_its_turn() {
     assert!(calls(&output).is_empty());
     assert_eq!(eligible_at(&output, attempt), Some(at(60_000)));
     // A pool in sync needs no PUT and meets no gate.
-    let attempt = take(&bench.due(&third, due(0, Class::Add)));
+    let attempt = take(&bench.due(&third, due(0, MembershipUrgency::Add)));
     assert!(matches!(
         outcome(&nothing_to_do(&mut bench, &third, attempt), attempt),
         Outcome::Unchanged { .. }
@@ -486,9 +486,9 @@ fn w8_gate_times_of_a_predecessor_close_the_gates() {
         output.iter().filter_map(of).collect()
     };
     let mut bench = Bench::leading(params());
-    let recorded = |reads, writes| In::Remembered(GateTimes { reads_until: reads, writes_until: writes });
+    let recorded = |reads, writes| In::RecordedGates(GateTimes { reads_until: reads, writes_until: writes });
     assert_eq!(gates(&bench.step(recorded(None, Some(at(20_000))))), [(None, Some(at(20_000)))]);
-    assert!(bench.due(&pool("lb", "web"), due(0, Class::Add)).is_empty());
+    assert!(bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)).is_empty());
     assert!(gates(&bench.step(recorded(None, Some(at(10_000))))).is_empty(), "the later time holds");
     assert_eq!(
         gates(&bench.step(recorded(Some(at(5_000)), Some(at(30_000))))),

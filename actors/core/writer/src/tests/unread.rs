@@ -18,8 +18,11 @@ fn a_pool_with_unread_changes_waits_until_they_are_processed() {
         let (web, api) = (pool("lb", &format!("web{suffix}")), pool("lb", "api"));
         bench.now = 10;
         unread(&mut bench, &web, 9);
-        assert!(takes(&bench.due(&web, due(0, Class::Revive))).is_empty(), "its level is superseded");
-        let attempt = take(&bench.due(&api, due(5, Class::Remove)));
+        assert!(
+            takes(&bench.due(&web, due(0, MembershipUrgency::Revive))).is_empty(),
+            "its level is superseded"
+        );
+        let attempt = take(&bench.due(&api, due(5, MembershipUrgency::Remove)));
         assert!(takes(&nothing_to_do(&mut bench, &api, attempt)).is_empty(), "others do not wait for it");
         assert!(takes(&bench.step(In::ReadUpTo(at(8)))).is_empty(), "not as far as that");
         assert_eq!(takes(&bench.step(In::ReadUpTo(at(9)))).len(), 1);
@@ -30,8 +33,8 @@ fn a_pool_with_unread_changes_waits_until_they_are_processed() {
 fn a_pool_that_is_due_already_waits_too() {
     let mut bench = Bench::leading(params());
     let (busy, web) = (pool("lb", "busy"), pool("lb", "web"));
-    let attempt = take(&bench.due(&busy, due(0, Class::Add)));
-    bench.due(&web, due(0, Class::Add));
+    let attempt = take(&bench.due(&busy, due(0, MembershipUrgency::Add)));
+    bench.due(&web, due(0, MembershipUrgency::Add));
     bench.now = 20;
     unread(&mut bench, &web, 20);
     assert!(takes(&nothing_to_do(&mut bench, &busy, attempt)).is_empty());
@@ -45,7 +48,7 @@ fn a_change_processed_before_its_announcement_delays_nothing() {
     bench.now = 20;
     bench.step(In::ReadUpTo(at(10)));
     unread(&mut bench, &web, 10);
-    take(&bench.due(&web, due(0, Class::Add)));
+    take(&bench.due(&web, due(0, MembershipUrgency::Add)));
     assert!(bench.writer.unread.is_empty(), "and is not kept");
 }
 
@@ -55,7 +58,7 @@ fn a_service_that_changes_all_the_time_is_still_written() {
     let web = pool("lb", "web");
     bench.now = 100;
     unread(&mut bench, &web, 100);
-    bench.due(&web, due(0, Class::Add));
+    bench.due(&web, due(0, MembershipUrgency::Add));
     let mut granted = None;
     while granted.is_none() {
         assert!(bench.now < 2_200, "it waits for two seconds at most");
@@ -75,7 +78,7 @@ fn n3_a_down_does_not_wait_for_what_was_read() {
     bench.step(In::Draining(drains(1)));
     bench.now = 10;
     unread(&mut bench, &web, 10);
-    assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty());
+    assert!(takes(&bench.due(&web, due(0, MembershipUrgency::Add))).is_empty());
     let output = bench.step(In::AdminDue(web.clone(), Some(down(10))));
     assert_eq!(takes(&output).len(), 1, "both parts go together");
 }

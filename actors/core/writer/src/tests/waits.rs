@@ -31,7 +31,7 @@ fn w8_a_due_posted_while_the_attempt_waited_outlives_the_interruption() {
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.fail(read, failed(503, "", RetryAfter::Absent));
     // The pool learned of the new term first: it has ended its attempt, and is due again.
-    assert!(bench.due(&web, due(10, Class::Revive)).is_empty());
+    assert!(bench.due(&web, due(10, MembershipUrgency::Revive)).is_empty());
     let output = bench.lead(2);
     assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
     let again = take(&output);
@@ -54,7 +54,7 @@ fn w8_a_posted_due_outlives_the_grant_of_the_attempt_that_waited() {
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.fail(read, failed(503, "", RetryAfter::Absent));
-    bench.due(&web, due(10, Class::Add));
+    bench.due(&web, due(10, MembershipUrgency::Add));
     assert_eq!(next_take(&mut bench), attempt);
     let output = bench.step(In::Taken(web.clone(), attempt, None));
     let again = take(&output);
@@ -62,7 +62,7 @@ fn w8_a_posted_due_outlives_the_grant_of_the_attempt_that_waited() {
     // Unless it was withdrawn.
     let read = bench.take_level(&web, again, &[1]);
     bench.fail(read, failed(503, "", RetryAfter::Absent));
-    bench.due(&web, due(10, Class::Add));
+    bench.due(&web, due(10, MembershipUrgency::Add));
     bench.step(In::Withdraw(web.clone()));
     assert_eq!(next_take(&mut bench), again, "an attempt that waits cannot be withdrawn");
     assert!(takes(&bench.step(In::Taken(web, again, None))).is_empty());
@@ -98,7 +98,7 @@ fn w4_membership_due_during_an_admin_write_does_not_wait_for_its_retry() {
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
     let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
-    bench.due(&web, due(0, Class::Add));
+    bench.due(&web, due(0, MembershipUrgency::Add));
     take(&bench.fail(read, failed(503, "", RetryAfter::Absent)));
 }
 
@@ -110,7 +110,7 @@ fn w4_a_put_answered_500_and_carried_out_is_written() {
         let (attempt, call) = bench.begin_put(&web, &[1]);
         bench.fail(call, failed(status, "", RetryAfter::Absent));
         let other = pool("lb", "other");
-        let second = take(&bench.due(&other, due(0, Class::Add)));
+        let second = take(&bench.due(&other, due(0, MembershipUrgency::Add)));
         nothing_to_do(&mut bench, &other, second);
         assert_eq!(next_take(&mut bench), attempt);
         let read = bench.take_level(&web, attempt, &[1]);
@@ -177,7 +177,7 @@ fn w4_a_put_without_a_connection_was_not_carried_out() {
     let (attempt, call) = bench.begin_put(&web, &[1]);
     bench.fail(call, failure(FailureKind::NotConnected, "", RetryAfter::Absent));
     let other = pool("lb", "other");
-    let second = take(&bench.due(&other, due(0, Class::Add)));
+    let second = take(&bench.due(&other, due(0, MembershipUrgency::Add)));
     nothing_to_do(&mut bench, &other, second);
     assert_eq!(next_take(&mut bench), attempt);
     let read = bench.take_level(&web, attempt, &[1]);

@@ -30,7 +30,7 @@ fn failing() -> Arc<Failure> {
 fn n3_a_part_that_has_not_begun_is_withdrawn_without_a_call() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.step(In::Draining(drains(1)));
     bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.step(nothing_drains());
@@ -60,7 +60,7 @@ fn n3_a_waiting_write_still_reads_the_pool_after_its_withdrawal() {
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
     let (_, other) = bench.begin(&pool("lb", "other"), &[9]);
-    bench.due(&web, due(0, Class::Add));
+    bench.due(&web, due(0, MembershipUrgency::Add));
     bench.step(In::AdminDue(web.clone(), Some(down(0))));
     let output = bench.answer(other, read_of(pool_with(&pool("lb", "other"), &[9]), "W/1"));
     let attempt = take(&output);

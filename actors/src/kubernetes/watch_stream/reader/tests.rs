@@ -4,7 +4,7 @@ use futures::SinkExt;
 use futures::channel::mpsc;
 use model::ids::CallId;
 use model::object::{Object, ResourceVersion};
-use sources::watch::{Ask, Line};
+use sources::watch::{Line, WatchRequest};
 
 use super::*;
 use crate::address_book::End;
@@ -28,8 +28,8 @@ async fn a_stream_is_read_on_while_its_watcher_is_busy() {
     let (address_book, mut receiver) = address_book_of_sinks(SLOW);
     let recipient = address_book.recipient(End::Watcher(kind)).clone();
     let watcher = WatcherRoute { kind, recipient, writer: address_book.writer.clone() };
-    let ask = Ask::Watch { from: ResourceVersion("1".into()) };
-    let reader = Reader::new(clock, &Request { call: CallId(7), kind, ask }, &watcher);
+    let request = WatchRequest::Watch { from: ResourceVersion("1".into()) };
+    let reader = Reader::new(clock, &WatchCall { call: CallId(7), kind, request }, &watcher);
     let (mut server, lines) = mpsc::channel(0);
     let reading = tokio::spawn(async move { reader.read_all(lines, Timestamp::now).await });
 
@@ -68,8 +68,8 @@ async fn all_lines_are_delivered_before_a_stream_ends() {
     let (address_book, mut receiver) = address_book_of_sinks(SLOW);
     let recipient = address_book.recipient(End::Watcher(kind)).clone();
     let watcher = WatcherRoute { kind, recipient, writer: address_book.writer.clone() };
-    let ask = Ask::Watch { from: ResourceVersion("1".into()) };
-    let reader = Reader::new(Clock::of_runtime(), &Request { call: CallId(7), kind, ask }, &watcher);
+    let request = WatchRequest::Watch { from: ResourceVersion("1".into()) };
+    let reader = Reader::new(Clock::of_runtime(), &WatchCall { call: CallId(7), kind, request }, &watcher);
     let cut = Err(LinesCodecError::MaxLineLengthExceeded);
     let lines = (0..600).map(|n| line(&format!("svc-{n}"), n)).chain([cut, line("late", 9_999)]);
     let failure = reader.read_all(futures::stream::iter(lines), Timestamp::now).await;
@@ -94,8 +94,8 @@ async fn e2_the_age_of_unhandled_lines_is_reported() {
     let (address_book, _receiver) = address_book_of_sinks(SLOW);
     let recipient = address_book.recipient(End::Watcher(kind)).clone();
     let watcher = WatcherRoute { kind, recipient, writer: address_book.writer.clone() };
-    let ask = Ask::Watch { from: ResourceVersion("1".into()) };
-    let reader = Reader::new(Clock::of_runtime(), &Request { call: CallId(7), kind, ask }, &watcher);
+    let request = WatchRequest::Watch { from: ResourceVersion("1".into()) };
+    let reader = Reader::new(Clock::of_runtime(), &WatchCall { call: CallId(7), kind, request }, &watcher);
     let (mut server, lines) = mpsc::channel(0);
     let reading = tokio::spawn(async move { reader.read_all(lines, Timestamp::now).await });
     server.send(line("web", 2)).await.expect("it is read");

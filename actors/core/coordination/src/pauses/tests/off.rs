@@ -74,5 +74,5 @@ fn g6_a_node_cannot_be_paused() {
     bench.resume(2, node);
     let refused = |n| (RequestId(n), Answer::Refused(Refusal::Unknown));
     assert_eq!(bench.answers, [refused(1), refused(2)]);
-    assert!(bench.asked.is_empty());
+    assert!(bench.requests.is_empty());
 }

@@ -68,7 +68,7 @@ struct Op {
 }
 
 enum Event {
-    Land(usize, u64, CallId, ConfigMapAsk, Fate),
+    Land(usize, u64, CallId, ConfigMapRequest, Fate),
     Answer(usize, u64, CallId, ConfigMapAnswer),
 }
 
@@ -97,8 +97,8 @@ impl World {
         let fresh = || Process {
             pauses: Pauses::new(Params {
                 mode: Mode::Enforce,
-                keeping: PauseStorage::ConfigMap,
-                heeding: PauseEffect::Pauses,
+                storage: PauseStorage::ConfigMap,
+                effect: PauseEffect::Pauses,
             }),
             life: 0,
             term: None,
@@ -134,13 +134,13 @@ impl World {
     fn receive(&mut self, p: usize, out: Vec<Out>) {
         for said in out {
             match said {
-                Out::ConfigMap(call, ask) => {
+                Out::ConfigMap(call, request) => {
                     let drawn = self.fates[usize::try_from(self.number).expect("small") % self.fates.len()];
                     let well = Fate { lands_after: Some(3), answer_after: Some(3) };
                     let fate = if self.calm { well } else { drawn };
                     let life = self.processes[p].life;
                     if let Some(after) = fate.lands_after {
-                        self.plan(after, Event::Land(p, life, call, ask, fate));
+                        self.plan(after, Event::Land(p, life, call, request, fate));
                     }
                 }
                 Out::OperatorPolicy { term, policy } => self.on_policy(p, term, policy),
@@ -197,8 +197,8 @@ impl World {
     fn apply(&mut self, event: Event) {
         match event {
             // A sent request arrives, whatever happened to its sender.
-            Event::Land(p, life, call, ask, fate) => {
-                let answer = self.server.execute(self.now, &ask);
+            Event::Land(p, life, call, request, fate) => {
+                let answer = self.server.execute(self.now, &request);
                 if let Some(after) = fate.answer_after {
                     self.plan(after, Event::Answer(p, life, call, answer));
                 } else {
@@ -232,7 +232,7 @@ impl World {
         self.now = until;
     }
 
-    fn ask(&mut self, process: usize, scope: Scope, resumes: bool) {
+    fn request(&mut self, process: usize, scope: Scope, resumes: bool) {
         let id = RequestId(u64::try_from(self.ops.len()).expect("small"));
         let op = Op { process, scope: scope.clone(), resumes, from: self.now, to: None, paused: false };
         self.ops.push(op);
@@ -245,15 +245,15 @@ impl World {
 
     fn play(&mut self, step: Step) {
         match step {
-            Step::Pause(p, n) => self.ask(p, scope(n), false),
-            Step::Resume(p, n) => self.ask(p, scope(n), true),
+            Step::Pause(p, n) => self.request(p, scope(n), false),
+            Step::Resume(p, n) => self.request(p, scope(n), true),
             Step::Term(p) => self.term(p),
             Step::Crash(p) => {
                 self.processes[p] = Process {
                     pauses: Pauses::new(Params {
                         mode: Mode::Enforce,
-                        keeping: PauseStorage::ConfigMap,
-                        heeding: PauseEffect::Pauses,
+                        storage: PauseStorage::ConfigMap,
+                        effect: PauseEffect::Pauses,
                     }),
                     life: self.processes[p].life + 1,
                     term: None,

@@ -7,8 +7,8 @@ use crate::xds::facts::Locality;
 
 /// Returns true if no endpoint is usable, or if there is none.
 fn is_unusable(assignment: &LoadAssignment) -> bool {
-    let mut standings = assignment.priorities.iter().flat_map(|priority| priority.addresses.values());
-    !standings.any(|standing| Standing::USABLE.contains(standing))
+    let mut known = assignment.priorities.iter().flat_map(|priority| priority.addresses.values());
+    !known.any(|health| EndpointHealth::USABLE.contains(health))
 }
 
 /// The numbers of `HealthStatus`.
@@ -77,9 +77,9 @@ fn fault(localities: Vec<LocalityFacts>) -> String {
     validated(localities).expect_err("it is not valid")
 }
 
-/// The addresses of each priority, with their standings.
+/// The addresses of each priority, with their health.
 fn shown(assignment: &LoadAssignment) -> Vec<Vec<String>> {
-    let line = |(ip, standing): (&IpAddr, &Standing)| format!("{ip} {standing}");
+    let line = |(ip, health): (&IpAddr, &EndpointHealth)| format!("{ip} {health}");
     let priorities = assignment.priorities.iter();
     priorities.map(|priority| priority.addresses.iter().map(line).collect()).collect()
 }
@@ -87,20 +87,20 @@ fn shown(assignment: &LoadAssignment) -> Vec<Vec<String>> {
 #[test]
 fn x2_endpoints_stand_as_their_health_says_and_what_is_unheard_of_is_out() {
     let table = [
-        (UNKNOWN, Standing::Healthy),
-        (HEALTHY, Standing::Healthy),
-        (UNHEALTHY, Standing::Out),
-        (DRAINING, Standing::Draining),
-        (TIMEOUT, Standing::Out),
-        (DEGRADED, Standing::Degraded),
-        (6, Standing::Out),
-        (-1, Standing::Out),
+        (UNKNOWN, EndpointHealth::Healthy),
+        (HEALTHY, EndpointHealth::Healthy),
+        (UNHEALTHY, EndpointHealth::Unhealthy),
+        (DRAINING, EndpointHealth::Draining),
+        (TIMEOUT, EndpointHealth::Unhealthy),
+        (DEGRADED, EndpointHealth::Degraded),
+        (6, EndpointHealth::Unhealthy),
+        (-1, EndpointHealth::Unhealthy),
     ];
-    for (number, standing) in table {
-        assert_eq!(Standing::of_health(number), standing, "{number}");
+    for (number, health) in table {
+        assert_eq!(EndpointHealth::of_health(number), health, "{number}");
         let assignment = valid(vec![locality(0, vec![of_health("10.0.0.1", number)])]);
-        assert_eq!(shown(&assignment), [[format!("10.0.0.1 {standing}")]]);
-        assert_eq!(is_unusable(&assignment), !Standing::USABLE.contains(&standing), "{number}");
+        assert_eq!(shown(&assignment), [[format!("10.0.0.1 {health}")]]);
+        assert_eq!(is_unusable(&assignment), !EndpointHealth::USABLE.contains(&health), "{number}");
     }
 }
 
@@ -318,7 +318,7 @@ fn x2_addresses_that_no_azure_host_can_have_are_refused() {
 fn x2_ipv4_in_ipv6_s_clothes_is_ipv4() {
     let assignment = valid(vec![locality(0, vec![healthy("::ffff:10.0.0.1"), healthy("::FFFF:a00:2")])]);
     assert_eq!(shown(&assignment), [["10.0.0.1 healthy", "10.0.0.2 healthy"]]);
-    assert_eq!(assignment.with(Family::V4, 0, Standing::Healthy).count(), 2);
+    assert_eq!(assignment.with(Family::V4, 0, EndpointHealth::Healthy).count(), 2);
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn x2_further_addresses_fill_the_pool_of_the_other_family() {
     let both = vec![endpoint("10.0.0.1", &["fd00::1"]), endpoint("fd00::2", &["10.0.0.2"])];
     let dual = valid(vec![locality(0, both)]);
     let of = |assignment: &LoadAssignment, family| -> Vec<String> {
-        assignment.with(family, 0, Standing::Healthy).map(|ip| ip.to_string()).collect()
+        assignment.with(family, 0, EndpointHealth::Healthy).map(|ip| ip.to_string()).collect()
     };
     assert_eq!(of(&dual, Family::V4), ["10.0.0.1", "10.0.0.2"]);
     assert_eq!(of(&dual, Family::V6), ["fd00::1", "fd00::2"]);
@@ -356,7 +356,7 @@ fn x2_what_a_pool_cannot_hold_is_refused_by_family_priority_and_standing() {
         locality(0, many(6_001, 9_001, TIMEOUT, v4)),
         locality(1, many(9_001, 10_001, HEALTHY, v4)),
     ]);
-    assert_eq!(fits.with(Family::V4, 0, Standing::Healthy).count(), 1_000);
+    assert_eq!(fits.with(Family::V4, 0, EndpointHealth::Healthy).count(), 1_000);
     let table = [
         (many(1, 1_002, HEALTHY, v4), "1001 healthy IPv4"),
         (many(1, 1_002, UNKNOWN, v6), "1001 healthy IPv6"),

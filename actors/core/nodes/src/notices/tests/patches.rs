@@ -9,7 +9,7 @@ fn tries(event: PreemptionObject, fact: &NodeFact, answers: &[TaintAnswer], span
     bench.event(event);
     let (mut at, mut answers) = (Vec::new(), answers.iter().cycle());
     for _ in 0..span * 10 {
-        if let Some((call, _)) = bench.asked.pop() {
+        if let Some((call, _)) = bench.patches.pop() {
             at.push(bench.now.since(began).as_secs());
             let answer = answers.next().expect("they go round");
             bench.notices.on_tainted(bench.now, call, answer);
@@ -22,7 +22,8 @@ fn tries(event: PreemptionObject, fact: &NodeFact, answers: &[TaintAnswer], span
 
 #[test]
 fn n1_a_patch_that_failed_is_tried_again_until_the_notice_has_passed() {
-    let dated = |due| PreemptionObject { due: Some(Due::In(seconds(due))), ..event("a") };
+    let dated =
+        |in_seconds| PreemptionObject { not_before: Some(NotBefore::In(seconds(in_seconds))), ..event("a") };
     assert_eq!(tries(dated(80), &node("a"), &[lost()], 200), [0, 1, 3, 7, 15, 30, 45, 60, 75]);
     assert_eq!(tries(dated(80), &node("a"), &[denied()], 200), [0, 1, 3, 7, 15, 30, 45, 60, 75]);
     assert_eq!(tries(event("a"), &node("a"), &[lost()], 200), [0, 1, 3, 7, 15], "without a date: after 30 s");
@@ -50,7 +51,7 @@ fn n1_failures_of_an_older_notice_do_not_slow_down_a_newer_one() {
 
 #[test]
 fn n1_even_a_notice_that_has_passed_is_tried_once() {
-    let passed = PreemptionObject { due: Some(Due::In(Duration::ZERO)), ..event("a") };
+    let passed = PreemptionObject { not_before: Some(NotBefore::In(Duration::ZERO)), ..event("a") };
     assert_eq!(tries(passed, &node("a"), &[lost()], 100), [0]);
 }
 
@@ -70,8 +71,8 @@ fn n1_a_patch_with_a_conflict_is_made_again_from_the_next_state() {
     bench.deliver(&NodeFact { ready: false, ..node("a") });
     bench.asks_nothing();
     bench.deliver(&NodeFact { version: version(2), taints: vec![spot_pool()], ..node("a") });
-    let (call, ask) = bench.patch();
-    assert_eq!(ask.edit, TaintEdit::AddTo);
+    let (call, patch) = bench.patch();
+    assert_eq!(patch.edit, TaintEdit::AddTo);
     bench.deliver(&NodeFact { version: version(3), ..node("a") });
     bench.asks_nothing();
     bench.notices.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
@@ -86,7 +87,7 @@ fn n1_a_patch_with_a_conflict_is_repeated_without_a_new_state() {
 
 #[test]
 fn n1_a_conflict_is_no_try_of_a_notice_that_has_passed() {
-    let passed = PreemptionObject { due: Some(Due::In(Duration::ZERO)), ..event("a") };
+    let passed = PreemptionObject { not_before: Some(NotBefore::In(Duration::ZERO)), ..event("a") };
     let conflict = TaintAnswer::Overtaken;
     let answers = [conflict.clone(), conflict, TaintAnswer::Done];
     assert_eq!(tries(passed, &node("a"), &answers, 100), [0, 1, 3], "a conflict certainly had no effect");

@@ -85,7 +85,7 @@ struct Real {
 /// A patch that was sent, and its answer once it is carried out.
 struct SentPatch {
     call: CallId,
-    ask: TaintAsk,
+    patch: TaintPatch,
     at: Now,
     answer: Option<TaintAnswer>,
 }
@@ -166,22 +166,22 @@ impl World {
     }
 
     /// The API server's answer to a patch.
-    fn carry_out(&mut self, ask: &TaintAsk) -> TaintAnswer {
-        let Some(n) = self.nodes.iter().position(|real| real.fact.name == ask.node) else {
+    fn carry_out(&mut self, patch: &TaintPatch) -> TaintAnswer {
+        let Some(n) = self.nodes.iter().position(|real| real.fact.name == patch.node) else {
             return TaintAnswer::Gone;
         };
         let fact = &self.nodes[n].fact;
         let has_ours =
             fact.taints.iter().any(|taint| taint.key == mark().key && taint.effect == mark().effect);
-        let allowed = match ask.edit {
+        let allowed = match patch.edit {
             TaintEdit::AddTo => !fact.taints.is_empty() && !has_ours,
             TaintEdit::AddFirst => fact.taints.is_empty(),
             TaintEdit::Remove { at } => fact.taints.get(at) == Some(&mark()),
         };
-        if fact.uid != ask.uid || !allowed {
+        if fact.uid != patch.uid || !allowed {
             return TaintAnswer::Overtaken;
         }
-        self.change(n, |fact| match ask.edit {
+        self.change(n, |fact| match patch.edit {
             TaintEdit::AddTo | TaintEdit::AddFirst => fact.taints.push(mark()),
             TaintEdit::Remove { at } => drop(fact.taints.remove(at)),
         });
@@ -192,9 +192,9 @@ impl World {
     fn carry_out_all(&mut self, n: usize) {
         let uid = self.nodes[n].fact.uid.clone();
         for at in 0..self.sent.len() {
-            if self.sent[at].ask.uid == uid && self.sent[at].answer.is_none() {
-                let ask = self.sent[at].ask.clone();
-                self.sent[at].answer = Some(self.carry_out(&ask));
+            if self.sent[at].patch.uid == uid && self.sent[at].answer.is_none() {
+                let patch = self.sent[at].patch.clone();
+                self.sent[at].answer = Some(self.carry_out(&patch));
             }
         }
     }
@@ -206,21 +206,21 @@ impl World {
         let at = at % self.sent.len();
         let answer = match (end, self.sent[at].answer.take()) {
             (End::CarriedOut, None) => {
-                let ask = self.sent[at].ask.clone();
-                self.sent[at].answer = Some(self.carry_out(&ask));
+                let patch = self.sent[at].patch.clone();
+                self.sent[at].answer = Some(self.carry_out(&patch));
                 return;
             }
             (End::Answered, None) => return,
             (_, Some(answer)) => answer,
             (End::Lost(carried_out), None) => {
                 if carried_out {
-                    let ask = self.sent[at].ask.clone();
-                    self.carry_out(&ask);
+                    let patch = self.sent[at].patch.clone();
+                    self.carry_out(&patch);
                 }
                 lost()
             }
             // Without writes there is nothing to remove either.
-            (End::Withheld, None) if !matches!(self.sent[at].ask.edit, TaintEdit::Remove { .. }) => {
+            (End::Withheld, None) if !matches!(self.sent[at].patch.edit, TaintEdit::Remove { .. }) => {
                 TaintAnswer::Withheld
             }
             (End::Denied | End::Withheld, None) => denied(),
@@ -232,7 +232,7 @@ impl World {
     /// Ends all patches in flight in some way, and delivers the results.
     fn drain(&mut self) {
         while let Some(sent) = self.sent.pop() {
-            let answer = sent.answer.unwrap_or_else(|| self.carry_out(&sent.ask));
+            let answer = sent.answer.unwrap_or_else(|| self.carry_out(&sent.patch));
             if sent.call.0 % 3 > 0 {
                 self.notices.on_tainted(self.now, sent.call, &answer);
             }
@@ -347,8 +347,8 @@ impl World {
             let (records, now) = (self.records.clone(), self.now);
             self.notices.reconcile(now, |uid| records.contains(uid), &mut out);
             for output in out {
-                if let Out::Taint(call, ask) = output {
-                    self.sends(call, ask);
+                if let Out::Taint(call, patch) = output {
+                    self.sends(call, patch);
                 }
             }
             let changed = self.notices.changed();
@@ -365,29 +365,33 @@ impl World {
         }
     }
 
-    fn sends(&mut self, call: CallId, ask: TaintAsk) {
+    fn sends(&mut self, call: CallId, patch: TaintPatch) {
         let (notices, now) = (&self.notices, self.now);
-        let is_under_way = |sent: &SentPatch| sent.ask.uid == ask.uid && now < sent.at.plus(GIVE_UP_AFTER);
-        assert!(!self.sent.iter().any(is_under_way), "one patch at a time: {ask:?}");
-        let real = self.nodes.iter_mut().find(|real| real.fact.uid == ask.uid).expect("it exists");
-        assert_eq!(real.told.name, ask.node);
+        let is_under_way =
+            |sent: &SentPatch| sent.patch.uid == patch.uid && now < sent.at.plus(GIVE_UP_AFTER);
+        assert!(!self.sent.iter().any(is_under_way), "one patch at a time: {patch:?}");
+        let real = self.nodes.iter_mut().find(|real| real.fact.uid == patch.uid).expect("it exists");
+        assert_eq!(real.told.name, patch.node);
         let is_marked =
             real.told.taints.iter().any(|taint| taint.value == mark().value && taint.key == mark().key);
-        match ask.edit {
+        match patch.edit {
             TaintEdit::AddTo | TaintEdit::AddFirst => {
-                assert!(notices.is_noticed(&ask.uid) && notices.is_ours(&ask.uid) && !is_marked, "{ask:?}");
-                assert!(self.records.contains(&ask.uid), "not without a record");
-                assert_eq!(ask.edit == TaintEdit::AddFirst, real.told.taints.is_empty());
+                assert!(
+                    notices.is_noticed(&patch.uid) && notices.is_ours(&patch.uid) && !is_marked,
+                    "{patch:?}"
+                );
+                assert!(self.records.contains(&patch.uid), "not without a record");
+                assert_eq!(patch.edit == TaintEdit::AddFirst, real.told.taints.is_empty());
                 real.sent = true;
             }
             TaintEdit::Remove { at } => {
                 assert!(real.sent, "nothing of it can be ours");
                 assert_eq!(real.told.taints.get(at), Some(&mark()), "only what is as ours");
                 let since = real.ready_since.expect("it is Ready");
-                assert!(now >= since.plus(READY_FOR) && !notices.is_noticed(&ask.uid), "not before");
+                assert!(now >= since.plus(READY_FOR) && !notices.is_noticed(&patch.uid), "not before");
             }
         }
-        self.sent.push(SentPatch { call, ask, at: now, answer: None });
+        self.sent.push(SentPatch { call, patch, at: now, answer: None });
     }
 
     /// Lets time pass without faults.

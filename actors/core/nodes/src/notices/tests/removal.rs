@@ -10,8 +10,8 @@ fn n1_our_taint_is_removed_after_10_min_ready_since_the_notice() {
     bench.asks_nothing();
     assert_eq!(bench.statuses("a"), (true, true));
     bench.pass(seconds(1));
-    let (call, ask) = bench.patch();
-    assert_eq!((ask.edit, ask.uid), (TaintEdit::Remove { at: 0 }, uid("a")));
+    let (call, patch) = bench.patch();
+    assert_eq!((patch.edit, patch.uid), (TaintEdit::Remove { at: 0 }, uid("a")));
     assert_eq!(bench.statuses("a"), (false, true), "the record says so until it is gone");
     bench.notices.on_tainted(bench.now, call, &TaintAnswer::Done);
     bench.reconcile();
@@ -31,7 +31,7 @@ fn n1_our_taint_stays_ours_when_a_list_lacks_the_node() {
         bench.deliver(&marked(&node("a"), 2));
         assert_eq!(bench.statuses("a"), (false, ours), "after {away} s");
         bench.pass(seconds(630));
-        assert_eq!(bench.asked.len(), usize::from(ours));
+        assert_eq!(bench.patches.len(), usize::from(ours));
     }
     let mut bench = marked_by_us();
     bench.gone("a");
@@ -49,7 +49,7 @@ fn n1_our_taint_stays_ours_when_a_list_lacks_the_node() {
 #[test]
 fn n1_a_notice_passes_at_its_date() {
     let mut bench = Bench::of(&[node("a")]);
-    bench.event(PreemptionObject { due: Some(Due::In(seconds(300))), ..event("a") });
+    bench.event(PreemptionObject { not_before: Some(NotBefore::In(seconds(300))), ..event("a") });
     bench.answer(&TaintAnswer::Done);
     bench.deliver(&marked(&node("a"), 2));
     bench.pass(seconds(899));
@@ -110,8 +110,8 @@ fn n1_a_removal_is_tried_until_it_is_carried_out() {
     }
     bench.answer(&TaintAnswer::Overtaken);
     bench.deliver(&NodeFact { taints: vec![spot_pool(), mark()], version: version(9), ..node("a") });
-    let (call, ask) = bench.patch();
-    assert_eq!(ask.edit, TaintEdit::Remove { at: 1 });
+    let (call, patch) = bench.patch();
+    assert_eq!(patch.edit, TaintEdit::Remove { at: 1 });
     bench.notices.on_tainted(bench.now, call, &TaintAnswer::Done);
     bench.pass(seconds(60));
     bench.asks_nothing();
@@ -174,8 +174,8 @@ fn n1_a_taint_of_another_effect_is_never_removed() {
     let mut bench = marked_by_us();
     bench.deliver(&NodeFact { taints: vec![drains.clone(), mark()], version: version(3), ..node("a") });
     bench.pass(seconds(630));
-    let (_, ask) = bench.patch();
-    assert_eq!(ask.edit, TaintEdit::Remove { at: 1 });
+    let (_, patch) = bench.patch();
+    assert_eq!(patch.edit, TaintEdit::Remove { at: 1 });
     let mut bench = marked_by_us();
     bench.deliver(&NodeFact { taints: vec![drains], version: version(3), ..node("a") });
     assert_eq!(bench.statuses("a"), (true, false), "ours was taken off, and the node is marked all the same");
@@ -202,8 +202,8 @@ fn n1_a_notice_during_the_removal_of_our_taint_gets_a_new_taint() {
             bench.deliver(&cleared);
         }
         assert_eq!(bench.statuses("a"), (true, true), "{seen_first}");
-        let (call, ask) = bench.patch();
-        assert_eq!(ask.edit, TaintEdit::AddFirst);
+        let (call, patch) = bench.patch();
+        assert_eq!(patch.edit, TaintEdit::AddFirst);
         bench.notices.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
         bench.deliver(&marked(&node("a"), 4));
         assert_eq!(bench.statuses("a"), (true, false), "another client was faster this time");

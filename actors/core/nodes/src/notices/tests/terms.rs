@@ -82,8 +82,8 @@ fn w8_a_patch_under_way_when_a_term_begins_may_have_been_carried_out() {
     bench.notices.begin();
     bench.acts = true;
     bench.reconcile();
-    let (second, ask) = bench.patch();
-    assert_eq!(ask.edit, TaintEdit::AddFirst, "the other is never answered");
+    let (second, patch) = bench.patch();
+    assert_eq!(patch.edit, TaintEdit::AddFirst, "the other is never answered");
     for (call, answer) in [(call, TaintAnswer::Done), (second, TaintAnswer::Overtaken)] {
         bench.notices.on_tainted(bench.now, call, &answer);
         bench.reconcile();
@@ -116,7 +116,7 @@ fn n1_a_notice_of_another_leaders_term_counts_only_while_young() {
         bench.acts = true;
         bench.reconcile();
         assert_eq!(bench.statuses("a"), (counts, counts), "{span:?}");
-        assert_eq!(bench.asked.len(), usize::from(counts));
+        assert_eq!(bench.patches.len(), usize::from(counts));
         bench.pass(seconds(1));
         bench.event(PreemptionObject { resource_version: version(9), ..event("a") });
         assert_eq!(bench.statuses("a"), (true, true), "the next one counts in any case");

@@ -70,7 +70,7 @@ pub(super) struct History {
 
 /// How one pool counts in the tally.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Weight {
+pub(super) struct TallyEntry {
     /// Whether the pool counts.
     pub(super) counts: bool,
     /// Whether the pool counts and is left with less than half of what it had.
@@ -125,13 +125,13 @@ impl History {
 
     /// Returns how the pool counts in the tally. A pool that is paused alone loses nothing more, but members already
     /// gone still count. A member that replaces another is not a loss.
-    pub(super) fn weight(&self) -> Weight {
+    pub(super) fn weight(&self) -> TallyEntry {
         let is_gone = self.is_little(self.size.seen);
         let counts = self.size.paused != PauseScope::Alone || self.counted || is_gone;
         let shrunk = counts && self.is_shrunk();
         let PoolSize { left, going, seen, .. } = self.size;
         let loses = going > 0 && (left < self.newest() || 2 * left < seen);
-        Weight { counts, shrunk, loses: shrunk && loses }
+        TallyEntry { counts, shrunk, loses: shrunk && loses }
     }
 
     /// Keeps a counted pool in the count when it is paused while removals are stopped.

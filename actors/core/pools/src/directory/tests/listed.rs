@@ -7,10 +7,10 @@ use crate::queue::{self, PoolQueue};
 use model::level::{Keeps, Source};
 use model::policy::{Mode, Pause};
 use model::report::Effect;
-use model::xds::assignment::{LoadAssignment, Priority, Standing};
+use model::xds::assignment::{EndpointHealth, LoadAssignment, Priority};
 use model::xds::cache::Reason;
+use model::xds::diagnostic::Diagnostic;
 use model::xds::name::Name;
-use model::xds::remark::Diagnostic;
 use model::xds::source::{Assigned, Fault, Note, SourceFact};
 
 mod conditions;
@@ -18,9 +18,9 @@ mod guarded;
 mod properties;
 mod states;
 
-const UP: Standing = Standing::Healthy;
-const DRAINS: Standing = Standing::Draining;
-const OUT: Standing = Standing::Out;
+const UP: EndpointHealth = EndpointHealth::Healthy;
+const DRAINS: EndpointHealth = EndpointHealth::Draining;
+const OUT: EndpointHealth = EndpointHealth::Unhealthy;
 
 /// The source that fills the pools of most tests.
 fn shop() -> Name {
@@ -80,14 +80,14 @@ fn fault(message: &str) -> Fault {
 }
 
 /// These endpoints, by priority.
-fn assignment(priorities: &[&[(IpAddr, Standing)]]) -> Arc<LoadAssignment> {
-    let priority = |endpoints: &&[(IpAddr, Standing)]| Priority {
+fn assignment(priorities: &[&[(IpAddr, EndpointHealth)]]) -> Arc<LoadAssignment> {
+    let priority = |endpoints: &&[(IpAddr, EndpointHealth)]| Priority {
         addresses: endpoints.iter().copied().collect(),
         weighted: false,
     };
     let mut all = priorities.iter().copied().flatten().peekable();
     let has_endpoints = all.peek().is_some();
-    let only_drains = has_endpoints && all.all(|(_, standing)| *standing == Standing::Draining);
+    let only_drains = has_endpoints && all.all(|(_, health)| *health == EndpointHealth::Draining);
     let priorities = priorities.iter().map(priority).collect();
     Arc::new(LoadAssignment { priorities, has_endpoints, only_drains, ..LoadAssignment::default() })
 }
@@ -97,8 +97,9 @@ fn usable(assignment: Arc<LoadAssignment>) -> SourceFact {
 }
 
 /// These endpoints of one priority.
-fn with(endpoints: &[(u8, Standing)]) -> SourceFact {
-    let endpoints: Vec<(IpAddr, Standing)> = endpoints.iter().map(|(n, stands)| (ip(*n), *stands)).collect();
+fn with(endpoints: &[(u8, EndpointHealth)]) -> SourceFact {
+    let endpoints: Vec<(IpAddr, EndpointHealth)> =
+        endpoints.iter().map(|(n, health)| (ip(*n), *health)).collect();
     usable(assignment(&[&endpoints]))
 }
 
@@ -301,7 +302,7 @@ fn d4_the_removal_delay_holds_for_leaving_addresses_with_a_probe() {
 
 #[test]
 fn x2_a_pool_fails_over_at_once_and_back_by_the_clock_alone() {
-    let of = |first: Standing| usable(assignment(&[&[(ip(1), first)], &[(ip(2), UP)]]));
+    let of = |first: EndpointHealth| usable(assignment(&[&[(ip(1), first)], &[(ip(2), UP)]]));
     let remarks = |bench: &Bench| match &bench.edge().source {
         Source::Xds { remarks, .. } => remarks.clone(),
         Source::Kubernetes => panic!("it comes from a source"),
@@ -330,7 +331,7 @@ fn x2_a_pool_fails_over_at_once_and_back_by_the_clock_alone() {
 
 #[test]
 fn x2_an_emptied_pool_uses_the_best_priority_when_its_source_is_back() {
-    let of = |first: Standing| usable(assignment(&[&[(ip(1), first)], &[(ip(2), UP)]]));
+    let of = |first: EndpointHealth| usable(assignment(&[&[(ip(1), first)], &[(ip(2), UP)]]));
     let mut bench = unknown();
     bench.observe(&edge(&[]));
     bench.source(of(OUT));

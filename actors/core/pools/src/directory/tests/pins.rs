@@ -30,7 +30,7 @@ fn surplus(bench: &Bench, seen: &[u8]) -> BTreeSet<IpAddr> {
 #[test]
 fn a_pinned_pool_holds_its_pre_image_whatever_endpoints_and_guards_say() {
     let paused = ServiceFact { paused: true, ..fact(1, "web", part(&[5, 6], &[7])) };
-    let pin = Pin { may_starve: true, despite_pause: true, ..pin(&[1, 2]) };
+    let pin = Pin { allow_unserved: true, ignore_pause: true, ..pin(&[1, 2]) };
     let mut bench = restoring(pin, paused, &[5, 6, 7, 8]);
     let said = bench.assignment("lb", "shop-web").clone();
     assert!(said.level.missing(&ips(&[5, 6, 7, 8])).eq([&ip(1), &ip(2)]));
@@ -54,7 +54,7 @@ fn a_pinned_pool_holds_its_pre_image_whatever_endpoints_and_guards_say() {
 #[test]
 fn d1_a_pause_by_the_annotation_counts_unless_the_pool_was_named() {
     for named in [false, true] {
-        let pin = Pin { despite_pause: named, ..pin(&[1]) };
+        let pin = Pin { ignore_pause: named, ..pin(&[1]) };
         let bench = restoring(pin, ServiceFact { paused: true, ..fact(1, "web", part(&[1], &[])) }, &[3]);
         let key = ServiceKey::new("shop", "web");
         let paused = if named { BTreeSet::new() } else { [PausedBy::Annotation(key)].into() };
@@ -66,7 +66,7 @@ fn d1_a_pause_by_the_annotation_counts_unless_the_pool_was_named() {
 fn g2_a_pre_image_without_a_required_member_needs_permission() {
     let wanted = || fact(1, "web", part(&[5, 6], &[]));
     let idle = || fact(1, "web", part(&[], &[]));
-    let allowed = Pin { may_starve: true, ..pin(&[1, 7]) };
+    let allowed = Pin { allow_unserved: true, ..pin(&[1, 7]) };
     for (pin, service, goes) in [
         (pin(&[1, 7]), wanted(), &[][..]),
         (allowed, wanted(), &[5, 6]),
@@ -104,12 +104,12 @@ fn a_pool_without_a_pin_or_with_one_of_the_other_family_keeps_what_it_has() {
 fn g2_an_empty_pre_image_needs_permission_where_endpoints_exist() {
     let busy = || fact(1, "web", part(&[5], &[]));
     let idle = ServiceFact { endpoints: 0, ..fact(1, "web", part(&[], &[])) };
-    let allowed = || Pin { may_empty: true, ..pin(&[]) };
+    let allowed = || Pin { allow_empty: true, ..pin(&[]) };
     for (pin, service, goes) in [
         (pin(&[]), busy(), &[][..]),
         (allowed(), busy(), &[5]),
         (pin(&[]), idle, &[5]),
-        (Pin { may_starve: true, ..pin(&[1]) }, busy(), &[5]),
+        (Pin { allow_unserved: true, ..pin(&[1]) }, busy(), &[5]),
     ] {
         assert_eq!(surplus(&restoring(pin, service, &[5]), &[5]), ips(goes));
     }

@@ -251,7 +251,7 @@ impl World {
                     self.doubts.clear();
                     self.released = [true, true];
                 }
-                self.bench.send(In::Ask(RequestId(1), Scope::Everything, Vec::new()));
+                self.bench.send(In::Release(RequestId(1), Scope::Everything, Vec::new()));
             }
         }
         self.check_safety();

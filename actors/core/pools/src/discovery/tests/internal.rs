@@ -33,7 +33,7 @@ fn d3_extra_rounds_skip_unusable_internal_ones() {
     bench.pass(50_000);
     assert!(bench.reads_of("a").len() > 4, "{:?}", bench.reads);
     assert!(bench.reads_of("a-internal").is_empty());
-    bench.step(In::Round);
+    bench.step(In::StartRound);
     bench.step(In::Compare(RequestId(1), None));
     bench.pass(50);
     assert_eq!(bench.reads_of("a-internal"), [51_000], "a new term and an operator request read all");

@@ -54,7 +54,7 @@ fn d3_slow_ones_are_read_two_at_once_and_delay_no_other() {
     bench.pass(60_000);
     assert_eq!(bench.reads.iter().filter(|(_, lb)| lb.starts_with("healthy")).count(), 30);
     bench.reads.clear();
-    bench.step(In::Round);
+    bench.step(In::StartRound);
     bench.pass(500);
     assert_eq!(bench.reads.iter().filter(|(_, lb)| lb.starts_with("healthy")).count(), 30);
 }
@@ -81,7 +81,7 @@ fn d3_one_that_answers_again_is_not_slow() {
     bench.pass(5_500);
     assert_eq!(bench.said.iter().filter(|said| matches!(said, Out::Lb(_))).count(), 3);
     bench.reads.clear();
-    bench.step(In::Round);
+    bench.step(In::StartRound);
     bench.pass(50);
     assert_eq!(bench.reads.len(), 3, "all at once");
 }

@@ -68,7 +68,7 @@ fn apply(bench: &mut Bench, event: Event) {
             bench.step(In::Missing(PoolId::new(LbName::new(LBS[lb]), PoolName::new("p"))));
         }
         Event::ForeignRelease => bench.step(In::ForeignRelease),
-        Event::Round => bench.step(In::Round),
+        Event::Round => bench.step(In::StartRound),
         Event::Look => bench.step(In::ReadSoon),
         Event::Arm { lb, answer: Some(answer) } => bench.set(LBS[lb], answer),
         Event::Arm { lb, answer: None } => {

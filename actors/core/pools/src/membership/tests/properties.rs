@@ -332,8 +332,8 @@ proptest! {
         let assignment = valid(localities);
         let of = |family| Failover::new(family, Params::default()).members(Now::ZERO, &assignment).members;
         let count = of(Family::V4).len() + of(Family::V6).len();
-        let mut standings = assignment.priorities.iter().flat_map(|priority| priority.addresses.values());
-        prop_assert_eq!(count > 0, standings.any(|standing| Standing::USABLE.contains(standing)));
+        let mut known = assignment.priorities.iter().flat_map(|priority| priority.addresses.values());
+        prop_assert_eq!(count > 0, known.any(|health| EndpointHealth::USABLE.contains(health)));
     }
 
     #[test]

@@ -88,7 +88,7 @@ fn lost_writes_hold_until_one_is_found_in_place() {
     let id = drive.take();
     drive.finish(id, written(&[1, 2]));
     assert_eq!(drive.ended(), [], "that one may be lost, too");
-    drive.step(In::Verified(WriteFate::Held(id)));
+    drive.step(In::Verified(WriteFate::Persisted(id)));
     assert_eq!(drive.ended(), lost);
 }
 

@@ -86,7 +86,7 @@ fn w11_the_third_undoing_within_ten_minutes_backs_off_and_reports_once() {
     drive.at(began + 59_999);
     assert!(drive.due.is_none() && drive.events().is_empty());
     drive.at(began + 60_500);
-    assert_eq!(drive.due.map(|due| due.class), Some(Class::Remove));
+    assert_eq!(drive.due.map(|due| due.urgency), Some(MembershipUrgency::Remove));
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn w11_a_missing_member_is_restored_during_the_back_off() {
     let mut drive = after_contention();
     let ms = drive.ms() + 6_000;
     drive.at(ms).observe(&[9]).at(ms + 500);
-    assert_eq!(drive.due.map(|due| due.class), Some(Class::Revive));
+    assert_eq!(drive.due.map(|due| due.urgency), Some(MembershipUrgency::Revive));
     let (_, level) = drive.taken_level();
     assert_eq!(level.tolerated, ips(&[9]));
 }

@@ -110,7 +110,7 @@ struct World {
     drive: Drive,
     real: BTreeSet<IpAddr>,
     /// The running attempt and its level.
-    running: Option<(AttemptId, Taken)>,
+    running: Option<(AttemptId, MembershipWrite)>,
     last_written: Option<AttemptId>,
     state: Option<PoolState>,
     /// The earliest time of the next attempt.
@@ -245,7 +245,7 @@ impl World {
     }
 
     /// Azure applies the level.
-    fn execute(&mut self, taken: &Taken) -> Outcome {
+    fn execute(&mut self, taken: &MembershipWrite) -> Outcome {
         let before = self.real.clone();
         self.real.retain(|ip| taken.level.allows(ip));
         self.real.extend(taken.level.required.keys());
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    fn outcome(&mut self, ending: Ending, taken: &Taken) -> Outcome {
+    fn outcome(&mut self, ending: Ending, taken: &MembershipWrite) -> Outcome {
         let members = self.real.clone();
         match ending {
             Ending::Written => self.execute(taken),
@@ -282,7 +282,7 @@ impl World {
     }
 
     /// A try with an unclear result: Azure applied it, or not.
-    fn execute_if(&mut self, applied: bool, taken: &Taken) {
+    fn execute_if(&mut self, applied: bool, taken: &MembershipWrite) {
         if applied {
             self.execute(taken);
         }

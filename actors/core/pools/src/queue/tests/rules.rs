@@ -13,7 +13,7 @@ fn d6_nothing_is_due_before_the_first_observation() {
     assert_eq!(drive.state(), PoolState::Waiting);
     assert!(!drive.samples.contains(&Metric::Drift));
     drive.at(3_600_500);
-    assert_eq!(drive.due.map(|due| due.class), Some(Class::Add));
+    assert_eq!(drive.due.map(|due| due.urgency), Some(MembershipUrgency::Add));
     drive.attempt(written(&[1, 2]));
     assert_eq!(drive.events(), ["updated web"]);
 }
@@ -24,7 +24,10 @@ fn q2_a_change_is_due_after_the_quiet_period_or_the_longest_delay() {
     drive.require("web", &[2]).at(499);
     assert!(drive.due.is_none());
     drive.at(500);
-    assert_eq!(drive.due, Some(Due { since: Now::from_millis(500), class: Class::Revive }));
+    assert_eq!(
+        drive.due,
+        Some(MembershipDue { since: Now::from_millis(500), urgency: MembershipUrgency::Revive })
+    );
     let mut drive = Drive::in_sync(params());
     for n in 0..10_u8 {
         drive.at(u64::from(n) * 400).require("web", &[10 + n]);
@@ -127,11 +130,14 @@ fn q2_a_due_pool_takes_the_changes_inside_a_window_too() {
 fn q3_the_class_follows_what_is_there_and_is_said_again_when_it_changes() {
     let mut drive = Drive::in_sync(params());
     drive.observe(&[1, 9]).at(500);
-    assert_eq!(drive.due.map(|due| due.class), Some(Class::Remove));
+    assert_eq!(drive.due.map(|due| due.urgency), Some(MembershipUrgency::Remove));
     drive.require("web", &[1, 2]);
-    assert_eq!(drive.due.map(|due| due.class), Some(Class::Add));
+    assert_eq!(drive.due.map(|due| due.urgency), Some(MembershipUrgency::Add));
     drive.require("web", &[2]);
-    assert_eq!(drive.due, Some(Due { since: Now::from_millis(500), class: Class::Revive }));
+    assert_eq!(
+        drive.due,
+        Some(MembershipDue { since: Now::from_millis(500), urgency: MembershipUrgency::Revive })
+    );
 }
 
 #[test]
@@ -141,12 +147,15 @@ fn q3_a_member_that_is_down_or_on_a_node_that_is_not_ready_serves_nobody() {
     level.required.insert(ip(1), member(true));
     level.required.insert(ip(2), member(true));
     let mut seen = facts(&[1]);
-    assert_eq!(ObservedPool::observed(&seen, Now::ZERO).class(&level), Class::Add);
+    assert_eq!(ObservedPool::observed(&seen, Now::ZERO).urgency(&level), MembershipUrgency::Add);
     Arc::make_mut(&mut seen).entries[0].admin_state = AdminState::Down;
-    assert_eq!(ObservedPool::observed(&seen, Now::ZERO).class(&level), Class::Revive);
+    assert_eq!(ObservedPool::observed(&seen, Now::ZERO).urgency(&level), MembershipUrgency::Revive);
     level.required.insert(ip(1), member(false));
-    assert_eq!(ObservedPool::observed(&facts(&[1]), Now::ZERO).class(&level), Class::Revive);
-    assert_eq!(ObservedPool::observed(&facts(&[1, 2, 3]), Now::ZERO).class(&level), Class::Remove);
+    assert_eq!(ObservedPool::observed(&facts(&[1]), Now::ZERO).urgency(&level), MembershipUrgency::Revive);
+    assert_eq!(
+        ObservedPool::observed(&facts(&[1, 2, 3]), Now::ZERO).urgency(&level),
+        MembershipUrgency::Remove
+    );
 }
 
 #[test]
@@ -173,7 +182,7 @@ fn a3_a_foreign_or_repeated_answer_is_a_counted_no_op() {
     drive.finish(id, forbidden());
     assert_eq!(drive.samples, [Metric::UnmatchedAnswer]);
     assert_eq!(drive.state(), PoolState::InSync);
-    drive.step(In::Verified(WriteFate::Held(other)));
+    drive.step(In::Verified(WriteFate::Persisted(other)));
     assert_eq!(drive.samples, [Metric::UnmatchedAnswer, Metric::UnmatchedAnswer]);
 }
 

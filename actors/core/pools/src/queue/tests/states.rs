@@ -51,8 +51,8 @@ impl Drive {
         self.step(In::Observed(Observation { began, facts }))
     }
 
-    fn class(&self) -> Option<Class> {
-        self.due.map(|due| due.class)
+    fn urgency(&self) -> Option<MembershipUrgency> {
+        self.due.map(|due| due.urgency)
     }
 
     fn drifts(&mut self) -> usize {
@@ -82,9 +82,9 @@ fn x2_a_level_with_only_wrong_states_is_written_then_in_sync() {
     for outcome in [nothing_moved(&[1, 2]), Outcome::Unchanged { members: ips(&[1, 2]) }] {
         let mut drive = Drive::listed(params());
         drive.set_source_states(&[1], &[2], down(&[2])).at(499);
-        assert_eq!(drive.class(), None, "the window of a change");
+        assert_eq!(drive.urgency(), None, "the window of a change");
         drive.at(500);
-        assert_eq!(drive.class(), Some(Class::Remove));
+        assert_eq!(drive.urgency(), Some(MembershipUrgency::Remove));
         let id = drive.take();
         let taken = drive.taken(id).expect("a level");
         assert_eq!(taken.level.states, down(&[2]));
@@ -93,7 +93,7 @@ fn x2_a_level_with_only_wrong_states_is_written_then_in_sync() {
         drive.observe_down(&[1, 2], &[2]).at(120_000);
         assert_eq!((drive.state(), drive.drifts()), (PoolState::InSync, 0));
         drive.set_source_states(&[1, 2], &[], lifted(&[2])).at(120_500);
-        assert_eq!(drive.class(), Some(Class::Add), "the Down is to be taken back");
+        assert_eq!(drive.urgency(), Some(MembershipUrgency::Add), "the Down is to be taken back");
         drive.attempt(nothing_moved(&[1, 2])).at(180_000);
         assert_eq!((drive.state(), drive.due), (PoolState::InSync, None));
         drive.observe_down(&[1, 2], &[]).at(240_000);
@@ -107,7 +107,7 @@ fn w1_x2_a_pool_that_is_all_down_is_revived_when_some_is_taken_back() {
     drive.set_source_states(&[], &[1, 2], down(&[1, 2])).at(1_000);
     drive.attempt(nothing_moved(&[1, 2])).at(60_000).observe_down(&[1, 2], &[1, 2]);
     drive.set_source_states(&[1, 2], &[], lifted(&[1, 2])).at(61_000);
-    assert_eq!(drive.class(), Some(Class::Revive), "it serves no traffic until then");
+    assert_eq!(drive.urgency(), Some(MembershipUrgency::Revive), "it serves no traffic until then");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn x2_where_only_what_is_said_of_admin_states_is_new_that_is_a_change() {
     drive.set_source_states(&[1], &[2], States::default()).at(60_000);
     assert_eq!((drive.state(), drive.due), (PoolState::InSync, None));
     drive.set_source_states(&[1], &[2], down(&[2])).at(60_500);
-    assert_eq!(drive.class(), Some(Class::Remove));
+    assert_eq!(drive.urgency(), Some(MembershipUrgency::Remove));
 }
 
 #[test]
@@ -134,8 +134,9 @@ fn d3_states_that_change_later_are_drift_and_a_fresh_change() {
         drive.at(60_000).observe_down(&[1, 2], at_first);
         assert_eq!((drive.state(), drive.drifts(), drive.due), (PoolState::InSync, 0, None), "{states:?}");
         drive.at(120_000).observe_down(&[1, 2], otherwise).at(121_000);
-        let class = if states.lifted.is_empty() { Class::Remove } else { Class::Add };
-        assert_eq!((drive.drifts(), drive.class()), (1, Some(class)), "{states:?}");
+        let urgency =
+            if states.lifted.is_empty() { MembershipUrgency::Remove } else { MembershipUrgency::Add };
+        assert_eq!((drive.drifts(), drive.urgency()), (1, Some(urgency)), "{states:?}");
         drive.attempt(nothing_moved(&[1, 2]));
         assert_eq!(drive.state(), PoolState::InSync, "{states:?}");
     }
@@ -205,7 +206,7 @@ fn w11_states_are_corrected_while_foreign_additions_are_left_there() {
     let contentions = drive.samples.iter().filter(|sample| **sample == Metric::Fight).count();
     assert_eq!(contentions, 1, "what is added is left from now on");
     drive.at(200_000).observe_down(&[1, 2], &[]).at(201_000);
-    assert_eq!(drive.class(), Some(Class::Remove));
+    assert_eq!(drive.urgency(), Some(MembershipUrgency::Remove));
 }
 
 impl Drive {
@@ -262,7 +263,7 @@ fn q8_after_a_reported_failure_a_changed_assignment_restarts_the_pool() {
     share.revision += 1;
     let newest = Arc::new(drive.assignment.clone());
     drive.step(In::Assigned(newest)).at(121_000);
-    assert_eq!(drive.class(), Some(Class::Remove));
+    assert_eq!(drive.urgency(), Some(MembershipUrgency::Remove));
 }
 
 impl Drive {

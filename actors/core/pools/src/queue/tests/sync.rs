@@ -130,7 +130,7 @@ fn writes_that_are_lost_do_not_end_it() {
     let id = drive.take();
     drive.finish(id, written(&[1, 2])).at(32_000);
     assert_eq!(drive.out_of_sync(), Some((22_000, true)), "this one may be lost, too");
-    drive.step(In::Verified(WriteFate::Held(id)));
+    drive.step(In::Verified(WriteFate::Persisted(id)));
     assert_eq!(drive.out_of_sync(), None);
 }
 

@@ -13,7 +13,7 @@ impl Drive {
     }
 
     /// Sends a Take of this term, and returns the answer.
-    fn grant_of(&mut self, epoch: u64) -> Option<Taken> {
+    fn grant_of(&mut self, epoch: u64) -> Option<MembershipWrite> {
         self.attempts += 1;
         let id = AttemptId { epoch: Epoch(epoch), n: self.attempts };
         self.due = None;
@@ -203,7 +203,7 @@ struct World {
     /// The term in which the writer works, and the newest term of its grants.
     leads: u64,
     granted: u64,
-    running: Option<(AttemptId, Taken)>,
+    running: Option<(AttemptId, MembershipWrite)>,
     real: u8,
 }
 

@@ -183,7 +183,7 @@ fn e1_newer_words_lost_with_their_condition_leave_a_log_line() {
         drive.step(if ends {
             In::Ended(Ended::of(Condition::Failed(pool())))
         } else {
-            In::Standing(Standing::Standby)
+            In::Leadership(Leadership::Standby)
         });
         drive.take_all();
         assert_eq!(drive.dropped.iter().map(|left| left.cause).collect::<Vec<_>>(), [cause]);
@@ -195,7 +195,7 @@ fn the_term_s_end_ends_posting_again() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], failed("no"));
     suffer(&mut drive, Fate::Refused, 10);
-    drive.step(In::Standing(Standing::Standby));
+    drive.step(In::Leadership(Leadership::Standby));
     assert_eq!(drive.emitter.deadline(), None);
     drive.step(leading());
     assert_eq!(accepted(&mut drive, 200), Vec::<String>::new());

@@ -4,18 +4,18 @@ use super::*;
 use model::policy::{Mode, OperatorPolicy};
 
 fn leading_in(epoch: u64, until: Now) -> In {
-    In::Standing(Standing::Leading { epoch: Epoch(epoch), until })
+    In::Leadership(Leadership::Leading { epoch: Epoch(epoch), until })
 }
 
 #[test]
 fn w8_each_term_and_its_end_is_sent_once_to_the_reporters() {
     let mut drive = Drive::standby(params());
-    drive.step(In::Standing(Standing::Standby));
+    drive.step(In::Leadership(Leadership::Standby));
     for n in 0..10 {
         drive.step(leading_in(1, Now::from_millis(n)));
     }
-    drive.step(In::Standing(Standing::Standby));
-    drive.step(In::Standing(Standing::Standby));
+    drive.step(In::Leadership(Leadership::Standby));
+    drive.step(In::Leadership(Leadership::Standby));
     drive.step(leading_in(2, Now::NEVER));
     drive.step(leading_in(3, Now::NEVER));
     let terms = [Some(1), None, Some(2), Some(3)].map(|term| term.map(Epoch));

@@ -318,7 +318,7 @@ proptest! {
                     None
                 }
                 2 => {
-                    drive.step(if n < 3 { In::Standing(Standing::Standby) } else { leading() });
+                    drive.step(if n < 3 { In::Leadership(Leadership::Standby) } else { leading() });
                     None
                 }
                 3 => Some(Ok(name(&format!("event-{n}")))),

@@ -69,7 +69,7 @@ fn w8_nodes_are_published_before_their_lists_count() {
 fn preempted(node: &NodeObject, at: i64, age: u64) -> NodeObject {
     let (at, age) = (Some(Wall::from_micros(at)), Some(Duration::from_secs(age)));
     let message = "Preempt Scheduled".into();
-    NodeObject { preempt: Some(Preempt { at, age, due: None, message }), ..node.clone() }
+    NodeObject { preempt: Some(Preempt { at, age, not_before: None, message }), ..node.clone() }
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn d6_levels_wait_for_no_list_of_events() {
         uid: None,
         at: None,
         age: None,
-        due: None,
+        not_before: None,
         message: "Preempt Scheduled".into(),
     };
     run.list(Kind::Services, Vec::<ServiceObject>::new());

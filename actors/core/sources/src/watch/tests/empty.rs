@@ -34,10 +34,10 @@ fn a_watch_that_ends_twice_without_a_line_is_followed_by_a_list() {
         run.pass(1_000);
         run.ended(None);
         run.empty(millis, failure.clone());
-        assert_eq!((run.asks(), run.contacts()), (vec![], vec![Contact::Lost]), "one may happen");
+        assert_eq!((run.requests(), run.contacts()), (vec![], vec![Contact::Lost]), "one may happen");
         assert!(run.view().last_error.is_some());
         run.wait();
-        assert_eq!(run.asks(), watch_from(10));
+        assert_eq!(run.requests(), watch_from(10));
         run.step(In::Opened(run.call()));
         assert_eq!(run.contacts(), [], "that it is accepted proves nothing");
         assert!(run.watcher.last_error.is_some());
@@ -46,7 +46,7 @@ fn a_watch_that_ends_twice_without_a_line_is_followed_by_a_list() {
         assert!(run.samples().contains(&relisted(RelistReason::Broken)));
         assert!(run.watcher.last_error.is_some());
         run.wait();
-        assert_eq!(run.asks(), [Ask::StreamingList]);
+        assert_eq!(run.requests(), [WatchRequest::StreamingList]);
     }
 }
 
@@ -57,10 +57,10 @@ fn an_error_line_delivers_nothing() {
     run.ended(None);
     for _ in 0..2 {
         run.lines(vec![Line::Error(other())]);
-        assert_eq!(run.asks(), []);
+        assert_eq!(run.requests(), []);
         run.wait();
     }
-    assert_eq!(run.asks(), [Ask::StreamingList]);
+    assert_eq!(run.requests(), [WatchRequest::StreamingList]);
 }
 
 #[test]
@@ -74,8 +74,8 @@ fn empty_watches_cause_ever_fewer_lists_and_one_log_line() {
         assert_eq!(run.watcher.fresh, Some(false), "no change arrives");
         run.wait();
         reports.extend(run.reports().into_iter().cloned());
-        requests += run.asks().len();
-        if run.asks() == [Ask::StreamingList] {
+        requests += run.requests().len();
+        if run.requests() == [WatchRequest::StreamingList] {
             lists.push(run.now);
             run.listed(20);
             assert!(run.view().synced && run.watcher.last_error.is_some());
@@ -92,7 +92,7 @@ fn empty_watches_cause_ever_fewer_lists_and_one_log_line() {
 
     // The watch delivers again.
     run.wait();
-    if run.asks() == [Ask::StreamingList] {
+    if run.requests() == [WatchRequest::StreamingList] {
         run.listed(30);
     }
     run.lines(vec![bookmark(31)]);
@@ -115,11 +115,11 @@ fn a_streaming_list_whose_watch_ends_with_it_counts_too() {
     run.step(In::Start);
     run.lines(vec![object(7), list_end(10)]);
     run.ended(None);
-    assert_eq!((run.asks(), run.contacts()), (vec![], vec![Contact::Lost]));
+    assert_eq!((run.requests(), run.contacts()), (vec![], vec![Contact::Lost]));
     run.wait();
     run.empty(0, None);
     run.wait();
-    assert_eq!(run.asks(), [Ask::StreamingList]);
+    assert_eq!(run.requests(), [WatchRequest::StreamingList]);
     run.lines(vec![object(7), list_end(11)]);
     assert_eq!(run.observations(), ["began Relist", "object 7", "done 11"]);
     assert_eq!(run.contacts(), [], "what is known is right now, but not followed");
@@ -136,11 +136,11 @@ fn after_empty_watches_one_that_lasts_counts_as_current() {
     assert_eq!(run.observations(), ["reconnected"]);
     assert_eq!((run.contacts(), run.waits()), (vec![], 10_000));
     run.wait();
-    assert_eq!((run.contacts(), run.asks()), (vec![Contact::Current], vec![]));
+    assert_eq!((run.contacts(), run.requests()), (vec![Contact::Current], vec![]));
     assert_eq!(run.view().last_error, None);
     run.pass(1_000);
     run.ended(None);
-    assert_eq!((run.asks(), run.samples()), (watch_from(10), vec![]), "it was no short one");
+    assert_eq!((run.requests(), run.samples()), (watch_from(10), vec![]), "it was no short one");
 }
 
 #[test]
@@ -150,10 +150,10 @@ fn the_measured_silence_survives_reopening() {
         while run.waits() > 60_000 {
             run.pass(60_000);
             run.ended(failure.clone());
-            if run.asks().is_empty() {
+            if run.requests().is_empty() {
                 run.wait();
             }
-            assert_eq!(run.asks(), watch_from(10));
+            assert_eq!(run.requests(), watch_from(10));
             run.step(In::Opened(run.call()));
         }
         run.wait();
@@ -179,11 +179,11 @@ fn watches_cut_every_minute_cause_no_list_and_stay_fresh() {
             run.pass(40_000);
             run.ended(failure.clone());
             samples.extend(run.samples());
-            if run.asks().is_empty() {
+            if run.requests().is_empty() {
                 assert!(run.waits() <= 1_000, "{failure:?}: {}", run.waits());
                 run.wait();
             }
-            assert_eq!(run.asks(), watch_from(at));
+            assert_eq!(run.requests(), watch_from(at));
             run.step(In::Opened(run.call()));
             assert_eq!((run.observations(), run.watcher.fresh), (vec!["reconnected".to_owned()], Some(true)));
             assert_eq!(run.watcher.last_error, None);
@@ -201,11 +201,15 @@ fn watches_that_are_refused_for_100_s_are_followed_by_lists() {
     run.page(vec![], 10, None);
     let (mut lists, mut requests) = (Vec::new(), 0);
     while run.now < Now::from_millis(600_000) {
-        if run.asks().iter().any(|ask| matches!(ask, Ask::List { .. } | Ask::StreamingList)) {
+        if run
+            .requests()
+            .iter()
+            .any(|request| matches!(request, WatchRequest::List { .. } | WatchRequest::StreamingList))
+        {
             lists.push(run.now);
-            match run.asks()[0] {
-                Ask::StreamingList => run.ended(Some(WatchFailure::StreamingRefused("no".into()))),
-                Ask::List { .. } | Ask::Watch { .. } => run.page(vec![], 11, None),
+            match run.requests()[0] {
+                WatchRequest::StreamingList => run.ended(Some(WatchFailure::StreamingRefused("no".into()))),
+                WatchRequest::List { .. } | WatchRequest::Watch { .. } => run.page(vec![], 11, None),
             }
         } else {
             requests += 1;
@@ -226,9 +230,9 @@ fn a_page_without_items_that_leads_to_itself_ends_the_list() {
     run.ended(Some(WatchFailure::StreamingRefused("no".into())));
     run.page(vec![], 10, Some("a"));
     run.page(vec![], 10, Some("b"));
-    assert_eq!(run.asks().len(), 1, "objects may be filtered out by page");
+    assert_eq!(run.requests().len(), 1, "objects may be filtered out by page");
     run.page(vec![], 10, Some("b"));
-    assert_eq!((run.asks(), run.observations()), (vec![], vec!["aborted".to_owned()]));
+    assert_eq!((run.requests(), run.observations()), (vec![], vec!["aborted".to_owned()]));
     assert_eq!(
         run.view().last_error.as_deref(),
         Some("an empty page of the list has its own continue token")

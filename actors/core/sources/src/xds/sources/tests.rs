@@ -11,7 +11,7 @@ use super::*;
 use crate::resource_cache::ResourceCache;
 use model::machine::Wall;
 use model::xds::ResourceValue;
-use model::xds::assignment::{LoadAssignment, Priority, Standing};
+use model::xds::assignment::{EndpointHealth, LoadAssignment, Priority};
 use model::xds::cache::{Cached, Error, Policy, Reason};
 use model::xds::cluster::Cluster;
 use model::xds::facts::Code;
@@ -39,7 +39,7 @@ fn names(texts: &[&str]) -> BTreeSet<Name> {
 
 /// Returns an assignment of one address.
 fn assignment(n: u8) -> LoadAssignment {
-    let addresses = [(IpAddr::from([10, 0, 0, n]), Standing::Healthy)].into_iter().collect();
+    let addresses = [(IpAddr::from([10, 0, 0, n]), EndpointHealth::Healthy)].into_iter().collect();
     LoadAssignment { priorities: vec![Priority { addresses, weighted: false }], ..LoadAssignment::default() }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of the judgement itself: which taints of other clients a process may remove as ours.
 
 use model::ids::{NodeName, NodeUid};
-use model::object::TaintAsk;
+use model::object::TaintPatch;
 use serde_json::json;
 use simulator_models::arm::{self, ArmModel};
 use simulator_models::kube::{self, KubeModel, Resource, build};
@@ -71,11 +71,12 @@ impl Bench {
 
     /// Process 0 sends a patch that changes nothing, and receives this answer.
     fn patch(&mut self, answer: TaintAnswer) {
-        let ask = TaintAsk { node: NodeName::new(NODE), uid: NodeUid::new(UID), edit: TaintEdit::AddFirst };
-        let asked = [Output::AdminState(nodes::Out::Taint(CallId(1), ask))];
+        let patch =
+            TaintPatch { node: NodeName::new(NODE), uid: NodeUid::new(UID), edit: TaintEdit::AddFirst };
+        let outputs = [Output::AdminState(nodes::Out::Taint(CallId(1), patch))];
         let answered = Delivery::AdminState(nodes::In::Tainted(CallId(1), answer));
         let patches = &mut self.watchdog.within[0].patches;
-        patches.step(self.now, None, &asked);
+        patches.step(self.now, None, &outputs);
         patches.step(self.now + 1, Some(&answered), &[]);
     }
 

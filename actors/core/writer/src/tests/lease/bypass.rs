@@ -21,7 +21,7 @@ fn w7_a_down_without_the_lease_keeps_no_hold_and_delays_no_release() {
     let output = bench.until(2_000);
     let read = get(&bench.answer(super::super::lb_read(&output, "lb"), at_rest()), &web);
     put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/9")), &web);
-    bench.due(&other, due(2_000, Class::Add));
+    bench.due(&other, due(2_000, MembershipUrgency::Add));
     let output = bench.lease(watch, state(2, None));
     let attempt = take(&bench.lease(replaces(&output).0, state(3, Some(OURS))));
     let (_, replaced, edit) = replaces(&nothing_to_do(&mut bench, &other, attempt));

@@ -9,7 +9,7 @@ fn w7_a_hold_of_our_predecessor_is_taken_over_immediately() {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         bench.now = 1_000;
         let mut looking = lease_read(&bench.lead(2));
-        assert!(none_replaced(&bench.due(&pool("lb", "web"), due(1_000, Class::Add))));
+        assert!(none_replaced(&bench.due(&pool("lb", "web"), due(1_000, MembershipUrgency::Add))));
         if first_read_is_lost {
             bench.lease(looking, lost());
             looking = lease_read(&bench.until(2_000));
@@ -54,7 +54,7 @@ fn w8_a_state_first_seen_by_the_watch_is_released_once_it_is_ours() {
     let (renewal, ..) = replaces(&bench.until(15_000));
     bench.lease(watch, state(3, Some(OURS)));
     bench.lease(renewal, state(3, Some(OURS)));
-    let (_, replaced, edit) = replaces(&bench.step(In::Standing(Standing::Standby)));
+    let (_, replaced, edit) = replaces(&bench.step(In::Leadership(Leadership::Standby)));
     assert_eq!((replaced, edit.holder), (3, None));
 }
 

@@ -33,7 +33,7 @@ fn w8_a_new_term_does_not_release_it_while_an_older_put_is_open() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
     let read = bench.take_level(&web, attempt, &[1]);
     let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     let output = bench.lead(2);
     let output = bench.lease(lease_read(&output), state(2, Some(OURS)));
     assert!(
@@ -51,7 +51,7 @@ fn w7_a_get_that_waits_for_a_token_lets_it_go() {
     params.reads_per_5_minutes = 100;
     let (mut bench, web, attempt) = Bench::with_hold(params);
     let other = pool("other", "api");
-    let later = take(&bench.due(&other, due(0, Class::Add)));
+    let later = take(&bench.due(&other, due(0, MembershipUrgency::Add)));
     let read = bench.take_level(&web, attempt, &[1]);
     let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.step(In::Headroom(GateClass::Reads, 0));
@@ -72,7 +72,7 @@ fn w7_an_operation_of_an_earlier_hold_does_not_keep_a_later_one() {
     let output = bench.lease(release, state(6, None));
     bench.answer_count_with_zero(output);
     let other = pool("other", "api");
-    let (call, ..) = replaces(&bench.due(&other, due(60_000, Class::Add)));
+    let (call, ..) = replaces(&bench.due(&other, due(60_000, MembershipUrgency::Add)));
     let attempt = take(&bench.lease(call, state(7, Some(OURS))));
     let (_, version, edit) = replaces(&nothing_to_do(&mut bench, &other, attempt));
     assert_eq!((version, edit.holder), (7, None));
@@ -93,7 +93,8 @@ fn w7_a_renewal_overtaken_by_a_namesake_ends_the_hold() {
     assert_eq!(bench.writer.lock_send_before(), None);
     while bench.now < 100_000 {
         assert!(none_replaced(&output), "what a stranger holds is given back or renewed: {output:?}");
-        let open = lease_requests(&output).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Get));
+        let open =
+            lease_requests(&output).into_iter().find(|(_, request)| matches!(request, LeaseRequest::Get));
         if let Some((call, _)) = open {
             output = bench.lease(call, lost());
             continue;
@@ -110,7 +111,7 @@ fn w7_a_service_that_comes_while_another_has_no_ingress_counts() {
     // A hold that begins and ends at this time. Returns its cooldown in seconds.
     let mut hold = |bench: &mut Bench, second: u64| {
         pass(bench, &mut watch, second);
-        let (call, ..) = replaces(&bench.due(&web, due(bench.now, Class::Add)));
+        let (call, ..) = replaces(&bench.due(&web, due(bench.now, MembershipUrgency::Add)));
         version += 1;
         let (_, attempt) =
             takes(&bench.lease(call, state(version, Some(OURS)))).pop().expect("it is granted");
@@ -160,7 +161,7 @@ fn w8_a_new_term_reads_immediately_after_failures_of_the_last_one() {
         output = bench.until(second * 1_000);
     }
     bench.lease(lease_read(&output), lost());
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     lease_read(&bench.lead(2));
 }
 
@@ -182,18 +183,18 @@ fn w7_a_client_with_lock_failures_counts_as_a_holder_for_an_hour() {
     for (failures, off) in [(2, true), (0, false)] {
         let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let attempt = take(&bench.lease(call, state(2, Some(OURS))));
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
         let (count, _) = counted(&bench.lease(call, state(3, None)));
         bench.step(In::LockFailures(count, Some(failures)));
         pass(&mut bench, &mut watch, 400);
-        let (call, ..) = replaces(&bench.due(&web, due(400_000, Class::Add)));
+        let (call, ..) = replaces(&bench.due(&web, due(400_000, MembershipUrgency::Add)));
         let attempt = take(&bench.lease(call, state(4, Some(OURS))));
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
         let output = bench.lease(call, state(5, None));
         bench.answer_count_with_zero(output);
-        let output = bench.due(&web, due(400_000, Class::Add));
+        let output = bench.due(&web, due(400_000, MembershipUrgency::Add));
         assert_eq!(none_replaced(&output), off, "{failures} failures");
         if off {
             assert!(none_replaced(&bench.until(404_999)));
@@ -206,7 +207,7 @@ fn w7_a_client_with_lock_failures_counts_as_a_holder_for_an_hour() {
 fn w7_waiting_clients_are_counted_before_the_lease_is_taken_again() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
-    let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+    let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
     let attempt = take(&bench.lease(call, state(2, Some(OURS))));
     let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
     let output = bench.lease(call, state(3, None));
@@ -215,7 +216,7 @@ fn w7_waiting_clients_are_counted_before_the_lease_is_taken_again() {
     // A long hold follows ten seconds later. The last count is less than a minute ago.
     bench.lease(watch, LeaseAnswer::Unchanged);
     bench.now = 10_000;
-    let output = bench.due(&web, due(10_000, Class::Add));
+    let output = bench.due(&web, due(10_000, MembershipUrgency::Add));
     let (call, ..) = replaces(&output);
     let attempt = take(&bench.lease(call, state(4, Some(OURS))));
     let read = bench.take_level(&web, attempt, &[1]);
@@ -226,7 +227,7 @@ fn w7_waiting_clients_are_counted_before_the_lease_is_taken_again() {
     let output = bench.lease(replaces(&output).0, state(6, None));
     let (count, since) = counted(&output);
     assert!(since <= at(10_000), "{since:?}");
-    let output = bench.due(&web, due(29_000, Class::Add));
+    let output = bench.due(&web, due(29_000, MembershipUrgency::Add));
     assert!(
         none_replaced(&output) && none_replaced(&bench.until(29_500)),
         "another client may have waited all the time"

@@ -20,17 +20,17 @@ impl Server {
         let mut all = Vec::new();
         loop {
             let mut next = Vec::new();
-            for (id, ask) in lease_requests(&output) {
-                let answer = match ask {
-                    LeaseAsk::Get => state(self.version, None),
-                    LeaseAsk::Replace(facts, edit)
+            for (id, request) in lease_requests(&output) {
+                let answer = match request {
+                    LeaseRequest::Get => state(self.version, None),
+                    LeaseRequest::Replace(facts, edit)
                         if !self.refuses && *facts.version.0 == self.version.to_string() =>
                     {
                         self.version += 1;
                         state(self.version, edit.holder.as_deref())
                     }
-                    LeaseAsk::Replace(..) | LeaseAsk::Create(_) => LeaseAnswer::Conflict,
-                    LeaseAsk::Await(..) => continue,
+                    LeaseRequest::Replace(..) | LeaseRequest::Create(_) => LeaseAnswer::Conflict,
+                    LeaseRequest::Watch(..) => continue,
                 };
                 self.requests += 1;
                 assert!(self.requests < 1_000, "a storm of requests");
@@ -55,7 +55,7 @@ fn w7_storage_restored_from_a_backup_is_found_by_a_read() {
     let (mut bench, _) = Bench::with_lease(leased(), 1_000_000, None);
     bench.now = 1_000;
     let mut server = Server { version: 900_000, requests: 0, refuses: false };
-    let output = bench.due(&pool("lb", "web"), due(900, Class::Add));
+    let output = bench.due(&pool("lb", "web"), due(900, MembershipUrgency::Add));
     take(&server.serve(&mut bench, output));
     assert_eq!((server.version, server.requests), (900_001, 3), "a conflict, a read, and the take");
 }
@@ -64,7 +64,7 @@ fn w7_storage_restored_from_a_backup_is_found_by_a_read() {
 fn w7_a_hold_lost_by_a_restore_ends_with_the_read_after_its_renewal() {
     let (mut bench, _) = Bench::with_lease(leased(), 1_000_000, None);
     let web = pool("lb", "web");
-    let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+    let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
     let attempt = take(&bench.lease(call, state(1_000_001, Some(OURS))));
     bench.take_level(&web, attempt, &[1]);
     let output = bench.until(15_000);
@@ -77,26 +77,26 @@ fn w7_a_hold_lost_by_a_restore_ends_with_the_read_after_its_renewal() {
 #[test]
 fn w7_an_older_state_from_a_watch_is_late_and_an_earlier_one_is_read() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1_000_000, Some(CCM));
-    bench.due(&pool("lb", "web"), due(0, Class::Add));
+    bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     let output = bench.lease(watch, state(900_000, None));
     let (mut server, output) = (Server { version: 900_000, requests: 0, refuses: false }, output);
     take(&server.serve(&mut bench, output));
 
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
-    let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+    let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
     let attempt = take(&bench.lease(call, state(2, Some(OURS))));
     let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
     bench.lease(call, state(3, None));
     let output = bench.lease(watch, state(2, Some(OURS)));
-    assert!(matches!(lease_requests(&output)[..], [(_, LeaseAsk::Await(..))]), "{output:?}");
+    assert!(matches!(lease_requests(&output)[..], [(_, LeaseRequest::Watch(..))]), "{output:?}");
 }
 
 #[test]
 fn w7_failing_writes_back_off_though_reads_succeed() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let mut server = Server { version: 7, requests: 0, refuses: true };
-    let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    let output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     server.serve(&mut bench, output);
     assert!(server.requests <= 8, "{} at one moment", server.requests);
     while bench.now < 120_000 {
@@ -122,15 +122,15 @@ impl Fast {
         let mut all = Vec::new();
         while !output.is_empty() {
             let mut next = Vec::new();
-            for (id, ask) in lease_requests(&output) {
-                next.extend(match ask {
-                    LeaseAsk::Get => bench.lease(id, state(self.version, self.holder)),
-                    LeaseAsk::Replace(..) | LeaseAsk::Create(_) => {
+            for (id, request) in lease_requests(&output) {
+                next.extend(match request {
+                    LeaseRequest::Get => bench.lease(id, state(self.version, self.holder)),
+                    LeaseRequest::Replace(..) | LeaseRequest::Create(_) => {
                         self.takings.push(bench.now);
                         self.version += 2;
                         bench.lease(id, LeaseAnswer::Conflict)
                     }
-                    LeaseAsk::Await(..) => continue,
+                    LeaseRequest::Watch(..) => continue,
                 });
             }
             all.extend(output);
@@ -144,7 +144,7 @@ impl Fast {
 fn w7_lost_races_are_no_failures_and_are_run_again_within_2_s() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let mut fast = Fast { version: 7, holder: None, takings: Vec::new() };
-    let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    let output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     fast.beats(&mut bench, output);
     assert_eq!(fast.takings, [0, 0, 0, 0], "at first without a wait");
     while bench.now < 60_000 {
@@ -161,7 +161,7 @@ fn w7_lost_races_are_no_failures_and_are_run_again_within_2_s() {
 fn w7_a_release_seen_by_the_watch_is_tried_for_despite_lost_races() {
     let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
     let mut fast = Fast { version: 7, holder: Some("cloud-controller-manager"), takings: Vec::new() };
-    let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    let output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     fast.beats(&mut bench, output);
     for released in 1..=15 {
         bench.until(released * 300);
@@ -180,17 +180,18 @@ fn w7_a_server_that_rewrites_what_we_write_is_not_asked_without_a_pause() {
     for (first, rewritten) in [(None, None), (Some(OURS), Some(OURS))] {
         let mut bench = Bench::new(leased());
         if first.is_none() {
-            bench.due(&pool("lb", "web"), due(0, Class::Add));
+            bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
         }
         let output = bench.lead(1);
         let (mut version, mut requests) = (1, 0);
         let mut output = bench.lease(lease_read(&output), state(version, first));
-        while let Some((call, ask)) =
-            lease_requests(&output).into_iter().find(|(_, ask)| !matches!(ask, LeaseAsk::Await(..)))
+        while let Some((call, request)) = lease_requests(&output)
+            .into_iter()
+            .find(|(_, request)| !matches!(request, LeaseRequest::Watch(..)))
         {
             requests += 1;
             assert!(requests < 20, "a storm of requests");
-            version += u64::from(!matches!(ask, LeaseAsk::Get));
+            version += u64::from(!matches!(request, LeaseRequest::Get));
             output = bench.lease(call, state(version, rewritten));
         }
     }
@@ -214,7 +215,7 @@ fn w8_a_thawed_loser_leaves_the_hold_of_its_successor_alone() {
         bench.leads_until(1, 45_000);
         let web = pool("lb", "web");
         bench.now = 19_000;
-        let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (taking, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
         bench.take_level(&web, attempt, &[1]);
         let renewal = renewal_open.then(|| replaces(&bench.until(34_000)).0);
@@ -236,7 +237,7 @@ fn w8_a_state_that_may_be_the_successors_is_not_released() {
     let (renewal, ..) = replaces(&bench.until(15_000));
     // Made by our renewal, or by a successor: as long as we lead it can only be ours.
     bench.lease(watch, state(3, Some(OURS)));
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     let output = bench.lease(renewal, lost());
     assert!(none_replaced(&output) && none_replaced(&bench.until(100_000)));
 }
@@ -250,7 +251,7 @@ fn w7_a_stranger_in_our_name_is_waited_for_until_it_was_still_for_60_s() {
         assert!(none_replaced(&output), "it is not taken away at once");
         let watch = lease_watch(&output);
         if wanted {
-            assert!(none_replaced(&bench.due(&pool("lb", "web"), due(1_000, Class::Add))));
+            assert!(none_replaced(&bench.due(&pool("lb", "web"), due(1_000, MembershipUrgency::Add))));
         }
         let view = last_view(&bench);
         assert_eq!((view.whose, view.held_since), (Whose::Namesake, Some(at(1_000))));
@@ -272,7 +273,7 @@ fn w7_a_deletion_from_a_watch_ends_a_hold_only_when_a_read_confirms() {
     for deleted in [false, true] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (taking, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
         bench.take_level(&web, attempt, &[1]);
         let output = bench.lease(watch, LeaseAnswer::Absent);
@@ -299,7 +300,7 @@ fn w7_a_stranger_that_delays_a_write_for_a_minute_is_reported_once() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some("aks-rp"));
     assert!(strangers(&bench.until(10_000)).is_empty(), "nothing waits");
     assert_eq!((last_view(&bench).whose, last_view(&bench).state), (Whose::Stranger, "free"));
-    bench.due(&pool("lb", "web"), due(10_000, Class::Add));
+    bench.due(&pool("lb", "web"), due(10_000, MembershipUrgency::Add));
     assert_eq!(last_view(&bench).held_since, Some(at(0)));
     bench.now = 40_000;
     bench.lease(watch, state(2, Some("aks-rp")));
@@ -311,7 +312,7 @@ fn w7_a_stranger_that_delays_a_write_for_a_minute_is_reported_once() {
 #[test]
 fn w7_a_stranger_is_reported_a_minute_after_it_took_the_lease() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
-    bench.due(&pool("lb", "web"), due(0, Class::Add));
+    bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     bench.until(50_000);
     bench.lease(watch, state(2, Some("aks-rp")));
     assert!(strangers(&bench.until(109_999)).is_empty());
@@ -321,13 +322,13 @@ fn w7_a_stranger_is_reported_a_minute_after_it_took_the_lease() {
 #[test]
 fn w7_no_event_names_our_own_name_or_a_cloud_controller_manager() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, Some(CCM));
-    bench.due(&pool("lb", "web"), due(0, Class::Add));
+    bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     assert!(strangers(&bench.until(300_000)).is_empty());
     assert_eq!(last_view(&bench).whose, Whose::CloudControllerManager);
 
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
     let mut watch = lease_watch(&bench.lease(watch, state(2, Some(OURS))));
-    bench.due(&pool("lb", "web"), due(0, Class::Add));
+    bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     let mut told = Vec::new();
     for (version, second) in [(3, 30), (4, 59), (5, 80)] {
         told.extend(strangers(&bench.until(second * 1_000)));
@@ -343,7 +344,7 @@ fn w7_no_event_names_our_own_name_or_a_cloud_controller_manager() {
 fn w7_the_release_of_a_stranger_in_our_name_is_a_foreign_one() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
     let watch = lease_watch(&bench.lease(watch, state(2, Some(OURS))));
-    bench.due(&pool("lb", "web"), due(0, Class::Add));
+    bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     let output = bench.lease(watch, state(3, None));
     assert!(output.iter().any(|output| matches!(output, Out::ForeignRelease)));
     assert_eq!(replaces(&output).1, 3, "at once");
@@ -354,7 +355,7 @@ fn w7_a_hold_that_a_stranger_took_over_is_neither_used_nor_released() {
     for by_renewal in [false, true] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (taking, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
         let read = bench.take_level(&web, attempt, &[1]);
         if by_renewal {
@@ -377,7 +378,7 @@ fn w7_lock_failures_are_counted_once_a_minute() {
     let mut counts = Vec::new();
     for second in 1..130 {
         let mut output = bench.until(second * 1_000);
-        output.extend(bench.due(&web, due(bench.now, Class::Add)));
+        output.extend(bench.due(&web, due(bench.now, MembershipUrgency::Add)));
         output = server.serve(&mut bench, output);
         if let Some(attempt) = takes(&output).pop() {
             let after = bench.step(In::Taken(web.clone(), attempt.1, None));
@@ -401,11 +402,11 @@ fn w7_uncountable_lock_failures_count_as_some() {
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
         let (count, _) = counted(&bench.lease(call, state(3, None)));
         bench.step(In::LockFailures(count, known));
-        let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let attempt = take(&bench.lease(call, state(4, Some(OURS))));
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
         bench.lease(call, state(5, None));
-        let output = bench.due(&web, due(0, Class::Add));
+        let output = bench.due(&web, due(0, MembershipUrgency::Add));
         assert_eq!(none_replaced(&output), known.is_none(), "{known:?}");
     }
 }
@@ -440,9 +441,9 @@ fn w7_a_hold_ends_after_60_seconds_though_a_renewal_is_open() {
 #[test]
 fn a3_a_request_is_given_up_also_by_an_input_of_that_very_moment() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
-    replaces(&bench.due(&pool("lb", "web"), due(0, Class::Add)));
+    replaces(&bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
     bench.now = 15_000;
-    bench.due(&pool("other", "api"), due(15_000, Class::Add));
+    bench.due(&pool("other", "api"), due(15_000, MembershipUrgency::Add));
     lease_read(&bench.until(16_000));
 }
 
@@ -456,7 +457,7 @@ fn w7_a_service_that_stays_without_ingress_counts_once() {
             let output = bench.until(bench.now + 1_000);
             server.serve(bench, output);
         }
-        let output = bench.due(&web, due(bench.now, Class::Add));
+        let output = bench.due(&web, due(bench.now, MembershipUrgency::Add));
         let output = server.serve(bench, output);
         let (_, attempt) = takes(&output).pop().expect("it is granted");
         let output = bench.step(In::Taken(web.clone(), attempt, None));
@@ -498,15 +499,15 @@ fn w7_the_watch_of_an_earlier_term_does_not_replace_the_first_read() {
     bench.lease(looking, lost());
     // The watch knows that it was deleted, but not that another client has created it since.
     bench.lease(watch, LeaseAnswer::Absent);
-    let output = bench.due(&pool("lb", "web"), due(1_000, Class::Add));
+    let output = bench.due(&pool("lb", "web"), due(1_000, MembershipUrgency::Add));
     let output: Vec<Out> = output.into_iter().chain(bench.until(3_000)).collect();
     assert!(
         none_replaced(&output)
-            && !lease_requests(&output).iter().any(|(_, ask)| matches!(ask, LeaseAsk::Create(_)))
+            && !lease_requests(&output).iter().any(|(_, request)| matches!(request, LeaseRequest::Create(_)))
     );
     let output = bench.lease(lease_read(&output), LeaseAnswer::Absent);
     assert!(
-        lease_requests(&output).iter().any(|(_, ask)| matches!(ask, LeaseAsk::Create(_))),
+        lease_requests(&output).iter().any(|(_, request)| matches!(request, LeaseRequest::Create(_))),
         "now it is known to be free"
     );
 }
@@ -517,23 +518,24 @@ fn w7_a_take_answered_late_leaves_time_to_start_in_the_shortest_hold() {
     for (took, starts) in [(0, true), (5_999, true), (6_000, false), (8_000, false)] {
         let params = Params { lease: Some(shortest.clone()), ..leased() };
         let (mut bench, _) = Bench::with_lease(params, 1, None);
-        let mut output = bench.due(&pool("lb", "web"), due(0, Class::Add));
+        let mut output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
         let (mut version, mut requests, mut granted) = (1, 0, false);
         while bench.now < 120_000 && !granted {
-            let Some((call, ask)) =
-                lease_requests(&output).into_iter().find(|(_, ask)| !matches!(ask, LeaseAsk::Await(..)))
+            let Some((call, request)) = lease_requests(&output)
+                .into_iter()
+                .find(|(_, request)| !matches!(request, LeaseRequest::Watch(..)))
             else {
                 let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
                 output = bench.until(next);
                 continue;
             };
             requests += 1;
-            let holder = match ask {
-                LeaseAsk::Replace(_, edit) => {
+            let holder = match request {
+                LeaseRequest::Replace(_, edit) => {
                     version += 1;
                     edit.holder
                 }
-                LeaseAsk::Get | LeaseAsk::Create(_) | LeaseAsk::Await(..) => None,
+                LeaseRequest::Get | LeaseRequest::Create(_) | LeaseRequest::Watch(..) => None,
             };
             output = bench.until(bench.now + took);
             output.extend(bench.lease(call, state(version, holder.as_deref())));
@@ -549,9 +551,9 @@ fn w7_a_late_write_of_an_earlier_term_is_no_strangers() {
     for (told, by_watch) in [(false, false), (false, true), (true, false), (true, true)] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (late, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (late, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         bench.now = 1_000;
-        bench.step(In::Standing(Standing::Standby));
+        bench.step(In::Leadership(Leadership::Standby));
         if told {
             bench.lease(late, lost());
         }
@@ -578,8 +580,8 @@ fn w7_requests_of_an_earlier_term_explain_only_what_they_can_have_made() {
     {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        replaces(&bench.due(&web, due(0, Class::Add)));
-        bench.step(In::Standing(Standing::Standby));
+        replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
+        bench.step(In::Leadership(Leadership::Standby));
         bench.step(In::Withdraw(web));
         let output = bench.lead(2);
         bench.lease(lease_read(&output), state(seen, None));

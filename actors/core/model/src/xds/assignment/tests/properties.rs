@@ -158,8 +158,8 @@ fn read(address: &AddressFacts) -> Option<(IpAddr, u32, i32)> {
     }
 }
 
-/// The reference result for an assignment: the addresses of each priority by standing; `None` if it is invalid.
-fn account(facts: &AssignmentFacts) -> Option<Vec<BTreeMap<IpAddr, Standing>>> {
+/// The reference result for an assignment: the addresses of each priority by health; `None` if it is invalid.
+fn account(facts: &AssignmentFacts) -> Option<Vec<BTreeMap<IpAddr, EndpointHealth>>> {
     let counted: Vec<&LocalityFacts> =
         facts.localities.iter().filter(|locality| locality.weight != Some(0)).collect();
     let count = counted.iter().map(|locality| locality.priority).collect::<BTreeSet<u32>>().len();
@@ -179,8 +179,8 @@ fn account(facts: &AssignmentFacts) -> Option<Vec<BTreeMap<IpAddr, Standing>>> {
             sockets.extend(all.iter().copied());
             for family in FAMILIES {
                 if let Some((ip, _, _)) = all.iter().find(|(ip, _, _)| family_of(*ip) == family) {
-                    let known = priority.entry(*ip).or_insert(Standing::Out);
-                    *known = Standing::of_health(endpoint.health).min(*known);
+                    let known = priority.entry(*ip).or_insert(EndpointHealth::Unhealthy);
+                    *known = EndpointHealth::of_health(endpoint.health).min(*known);
                 }
             }
         }
@@ -188,12 +188,12 @@ fn account(facts: &AssignmentFacts) -> Option<Vec<BTreeMap<IpAddr, Standing>>> {
     let all = sockets.len();
     sockets.sort_unstable();
     sockets.dedup();
-    let fits = |priority: &BTreeMap<IpAddr, Standing>| {
+    let fits = |priority: &BTreeMap<IpAddr, EndpointHealth>| {
         FAMILIES.iter().all(|family| {
-            let of = |standing: Standing| {
-                priority.iter().filter(|(ip, at)| family_of(**ip) == *family && **at == standing).count()
+            let of = |health: EndpointHealth| {
+                priority.iter().filter(|(ip, at)| family_of(**ip) == *family && **at == health).count()
             };
-            of(Standing::Healthy) <= LIMITS.members && of(Standing::Degraded) <= LIMITS.members
+            of(EndpointHealth::Healthy) <= LIMITS.members && of(EndpointHealth::Degraded) <= LIMITS.members
         })
     };
     (sockets.len() == all && priorities.iter().all(fits)).then_some(priorities)
@@ -259,21 +259,21 @@ fn in_order<T: Clone>(things: &[T], order: &[usize]) -> Vec<T> {
 
 /// An assignment with the same content as a valid one: every address at several ports and at none.
 fn said_again(assignment: &LoadAssignment) -> AssignmentFacts {
-    let health = |standing: Standing| match standing {
-        Standing::Healthy => UNKNOWN,
-        Standing::Degraded => DEGRADED,
-        Standing::Draining => DRAINING,
-        Standing::Out => TIMEOUT,
+    let number_of = |health: EndpointHealth| match health {
+        EndpointHealth::Healthy => UNKNOWN,
+        EndpointHealth::Degraded => DEGRADED,
+        EndpointHealth::Draining => DRAINING,
+        EndpointHealth::Unhealthy => TIMEOUT,
     };
     let mut localities: Vec<LocalityFacts> = Vec::new();
     for (number, priority) in (0_u32..).zip(&assignment.priorities) {
         let mut endpoints: Vec<EndpointFacts> = Vec::new();
-        // In another priority an address may have another standing, so its socket must differ.
+        // In another priority an address may have another health, so its socket must differ.
         let protocol = i32::try_from(number).expect("few priorities");
-        for (ip, standing) in &priority.addresses {
-            let at = |port: &u32| speaking(protocol, at_port(&ip.to_string(), *port, health(*standing)));
+        for (ip, health) in &priority.addresses {
+            let at = |port: &u32| speaking(protocol, at_port(&ip.to_string(), *port, number_of(*health)));
             endpoints.extend([81, 80, 0].iter().map(at));
-            if *standing == Standing::Draining && !assignment.only_drains {
+            if *health == EndpointHealth::Draining && !assignment.only_drains {
                 // A drained endpoint may share the address. The other endpoint counts for the address, although not
                 // all drain.
                 endpoints.push(speaking(protocol, at_port(&ip.to_string(), 82, TIMEOUT)));
@@ -294,8 +294,8 @@ fn said_again(assignment: &LoadAssignment) -> AssignmentFacts {
     }
     if assignment.skips {
         // If nothing else is assigned, the assignment consists of skipped endpoints.
-        let stands = if assignment.only_drains { Standing::Draining } else { Standing::Healthy };
-        let skipped = assignment.has_endpoints.then(|| of_health("10.7.7.7", health(stands)));
+        let health = if assignment.only_drains { EndpointHealth::Draining } else { EndpointHealth::Healthy };
+        let skipped = assignment.has_endpoints.then(|| of_health("10.7.7.7", number_of(health)));
         localities.push(weighty(0, 9, skipped.into_iter().collect()));
     }
     facts(localities)
@@ -326,7 +326,9 @@ fn check(facts: AssignmentFacts, plant: Option<Plant>) -> TestCaseResult {
             let priorities = assignment.priorities.iter();
             let found: Vec<_> = priorities.map(|priority| priority.addresses.clone()).collect();
             prop_assert_eq!(found, expected);
-            let usable = |standing: &Standing| matches!(standing, Standing::Healthy | Standing::Degraded);
+            let usable = |health: &EndpointHealth| {
+                matches!(health, EndpointHealth::Healthy | EndpointHealth::Degraded)
+            };
             let unusable = !expected.iter().any(|priority| priority.values().any(usable));
             prop_assert_eq!(is_unusable(&assignment), unusable);
         }

@@ -467,7 +467,7 @@ fn d6_x2_a_draining_endpoint_does_not_confirm_the_removal_of_others() {
 
 #[test]
 fn d6_x2_skipped_and_other_family_endpoints_count_as_unusable() {
-    let beside_skipped = |drains: &[(IpAddr, Standing)]| {
+    let beside_skipped = |drains: &[(IpAddr, EndpointHealth)]| {
         let shown = LoadAssignment {
             skips: true,
             has_endpoints: true,
@@ -477,7 +477,7 @@ fn d6_x2_skipped_and_other_family_endpoints_count_as_unusable() {
         usable(Arc::new(shown))
     };
     let other: IpAddr = "fd00::9".parse().expect("an address");
-    let beside_other = |drains: &[(IpAddr, Standing)]| {
+    let beside_other = |drains: &[(IpAddr, EndpointHealth)]| {
         let all: Vec<_> = drains.iter().copied().chain([(other, UP)]).collect();
         usable(assignment(&[&all]))
     };

@@ -45,7 +45,7 @@ enum Known {
         fault: bool,
     },
     /// The health of the endpoints of two priorities.
-    Usable([[Standing; 3]; 2]),
+    Usable([[EndpointHealth; 3]; 2]),
     Dropped,
 }
 
@@ -72,12 +72,12 @@ fn at(priority: usize, endpoint: usize) -> u8 {
     u8::try_from(priority * 3 + endpoint).expect("few")
 }
 
-fn standing() -> impl Strategy<Value = Standing> {
-    prop::sample::select(vec![UP, UP, UP, DRAINS, Standing::Degraded, OUT])
+fn health() -> impl Strategy<Value = EndpointHealth> {
+    prop::sample::select(vec![UP, UP, UP, DRAINS, EndpointHealth::Degraded, OUT])
 }
 
 fn known() -> impl Strategy<Value = Known> {
-    let one = || [standing(), standing(), standing()];
+    let one = || [health(), health(), health()];
     prop_oneof![
         1 => any::<bool>().prop_map(|fault| Known::Unknown { fault }),
         8 => [one(), one()].prop_map(Known::Usable),
@@ -116,9 +116,9 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 /// The addresses of the endpoints with this health, by priority.
-fn standing_so(endpoints: &[[Standing; 3]; 2], so: Standing) -> Vec<BTreeSet<IpAddr>> {
-    let of = |(priority, endpoints): (usize, &[Standing; 3])| {
-        let all = endpoints.iter().enumerate().filter(|(_, stands)| **stands == so);
+fn with_health(endpoints: &[[EndpointHealth; 3]; 2], wanted: EndpointHealth) -> Vec<BTreeSet<IpAddr>> {
+    let of = |(priority, endpoints): (usize, &[EndpointHealth; 3])| {
+        let all = endpoints.iter().enumerate().filter(|(_, health)| **health == wanted);
         all.map(|(endpoint, _)| ip(at(priority, endpoint))).collect()
     };
     endpoints.iter().enumerate().map(of).collect()
@@ -126,21 +126,21 @@ fn standing_so(endpoints: &[[Standing; 3]; 2], so: Standing) -> Vec<BTreeSet<IpA
 
 /// The possible choices of these endpoints, best first: those of one priority, and degraded ones only where none is
 /// healthy.
-fn choices(endpoints: &[[Standing; 3]; 2]) -> Vec<BTreeSet<IpAddr>> {
+fn choices(endpoints: &[[EndpointHealth; 3]; 2]) -> Vec<BTreeSet<IpAddr>> {
     let usable = |so| -> Vec<BTreeSet<IpAddr>> {
-        standing_so(endpoints, so).into_iter().filter(|of| !of.is_empty()).collect()
+        with_health(endpoints, so).into_iter().filter(|of| !of.is_empty()).collect()
     };
     let healthy = usable(UP);
-    if healthy.is_empty() { usable(Standing::Degraded) } else { healthy }
+    if healthy.is_empty() { usable(EndpointHealth::Degraded) } else { healthy }
 }
 
 /// Reports whether there are endpoints that are neither usable nor draining, and no usable ones.
-fn is_unusable(endpoints: &[[Standing; 3]; 2]) -> bool {
-    choices(endpoints).is_empty() && endpoints.iter().flatten().any(|stands| *stands != DRAINS)
+fn is_unusable(endpoints: &[[EndpointHealth; 3]; 2]) -> bool {
+    choices(endpoints).is_empty() && endpoints.iter().flatten().any(|health| *health != DRAINS)
 }
 
-fn draining(endpoints: &[[Standing; 3]; 2]) -> BTreeSet<IpAddr> {
-    standing_so(endpoints, DRAINS).into_iter().flatten().collect()
+fn draining(endpoints: &[[EndpointHealth; 3]; 2]) -> BTreeSet<IpAddr> {
+    with_health(endpoints, DRAINS).into_iter().flatten().collect()
 }
 
 /// What an observer knows of one pool from the events alone.
@@ -150,7 +150,7 @@ struct Watched {
     /// Provenance of that.
     provenance: Provenance,
     /// Whether no error exists beside it.
-    stands: bool,
+    error_free: bool,
     read: Option<Seen>,
     /// What was asked of it last, while it was assigned and its source in use.
     asked: BTreeSet<IpAddr>,
@@ -224,7 +224,7 @@ impl World {
                 if self.bench.machine.reporting.is_some() {
                     self.watched.iter_mut().for_each(|watched| watched.released = true);
                 }
-                self.bench.send(In::Ask(RequestId(1), Scope::Everything, Vec::new()));
+                self.bench.send(In::Release(RequestId(1), Scope::Everything, Vec::new()));
             }
         }
         self.check_safety();
@@ -242,17 +242,18 @@ impl World {
             Known::Unknown { fault: told } => waited_for(told.then(|| fault("refused"))),
             Known::Usable(endpoints) => {
                 watched.drained.extend(draining(endpoints));
-                let one = |(priority, endpoints): (usize, &[Standing; 3])| -> Vec<(IpAddr, Standing)> {
-                    let all = endpoints.iter().enumerate();
-                    all.map(|(endpoint, stands)| (ip(at(priority, endpoint)), *stands)).collect()
-                };
+                let one =
+                    |(priority, endpoints): (usize, &[EndpointHealth; 3])| -> Vec<(IpAddr, EndpointHealth)> {
+                        let all = endpoints.iter().enumerate();
+                        all.map(|(endpoint, health)| (ip(at(priority, endpoint)), *health)).collect()
+                    };
                 let priorities: Vec<_> = endpoints.iter().enumerate().map(one).collect();
                 usable(assignment(&priorities.iter().map(Vec::as_slice).collect::<Vec<_>>()))
             }
             Known::Dropped => dropped("deleted"),
         };
         watched.known = Some(assigned);
-        watched.stands = !ambient;
+        watched.error_free = !ambient;
         if !is_note {
             watched.provenance = if listed { Provenance::Relist } else { Provenance::Watch };
         }
@@ -381,7 +382,7 @@ impl World {
                 assert_eq!(level.required.keys().copied().collect::<BTreeSet<_>>(), best);
                 if let Some(held) = &said.held {
                     if held.reason == HeldReason::Fraction {
-                        assert!(!watched.stands, "what stands becomes certain");
+                        assert!(!watched.error_free, "a state without an error becomes certain");
                         continue;
                     }
                     let unusable = is_unusable(endpoints);
@@ -431,7 +432,7 @@ impl Watched {
     fn check_usable(
         &mut self,
         now: Now,
-        endpoints: &[[Standing; 3]; 2],
+        endpoints: &[[EndpointHealth; 3]; 2],
         probed: bool,
         seen: &BTreeSet<IpAddr>,
         said: &Assignment,

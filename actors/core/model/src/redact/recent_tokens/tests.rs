@@ -8,7 +8,7 @@ const SIGNATURE: &str = "c2lnbmF0dXJlLXNpZ25hdHVyZQ";
 
 #[test]
 fn c1_a_token_that_was_sent_is_known_however_it_is_written() {
-    sent(&Recipient::Azure, OPAQUE);
+    record_sent_token(&Recipient::Azure, OPAQUE);
     for written in [
         OPAQUE.to_owned(),
         format!("the word is <{OPAQUE}>, refused"),
@@ -37,7 +37,7 @@ fn c1_a_token_that_was_sent_is_known_however_it_is_written() {
 
 #[test]
 fn c1_the_signature_of_a_token_that_was_sent_is_known_by_itself() {
-    sent(&Recipient::ApiServer, &format!("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxIn0.{SIGNATURE}"));
+    record_sent_token(&Recipient::ApiServer, &format!("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxIn0.{SIGNATURE}"));
     assert_eq!(safe_line(&format!("no key for {SIGNATURE}, sorry"), &[], 90), "no key for <redacted>, sorry");
     let error = std::io::Error::other(format!("signature={SIGNATURE}"));
     assert!(!safe_line(&chain(&error), &[], 90).contains(SIGNATURE));
@@ -46,8 +46,8 @@ fn c1_the_signature_of_a_token_that_was_sent_is_known_by_itself() {
 #[test]
 fn c1_what_is_too_short_for_a_token_blots_out_no_words() {
     let plane = Recipient::ControlPlane(Arc::from("plane"));
-    sent(&plane, "backend");
-    sent(&plane, "");
+    record_sent_token(&plane, "backend");
+    record_sent_token(&plane, "");
     assert_eq!(redacted("the backend pool"), "the backend pool");
 }
 
@@ -77,10 +77,10 @@ fn c1_the_last_tokens_of_each_recipient_are_known_and_no_more() {
 
 #[test]
 fn c1_each_of_many_control_planes_has_its_tokens_known() {
-    let planes = 3 * KEPT;
+    let planes = 3 * TOKENS_PER_RECIPIENT;
     for plane in 0..planes {
         let to = Recipient::ControlPlane(Arc::from(format!("plane-{plane}:443")));
-        sent(&to, &format!("planted-for-plane-{plane:03}"));
+        record_sent_token(&to, &format!("planted-for-plane-{plane:03}"));
     }
     for plane in 0..planes {
         let text = format!("it was planted-for-plane-{plane:03}");

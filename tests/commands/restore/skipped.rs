@@ -1,17 +1,17 @@
-//! Pools that `restore` leaves alone unless the operator insists: those that would serve no traffic, and those that are
-//! paused by themselves.
+//! Pools that `restore` skips without a flag: pools that would serve no traffic, and pools with a pause of their own.
 
 use simulator::models::kube::Resource;
 
 use super::*;
 
-/// The line of the plan or of the table about a pool that has these words.
-fn says(ended: &Ended, pool: &Pool, words: &str) -> bool {
+/// Returns whether a line of the plan or of the result about this pool contains the text.
+fn has_line(ended: &Ended, pool: &Pool, words: &str) -> bool {
     let head = format!("- {}: ", pool.id());
     ended.stdout.lines().any(|line| line.starts_with(&head) && line.contains(words))
 }
 
-/// Returns the Service whose pool it is: the simulator puts all of a small world into one namespace.
+/// Returns namespace and name of the Service of a pool. The simulator puts all Services of a small world into one
+/// namespace.
 fn service(pool: &Pool) -> (String, String) {
     let name = pool.name.strip_prefix("team-000-").expect("the pool of a Service of the first namespace");
     ("team-000".to_owned(), name.to_owned())
@@ -21,33 +21,36 @@ fn service(pool: &Pool) -> (String, String) {
 async fn g2_a_pool_without_members_needs_a_flag() {
     let bench = Bench::new(2).await;
     let file = bench.path("pools.json");
-    let pools_of_file = pools(&bench, &bench.path("before.json")).await;
-    let (starved, other) = (pools_of_file[0].clone(), pools_of_file[1].clone());
-    let all = starved.members.len();
-    put(&bench, &starved, &[(OLD.to_owned(), "old-node".to_owned())]).await;
-    let starving = pools(&bench, &file).await.remove(0);
-    put(&bench, &starved, &starved.members).await;
-    wreck(&bench, &other).await;
+    let pools_of_file = take_snapshot(&bench, &bench.path("before.json")).await;
+    let (unserved, other) = (pools_of_file[0].clone(), pools_of_file[1].clone());
+    let all = unserved.members.len();
+    foreign_put(&bench, &unserved, &[(OLD.to_owned(), "old-node".to_owned())]).await;
+    let unserved_image = take_snapshot(&bench, &file).await.remove(0);
+    foreign_put(&bench, &unserved, &unserved.members).await;
+    overwrite(&bench, &other).await;
 
     let ended = bench.run("restore", &[&file, "--yes"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let loss =
         format!("warning: of the {all} nodes with endpoints it has {all}, and would have 0, and no traffic");
-    assert!(says(&ended, &starved, &loss), "{ended:?}");
-    assert!(line(&ended, &starved).contains("pass --allow-unserved"), "{ended:?}");
+    assert!(has_line(&ended, &unserved, &loss), "{ended:?}");
+    assert!(result_line(&ended, &unserved).contains("pass --allow-unserved"), "{ended:?}");
     let gain = format!("of the {} nodes with endpoints it has 0, and will have", other.members.len());
-    assert!(says(&ended, &other, &gain) && line(&ended, &other) == "restored", "{ended:?}");
-    assert!(is_restored(&bench, &starved).await && is_restored(&bench, &other).await);
+    assert!(has_line(&ended, &other, &gain) && result_line(&ended, &other) == "restored", "{ended:?}");
+    assert!(is_restored(&bench, &unserved).await && is_restored(&bench, &other).await);
     assert_eq!(bench.puts().len(), 1);
 
     let ended = bench.run("restore", &[&file, "--yes", "--allow-unserved"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(says(&ended, &starved, "will have 0, and no traffic will be served"), "{ended:?}");
-    assert!(is_restored(&bench, &starving).await, "{ended:?}");
+    assert!(has_line(&ended, &unserved, "will have 0, and no traffic will be served"), "{ended:?}");
+    assert!(is_restored(&bench, &unserved_image).await, "{ended:?}");
 
     let ended = bench.run("restore", &[&file, "--dry-run"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(says(&ended, &starved, "it has 0, so no traffic is served"), "in sync is not all: {ended:?}");
+    assert!(
+        has_line(&ended, &unserved, "it has 0, so no traffic is served"),
+        "in sync is not all: {ended:?}"
+    );
     assert!(ended.stdout.contains("everything is paused since 2") && ended.stdout.contains("by restore"));
 }
 
@@ -55,7 +58,7 @@ async fn g2_a_pool_without_members_needs_a_flag() {
 async fn d1_g6_paused_pools_are_left_alone_unless_they_are_named() {
     let mut bench = Bench::new(4).await;
     let file = bench.path("pools.json");
-    let pools = stored(&bench, &file).await;
+    let pools = snapshot_with_old_member(&bench, &file).await;
     let [by_pool, by_service, by_annotation, free] = &pools[..] else { panic!("{pools:?}") };
     let ((namespace, name), annotated) = (service(by_service), service(by_annotation));
     let note = "since: 2026-11-20T08:00:00Z\nby: alice\nreason: we look into it\n";
@@ -74,9 +77,9 @@ async fn d1_g6_paused_pools_are_left_alone_unless_they_are_named() {
     let mut object = bench.fakes.cluster.ask(get).await.expect("the Service");
     object["metadata"]["annotations"]["azure-backend-pool-controller.io/pause"] = json!("true");
     bench.fakes.apply(vec![map, object]).await.expect("good objects");
-    bench.arranged().await;
+    bench.reset_baseline().await;
     for pool in &pools {
-        wreck(&bench, pool).await;
+        overwrite(&bench, pool).await;
     }
     let who = "since 2026-11-20T08:00:00Z by alice, we look into it";
     let skipped = [
@@ -92,24 +95,24 @@ async fn d1_g6_paused_pools_are_left_alone_unless_they_are_named() {
         "{ended:?}"
     );
     assert!(ended.stdout.contains("warning: the key pause.of-what of our ConfigMap"), "{ended:?}");
-    bench.nothing_was_written().await;
+    bench.assert_nothing_written().await;
 
     let ended = bench.run("restore", &[&file, "--yes", "--leave-unpaused"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     for (pool, words) in &skipped {
-        let outcome = line(&ended, pool);
+        let outcome = result_line(&ended, pool);
         assert!(outcome.starts_with("left as it is: ") && outcome.contains(words.as_str()), "{ended:?}");
         assert!(outcome.contains("--pool"), "{ended:?}");
-        assert_eq!(now(&bench, pool).await, [(WRONG.to_owned(), "wrong".to_owned())]);
+        assert_eq!(current_members(&bench, pool).await, [(WRONG.to_owned(), "wrong".to_owned())]);
     }
-    assert!(line(&ended, free) == "restored" && is_restored(&bench, free).await, "{ended:?}");
+    assert!(result_line(&ended, free) == "restored" && is_restored(&bench, free).await, "{ended:?}");
     assert_eq!(bench.puts().len(), 1);
 
     let names: Vec<&str> = skipped.iter().flat_map(|(pool, _)| ["--pool", &pool.name]).collect();
     let ended = bench.run("restore", &[&[&file, "--yes"][..], &names].concat()).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for (pool, words) in &skipped {
-        assert!(says(&ended, pool, words), "it is shown in any case: {ended:?}");
-        assert!(line(&ended, pool) == "restored" && is_restored(&bench, pool).await, "{ended:?}");
+        assert!(has_line(&ended, pool, words), "it is shown in any case: {ended:?}");
+        assert!(result_line(&ended, pool) == "restored" && is_restored(&bench, pool).await, "{ended:?}");
     }
 }

@@ -12,7 +12,7 @@ const SHORTEST: usize = 8;
 const SHORTEST_PART: usize = 16;
 /// The number of tokens that are kept for each recipient. A token lasts an hour or longer, so they cover several
 /// hours.
-const KEPT: usize = 8;
+const TOKENS_PER_RECIPIENT: usize = 8;
 
 /// The recipient of a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ pub(super) struct RecentTokens {
 static RECENT: std::sync::RwLock<Option<Arc<RecentTokens>>> = std::sync::RwLock::new(None);
 
 /// Records a token that is being sent. Texts displayed from now on contain neither the token nor its signature.
-pub fn sent(to: &Recipient, token: &str) {
+pub fn record_sent_token(to: &Recipient, token: &str) {
     if token.len() >= SHORTEST && !recent().is_some_and(|recent| recent.is_newest(to, token)) {
         let mut recent = RECENT.write().unwrap_or_else(PoisonError::into_inner);
         *recent = Some(Arc::new(RecentTokens::with(recent.as_deref(), to, token)));
@@ -67,7 +67,7 @@ impl RecentTokens {
         let mut tokens = before.map(|recent| recent.tokens.clone()).unwrap_or_default();
         tokens.retain(|(recipient, other)| (recipient, &**other) != (to, token));
         let of_recipient = tokens.iter().filter(|(recipient, _)| recipient == to).count();
-        if of_recipient >= KEPT
+        if of_recipient >= TOKENS_PER_RECIPIENT
             && let Some(oldest) = tokens.iter().position(|(recipient, _)| recipient == to)
         {
             tokens.remove(oldest);

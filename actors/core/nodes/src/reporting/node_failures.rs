@@ -1,4 +1,4 @@
-//! The failures of nodes, and which of them were reported (docs/design/nodes.md, N3; S1).
+//! The last failure of work on each node, and whether it was reported (docs/design/nodes.md, N3; S1).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use model::report::{Condition, Ended, EventKind, Report, Subject};
 
 /// The last of each node's consecutive failures.
 #[derive(Debug, Default)]
-pub(super) struct Failures {
+pub(super) struct NodeFailures {
     failures: BTreeMap<NodeUid, NodeFailure>,
 }
 
@@ -22,8 +22,8 @@ struct NodeFailure {
     /// Pool of the last failure.
     pool: Option<PoolId>,
     why: Arc<str>,
-    /// The work that failed. `None`: not evaluated yet.
-    about: Option<WorkKind>,
+    /// The work that failed. `None`: not known before the next report.
+    work: Option<NodeWork>,
     /// Time of the next try, if it waits for a time.
     next: Option<Now>,
     /// Subject of the active report.
@@ -32,31 +32,31 @@ struct NodeFailure {
 
 /// The work on a node. A change of it ends consecutive failures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum WorkKind {
+enum NodeWork {
     Record,
     Down,
     Restore,
     Rest,
 }
 
-impl WorkKind {
-    fn of(state: NodeState) -> WorkKind {
+impl NodeWork {
+    fn of(state: NodeState) -> NodeWork {
         match state {
-            NodeState::Held | NodeState::Recording => WorkKind::Record,
-            NodeState::Draining | NodeState::Down => WorkKind::Down,
-            NodeState::Restoring => WorkKind::Restore,
-            NodeState::Gone => WorkKind::Rest,
+            NodeState::Held | NodeState::Recording => NodeWork::Record,
+            NodeState::Draining | NodeState::Down => NodeWork::Down,
+            NodeState::Restoring => NodeWork::Restore,
+            NodeState::Gone => NodeWork::Rest,
         }
     }
 }
 
 impl NodeFailure {
     fn new(pool: Option<&PoolId>, why: &Arc<str>) -> NodeFailure {
-        NodeFailure { pool: pool.cloned(), why: Arc::clone(why), about: None, next: None, reported: None }
+        NodeFailure { pool: pool.cloned(), why: Arc::clone(why), work: None, next: None, reported: None }
     }
 }
 
-impl Failures {
+impl NodeFailures {
     pub(super) fn clear(&mut self) {
         self.failures.clear();
     }
@@ -65,7 +65,7 @@ impl Failures {
         let new = NodeFailure::new(pool, why);
         let known = self.failures.remove(uid);
         let new = match known {
-            Some(NodeFailure { about, next, reported, .. }) => NodeFailure { about, next, reported, ..new },
+            Some(NodeFailure { work, next, reported, .. }) => NodeFailure { work, next, reported, ..new },
             None => new,
         };
         self.failures.insert(uid.clone(), new);
@@ -88,9 +88,9 @@ impl Failures {
             statuses.iter().map(|status| (status.uid, status)).collect();
         let is_over = |uid: &NodeUid, failing: &mut NodeFailure| {
             let Some(status) = statuses.get(uid) else { return true };
-            let about = WorkKind::of(status.state);
-            let lasts = failing.about.is_none_or(|before| before == about) && !status.done;
-            failing.about = Some(about);
+            let work = NodeWork::of(status.state);
+            let lasts = failing.work.is_none_or(|before| before == work) && !status.done;
+            failing.work = Some(work);
             !lasts
         };
         let over = self.failures.extract_if(.., is_over).filter_map(|(_, failing)| failing.reported);

@@ -1,5 +1,4 @@
-//! One request about one object of the API and its answer, for Leases and ConfigMaps. The caller interprets the
-//! object.
+//! Requests about one object of the API, for Leases and ConfigMaps. The caller interprets the object.
 //!
 //! The client speaks HTTP/1.1, so each request in flight has its own connection: a waiting watch does not delay a
 //! renewal.
@@ -64,7 +63,7 @@ impl Kind {
 }
 
 /// Answer of the API server that is not a failure.
-pub(super) enum Answered {
+pub(super) enum ObjectResponse {
     /// The object as it is, or as the write has left it.
     Object(Value),
     /// The object does not exist.
@@ -73,7 +72,7 @@ pub(super) enum Answered {
     Conflict,
 }
 
-/// The request about an object.
+/// The verb of a request about an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verb {
     Read,
@@ -83,27 +82,27 @@ enum Verb {
 
 /// Sends requests about one object. Each is sent immediately and lasts at most [`ANSWER_WITHIN`].
 #[derive(Clone)]
-pub(super) struct Exchange {
+pub(super) struct ObjectApi {
     pub(super) client: Client,
     pub(super) effects: Effects,
     pub(super) kind: Kind,
     pub(super) name: NamespacedName,
 }
 
-impl Exchange {
+impl ObjectApi {
     /// Reads the object.
-    pub(super) async fn read(&self) -> Result<Answered, RequestFailure> {
-        self.ask(Verb::Read, Vec::new()).await
+    pub(super) async fn read(&self) -> Result<ObjectResponse, RequestFailure> {
+        self.request(Verb::Read, Vec::new()).await
     }
 
     /// Creates the object; a conflict means that it exists.
-    pub(super) async fn create(&self, body: Vec<u8>) -> Result<Answered, RequestFailure> {
-        self.ask(Verb::Create, body).await
+    pub(super) async fn create(&self, body: Vec<u8>) -> Result<ObjectResponse, RequestFailure> {
+        self.request(Verb::Create, body).await
     }
 
     /// Replaces the state with the version in the body.
-    pub(super) async fn replace(&self, body: Vec<u8>) -> Result<Answered, RequestFailure> {
-        self.ask(Verb::Replace, body).await
+    pub(super) async fn replace(&self, body: Vec<u8>) -> Result<ObjectResponse, RequestFailure> {
+        self.request(Verb::Replace, body).await
     }
 
     /// Watches the object from its current state, for the requested time; returns the body of the answer.
@@ -113,7 +112,7 @@ impl Exchange {
         let path =
             format!("{collection}?watch=true&fieldSelector=metadata.name%3D{name}&timeoutSeconds={seconds}");
         let head = send(&self.client, Method::GET, path, JSON, Vec::new());
-        let answer = tokio::time::timeout(ANSWER_WITHIN, head).await.unwrap_or_else(|_| Err(silence()))?;
+        let answer = tokio::time::timeout(ANSWER_WITHIN, head).await.unwrap_or_else(|_| Err(no_answer()))?;
         let status = answer.status();
         if status.is_success() {
             return Ok(answer.into_body());
@@ -123,7 +122,7 @@ impl Exchange {
         Err(refusal(status, &body.unwrap_or_default()))
     }
 
-    async fn ask(&self, verb: Verb, body: Vec<u8>) -> Result<Answered, RequestFailure> {
+    async fn request(&self, verb: Verb, body: Vec<u8>) -> Result<ObjectResponse, RequestFailure> {
         match (self.effects, verb) {
             (Effects::Carried, _) | (Effects::Withheld, Verb::Read) => {}
             // The machines do not send these; this is the last place that can guarantee it (C4).
@@ -139,17 +138,17 @@ impl Exchange {
             Verb::Replace => exchange(&self.client, Method::PUT, object(), body),
         };
         let answer = tokio::time::timeout(ANSWER_WITHIN, request).await;
-        let (status, body) = answer.unwrap_or_else(|_| Err(silence()))?;
+        let (status, body) = answer.unwrap_or_else(|_| Err(no_answer()))?;
         match (status, verb) {
-            (StatusCode::CONFLICT, Verb::Create | Verb::Replace) => Ok(Answered::Conflict),
+            (StatusCode::CONFLICT, Verb::Create | Verb::Replace) => Ok(ObjectResponse::Conflict),
             // For a creation, it means that the namespace does not exist.
-            (StatusCode::NOT_FOUND, Verb::Read | Verb::Replace) => Ok(Answered::Absent),
+            (StatusCode::NOT_FOUND, Verb::Read | Verb::Replace) => Ok(ObjectResponse::Absent),
             (status, _) if status.is_success() && body.trim_ascii().is_empty() => {
                 Err(other(&format!("HTTP {}: a response without a body", status.as_u16())))
             }
-            (status, _) if status.is_success() => {
-                serde_json::from_slice(&body).map(Answered::Object).map_err(|error| other(&error.to_string()))
-            }
+            (status, _) if status.is_success() => serde_json::from_slice(&body)
+                .map(ObjectResponse::Object)
+                .map_err(|error| other(&error.to_string())),
             (status, _) => Err(refusal(status, &body)),
         }
     }
@@ -230,6 +229,6 @@ pub(super) fn other(reason: &str) -> RequestFailure {
 }
 
 /// Returns the failure for an answer that did not arrive within [`ANSWER_WITHIN`].
-pub(super) fn silence() -> RequestFailure {
+pub(super) fn no_answer() -> RequestFailure {
     other(&format!("the API server did not answer within {} s", ANSWER_WITHIN.as_secs()))
 }

@@ -1,8 +1,8 @@
-//! Remarks for operators on a pool whose members come from an xDS control plane (docs/design/xds.md, X2).
+//! Diagnostics of a pool whose members come from an xDS control plane (docs/design/xds.md, X2).
 
 use std::fmt;
 
-/// A remark for operators on the members of a pool.
+/// A diagnostic about the members of a pool: a remark in the admin API.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Diagnostic {
     /// Some endpoints are assigned, but none of the pool's family is usable.

@@ -11,7 +11,7 @@ use kube::Client;
 use model::object::RequestFailure;
 use serde::Deserialize;
 
-use super::exchange::{exchange, other, refusal};
+use super::object_api::{exchange, other, refusal};
 use super::watch_stream::escaped;
 
 /// Time limit of the whole count.
@@ -27,15 +27,15 @@ const LOCK_FAILURE_TEXT: &str = "lock azure resources";
 
 /// Counts lock failures. A refusal is logged once, until a count succeeds.
 #[derive(Clone)]
-pub(super) struct Counter {
+pub(super) struct LockFailureCounter {
     client: Client,
     denied: Arc<AtomicBool>,
 }
 
-impl Counter {
+impl LockFailureCounter {
     /// Creates a counter that reads through this client.
-    pub(super) fn new(client: Client) -> Counter {
-        Counter { client, denied: Arc::new(AtomicBool::new(false)) }
+    pub(super) fn new(client: Client) -> LockFailureCounter {
+        LockFailureCounter { client, denied: Arc::new(AtomicBool::new(false)) }
     }
 
     /// Returns the number of failures not older than `since`; `None` if the events cannot be read.
@@ -177,7 +177,7 @@ mod tests {
         ];
         fakes.apply(events).await.expect("the model takes them");
         let since: Timestamp = "2026-01-01T12:00:00.500Z".parse().expect("a time");
-        let counter = Counter::new(client);
+        let counter = LockFailureCounter::new(client);
         assert_eq!(counter.count(since).await, Some(3));
         assert!(!counter.denied.load(Ordering::Relaxed));
 
