@@ -13,6 +13,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use xds::{Bootstrap, Node, Source, Status};
 
+use crate::http;
+
 /// Version of this program, as sent to control planes.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -45,14 +47,8 @@ impl Address {
             return Ok(None);
         }
         let address = config.controller.http.csds_listen;
-        let bind = || {
-            let listener = TcpListener::bind(address)?;
-            listener.set_nonblocking(true)?;
-            std::io::Result::Ok(listener)
-        };
-        let listener = bind().with_context(|| {
-            format!("http.csdsListen: failed to listen on {address}; is the port in use by another process?")
-        })?;
+        let listener = http::bind(address, "http.csdsListen")?;
+        listener.set_nonblocking(true).with_context(|| format!("failed to listen on {address}"))?;
         Ok(Some(Address(listener)))
     }
 

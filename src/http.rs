@@ -163,22 +163,27 @@ pub struct Served {
     stop_streams: watch::Sender<bool>,
 }
 
+/// Binds an address of this configuration key, with the options of all listeners.
+///
+/// # Errors
+/// The address is in use or not of this machine, or the system refuses an option.
+pub(crate) fn bind(address: SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address).with_context(|| {
+        format!("{key}: failed to listen on {address}; is the port in use by another process?")
+    })?;
+    rustix::net::sockopt::set_tcp_user_timeout(&listener, TCP_USER_TIMEOUT_MS)
+        .with_context(|| format!("{key}: failed to set TCP_USER_TIMEOUT on {address}"))?;
+    rustix::net::sockopt::set_socket_send_buffer_size(&listener, SEND_BUFFER)
+        .with_context(|| format!("{key}: failed to set the send buffer size on {address}"))?;
+    Ok(listener)
+}
+
 impl Addresses {
     /// Binds the addresses, and reads the certificate if there is a listener with TLS.
     ///
     /// # Errors
     /// An address is in use or not of this machine, or the certificate or its key cannot be used.
     pub fn bind(at: &config::ControllerConfig) -> anyhow::Result<Addresses> {
-        let bind = |address: SocketAddr, key: &str| {
-            let listener = TcpListener::bind(address).with_context(|| {
-                format!("{key}: failed to listen on {address}; is the port in use by another process?")
-            })?;
-            rustix::net::sockopt::set_tcp_user_timeout(&listener, TCP_USER_TIMEOUT_MS)
-                .with_context(|| format!("{key}: failed to set TCP_USER_TIMEOUT on {address}"))?;
-            rustix::net::sockopt::set_socket_send_buffer_size(&listener, SEND_BUFFER)
-                .with_context(|| format!("{key}: failed to set the send buffer size on {address}"))?;
-            anyhow::Ok(listener)
-        };
         let (http, tls) = (&at.http, &at.http_tls);
         let files = tls.certificate.clone().zip(tls.key.clone());
         let certificate = files.map(|(certificate, key)| Certificate::read(Files { certificate, key }));

@@ -12,6 +12,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use model::blocked::Blocked;
 use model::object::Kind;
 use model::policy::Mode;
+use model::redact::Printable;
 use model::sample::{ArmResult, ArmVerb, Caller, GateClass, Metric, PoolState};
 use pool_core::route::Delivery;
 
@@ -343,6 +344,12 @@ impl Recorder {
     #[must_use]
     pub fn new(handle: PrometheusHandle, labels: CloudLabels, xds_servers: Vec<Arc<str>>) -> Recorder {
         let pools = PoolState::ALL.into_iter().map(|state| (state, 0)).collect();
+        let printable = |text: &Arc<str>| Arc::from(Printable::line(text).as_str());
+        let labels = CloudLabels {
+            resource_group: printable(&labels.resource_group),
+            subscription_id: printable(&labels.subscription_id),
+        };
+        let xds_servers = xds_servers.iter().map(printable).collect();
         Recorder { handle, labels, xds_servers, pools }
     }
 

@@ -1,11 +1,12 @@
 //! Large responses: clients that read slowly, or not at all, cost little memory. A large response is sent in pieces, so
 //! that its connection copies one piece and not all of it. The number of large responses that wait for their clients is
-//! limited; `/metrics`, which monitoring must be able to read, is limited by sharing instead.
+//! limited; `/metrics`, which monitoring must be able to read, is limited by sharing instead, also with requests that
+//! come one after another.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub(super) const MAX_LARGE: usize = 16;
 const ROOM_AFTER: u64 = 5;
 /// How much of a large body is handed to its connection at a time, in bytes.
 const PIECE: usize = 16 << 10;
+/// How long a rendering of the metrics is new, and answers each request: the period of the snapshot.
+const NEW_FOR: Duration = Duration::from_millis(250);
 /// How long a rendering of the metrics is shared with those that ask while it is sent.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 /// How many renderings are sent at a time at most; the newest is shared while there are as many.
@@ -87,9 +90,9 @@ fn too_many() -> HttpResponse {
     problem_until(StatusCode::SERVICE_UNAVAILABLE, "too many large responses", &detail, ROOM_AFTER)
 }
 
-/// The renderings of the metrics that are being sent.
+/// The renderings of the metrics that are being sent, and the newest.
 #[derive(Default)]
-pub(super) struct Renderings(RefCell<Vec<Weak<Rendering>>>);
+pub(super) struct Renderings(RefCell<Vec<Rc<Rendering>>>);
 
 /// The metrics at a moment.
 struct Rendering {
@@ -98,23 +101,25 @@ struct Rendering {
 }
 
 impl Renderings {
-    /// The metrics as a body: as they are now, or where others are being sent, as they were a moment ago.
+    /// The metrics as a body: as they are now, or as they were a moment ago.
     pub(super) fn body(&self, now: Instant, render: impl FnOnce() -> String) -> BoxBody {
         let rendering = self.rendering(now, render);
         BoxBody::new(InPieces::new(rendering.text.clone(), rendering))
     }
 
     fn rendering(&self, now: Instant, render: impl FnOnce() -> String) -> Rc<Rendering> {
-        let mut sent = self.0.borrow_mut();
-        sent.retain(|rendering| rendering.strong_count() > 0);
-        let is_full = sent.len() >= MAX_RENDERINGS;
-        if let Some(newest) = sent.last().and_then(Weak::upgrade)
-            && (is_full || now.duration_since(newest.at) < SHARED_FOR)
-        {
-            return newest;
+        let mut kept = self.0.borrow_mut();
+        let is_sent = |rendering: &Rc<Rendering>| Rc::strong_count(rendering) > 1;
+        let is_full = kept.iter().filter(|rendering| is_sent(rendering)).count() >= MAX_RENDERINGS;
+        if let Some(newest) = kept.last() {
+            let shared_for = if is_sent(newest) { SHARED_FOR } else { NEW_FOR };
+            if is_full || now.duration_since(newest.at) < shared_for {
+                return Rc::clone(newest);
+            }
         }
+        kept.retain(is_sent);
         let rendering = Rc::new(Rendering { text: render().into(), at: now });
-        sent.push(Rc::downgrade(&rendering));
+        kept.push(Rc::clone(&rendering));
         rendering
     }
 }
@@ -157,25 +162,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h1_renderings_are_shared_while_they_are_sent() {
-        tokio::time::pause();
+    async fn h1_renderings_are_shared_while_new_or_being_sent() {
         let (renderings, now) = (Renderings::default(), Instant::now());
         let count = std::cell::Cell::new(0);
-        let ask = |seconds: u64| {
-            renderings.rendering(now + Duration::from_secs(seconds), || {
+        let ask = |millis: u64| {
+            renderings.rendering(now + Duration::from_millis(millis), || {
                 count.set(count.get() + 1);
                 count.get().to_string()
             })
         };
-        // One after another, each is new.
-        assert_eq!(ask(0).text, "1");
-        assert_eq!(ask(0).text, "2");
-        let sent: Vec<_> = [0, 0, 1, 2, 3, 9, 99].map(ask).into();
+        // Requests one after another render once per period.
+        for (millis, text) in [(0, "1"), (0, "1"), (249, "1"), (250, "2"), (400, "2"), (499, "2"), (500, "3")]
+        {
+            assert_eq!(ask(millis).text, text, "{millis} ms");
+        }
+        for _ in 0..1_000 {
+            assert_eq!(ask(600).text, "3");
+        }
+        assert_eq!(count.get(), 3);
+        // What is being sent is shared for longer.
+        let sent: Vec<_> = [1_000, 1_300, 1_999, 2_000, 3_000, 4_000, 9_000, 99_000].map(ask).into();
         assert_eq!(
             sent.iter().map(|one| &*one.text).collect::<Vec<_>>(),
-            [b"3", b"3", b"4", b"5", b"6", b"6", b"6"]
+            [b"4", b"4", b"4", b"5", b"6", b"7", b"7", b"7"]
         );
         drop(sent);
-        assert_eq!(ask(99).text, "7");
+        assert_eq!(ask(99_000).text, "8");
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::header::{AUTHORIZATION, HOST, HeaderMap};
+use actix_web::http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage as _, HttpRequest, HttpResponse};
@@ -190,13 +190,33 @@ fn not_this_host() -> HttpResponse {
 }
 
 /// Returns whether a browser sends this request for a page of another origin. Other programs send no such header.
+///
+/// Browsers without `Sec-Fetch-Site` name the page's origin in each POST and each event stream. Other browsers send it
+/// too, and compare the origin themselves, also where a proxy changes the host.
 fn is_cross_site(headers: &HeaderMap) -> bool {
-    headers.get_all(SEC_FETCH_SITE).any(|site| site != "same-origin" && site != "none")
+    let mut sites = headers.get_all(SEC_FETCH_SITE).peekable();
+    if sites.peek().is_some() {
+        return sites.any(|site| site != "same-origin" && site != "none");
+    }
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let is_own = |origin: &HeaderValue| origin.to_str().is_ok_and(|origin| is_origin_of(origin, host));
+    !headers.get_all(ORIGIN).all(is_own)
+}
+
+/// Returns whether a page of this origin is from this host, each with a port unless it is the scheme's.
+fn is_origin_of(origin: &str, host: &str) -> bool {
+    let (own, port) = match origin.split_once("://") {
+        Some(("http", own)) => (own, ":80"),
+        Some(("https", own)) => (own, ":443"),
+        Some(_) | None => return false,
+    };
+    let [own, host] = [own, host].map(|name| name.strip_suffix(port).unwrap_or(name));
+    !own.is_empty() && own.eq_ignore_ascii_case(host)
 }
 
 fn cross_site_refused() -> HttpResponse {
-    let detail = "a page of another site sent this request (Sec-Fetch-Site); open this address in a browser \
-                  tab of its own";
+    let detail = "a page of another site sent this request (Sec-Fetch-Site or Origin); open this address in a \
+                  browser tab of its own";
     problem(StatusCode::FORBIDDEN, "cross-site request", detail)
 }
 
@@ -226,6 +246,8 @@ fn token_of(request: &HttpRequest) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use actix_web::test::TestRequest;
+
     use super::*;
 
     #[test]
@@ -252,5 +274,47 @@ mod tests {
         ] {
             assert!(!is_loopback(host), "{host}");
         }
+    }
+
+    #[test]
+    fn h2_a_page_of_another_origin_is_refused_by_origin_too() {
+        let refused = |host: &str, headers: &[(&'static str, &str)]| {
+            let request =
+                headers.iter().fold(TestRequest::default(), |request, pair| request.append_header(*pair));
+            is_cross_site(request.append_header(("host", host)).to_http_request().headers())
+        };
+        // Programs, port-forwards and listeners with TLS.
+        for (host, origin) in [
+            ("localhost:8081", "http://localhost:8081"),
+            ("127.0.0.1:8081", "http://127.0.0.1:8081"),
+            ("LocalHost:1", "http://localhost:1"),
+            ("[::1]:8081", "http://[::1]:8081"),
+            ("localhost", "http://localhost"),
+            ("localhost:80", "http://localhost"),
+            ("controller.example", "https://controller.example"),
+            ("controller.example:443", "https://controller.example"),
+            ("controller.example:8443", "https://controller.example:8443"),
+        ] {
+            assert!(!refused(host, &[("origin", origin)]), "{host} {origin}");
+        }
+        assert!(!refused("localhost:8081", &[]));
+        for (host, origin) in [
+            ("localhost:8081", "http://pages.example"),
+            ("localhost:8081", "http://localhost"),
+            ("localhost:8081", "http://localhost:8082"),
+            ("localhost:8081", "http://127.0.0.1:8081"),
+            ("localhost:80", "https://localhost"),
+            ("localhost:8081", "null"),
+            ("localhost:8081", ""),
+            ("localhost:8081", "localhost:8081"),
+            ("localhost:8081", "http://localhost:8081.pages.example"),
+        ] {
+            assert!(refused(host, &[("origin", origin)]), "{host} {origin:?}");
+        }
+        let (own, other) = (("origin", "http://localhost:1"), ("origin", "http://pages.example"));
+        assert!(refused("localhost:1", &[own, other]) && refused("localhost:1", &[other, own]));
+        // A browser that sends both knows best: a proxy may have another host name than its target.
+        assert!(!refused("localhost:1", &[other, ("sec-fetch-site", "same-origin")]));
+        assert!(refused("localhost:1", &[own, ("sec-fetch-site", "cross-site")]));
     }
 }

@@ -248,6 +248,19 @@ async fn h2_cross_site_requests_are_refused() {
     for site in ["same-origin", "none"] {
         assert_eq!(asked_from(site, "/").await.status(), 200, "{site}");
     }
+    // Browsers that do not send it name the page's origin in POSTs and event streams.
+    let asked_by = async |method: Method, origin: &str, path: &str| {
+        let request = http.request(method, format!("http://{}{path}", stage.admin)).header("origin", origin);
+        let answer = tokio::time::timeout(PATIENCE, request.send()).await.expect("an answer in time");
+        answer.expect("the listener answers").status()
+    };
+    for origin in ["http://pages.example", "http://127.0.0.1", "null"] {
+        assert_eq!(asked_by(Method::GET, origin, "/api/v1/events").await, 403, "{origin}");
+        assert_eq!(asked_by(Method::POST, origin, "/api/v1/compare").await, 403, "{origin}");
+    }
+    let own = format!("http://{}", stage.admin);
+    assert_eq!(asked_by(Method::GET, &own, "/").await, 200);
+    assert_eq!(asked_by(Method::POST, &own, "/api/v1/compare").await, 401, "it has no token");
     let mut streams = Vec::new();
     for _ in 0..STREAMS {
         streams.push(Listening::to(&stage, "").await);

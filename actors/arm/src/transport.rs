@@ -12,7 +12,7 @@ use reqwest::redirect;
 use url::{Host, Url};
 
 use crate::abort_reason::AbortReason;
-use crate::identity::Identity;
+use crate::identity::Login;
 use crate::settings::{SetUpError, Settings, Timeouts, is_loopback};
 
 /// Size limit of an answer, in bytes. A load balancer with everything that Azure allows is smaller.
@@ -27,14 +27,20 @@ pub(crate) struct HttpTransport {
     client: reqwest::Client,
     near: reqwest::Client,
     timeouts: Timeouts,
+    proxies: Proxies,
 }
 
 /// Address of the instance metadata service, on every virtual machine of Azure and in each of its clouds.
 const INSTANCE_METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 
 impl HttpTransport {
-    /// Creates a transport with these settings.
+    /// Creates a transport with these settings, and with the proxies of the environment.
     pub(crate) fn new(settings: &Settings) -> Result<HttpTransport, SetUpError> {
+        HttpTransport::behind(settings, Proxies::from_environment())
+    }
+
+    /// Creates a transport with these settings and proxies.
+    pub(crate) fn behind(settings: &Settings, proxies: Proxies) -> Result<HttpTransport, SetUpError> {
         let builder = || {
             reqwest::Client::builder()
                 .redirect(redirect::Policy::none())
@@ -46,20 +52,19 @@ impl HttpTransport {
                 .http2_keep_alive_interval(Duration::from_secs(20))
                 .http2_keep_alive_timeout(Duration::from_secs(10))
         };
-        let proxies = Proxies::from_environment();
-        // Login endpoints use it too.
-        if !is_near(&settings.endpoint) || settings.identity != Identity::Anonymous {
-            proxies.check_https().map_err(|source| SetUpError::Proxy { source })?;
+        for target in known_targets(settings) {
+            check_proxy(&proxies, target).map_err(|source| SetUpError::Proxy { source })?;
         }
+        let of_environment = proxies.clone();
         let proxy = move |target: &Url| {
             let target = target.as_str().parse::<http::Uri>().ok()?;
-            proxies.of(&target).ok()?.map(proxy::Proxy::with_credentials)
+            of_environment.of(&target).ok()?.map(proxy::Proxy::with_credentials)
         };
         let client = builder().https_only(true).proxy(reqwest::Proxy::custom(proxy)).build();
         let client = client.map_err(|source| SetUpError::HttpClient { source })?;
         let near = builder().no_proxy().build();
         let near = near.map_err(|source| SetUpError::HttpClient { source })?;
-        Ok(HttpTransport { client, near, timeouts: settings.timeouts })
+        Ok(HttpTransport { client, near, timeouts: settings.timeouts, proxies })
     }
 
     /// Returns the client for this URL.
@@ -91,6 +96,24 @@ impl HttpTransport {
     }
 }
 
+/// Returns the servers that a client of these settings uses: Resource Manager, and the login endpoint if it needs one
+/// and knows it.
+fn known_targets(settings: &Settings) -> impl Iterator<Item = &str> {
+    let login = match &settings.login {
+        Login::Known { authority_host, .. } => Some(authority_host.as_str()),
+        Login::Metadata { authority_host, .. } => authority_host.as_deref(),
+    };
+    let login = login.filter(|_| settings.identity.uses_authority());
+    std::iter::once(settings.endpoint.as_str()).chain(login)
+}
+
+/// Checks that the proxy of a target can be used, if it has one.
+fn check_proxy(proxies: &Proxies, target: &str) -> Result<(), proxy::Unusable> {
+    // The client refuses another text itself.
+    let Ok(target) = target.parse::<http::Uri>() else { return Ok(()) };
+    proxies.of(&target).map(drop)
+}
+
 /// Returns whether the target is this machine or the instance metadata service.
 pub(crate) fn is_near(url: &Url) -> bool {
     is_loopback(url) || url.host() == Some(Host::Ipv4(INSTANCE_METADATA))
@@ -105,6 +128,11 @@ impl fmt::Debug for HttpTransport {
 #[async_trait::async_trait]
 impl HttpClient for HttpTransport {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
+        if !is_near(request.url()) {
+            // A login endpoint from the metadata document is known only now.
+            check_proxy(&self.proxies, request.url().as_str())
+                .map_err(|unusable| Error::new(ErrorKind::Connection, unusable))?;
+        }
         let prepared = self.prepare(request)?;
         let mut response = self.client(request.url()).execute(prepared).await.map_err(broken)?;
         let status = response.status().as_u16();

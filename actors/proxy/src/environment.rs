@@ -61,14 +61,6 @@ impl Proxies {
         self.choose(&self.https, target.host(), target.port_u16().unwrap_or(443))
     }
 
-    /// Checks the variable for https, for a client whose targets are not known yet.
-    ///
-    /// # Errors
-    /// It has no valid proxy address.
-    pub fn check_https(&self) -> Result<(), Unusable> {
-        self.https.as_ref().map_or(Ok(()), |proxy| proxy.as_ref().map(|_| ()).map_err(Clone::clone))
-    }
-
     fn choose<'p>(
         &self,
         proxy: &'p Option<Named>,
@@ -222,15 +214,10 @@ mod tests {
                 .map(|target| target.parse::<Uri>().unwrap());
         let http = proxies("HTTP_PROXY");
         assert!(http.of(&plain).is_err());
-        assert_eq!(
-            (http.of(&secured), http.of_grpc(&plain), http.check_https()),
-            (Ok(None), Ok(None), Ok(()))
-        );
+        assert_eq!((http.of(&secured), http.of_grpc(&plain)), (Ok(None), Ok(None)));
         let https = proxies("https_proxy");
         assert_eq!((https.of(&plain), https.of(&covered), https.of(&here)), (Ok(None), Ok(None), Ok(None)));
-        assert!(
-            https.of(&secured).is_err() && https.of_grpc(&plain).is_err() && https.check_https().is_err()
-        );
+        assert!(https.of(&secured).is_err() && https.of_grpc(&plain).is_err());
         let all = proxies("ALL_PROXY");
         assert!(all.of(&plain).is_err() && all.of(&secured).is_err());
     }

@@ -143,12 +143,7 @@ impl ObjectApi {
             (StatusCode::CONFLICT, Verb::Create | Verb::Replace) => Ok(ObjectResponse::Conflict),
             // For a creation, it means that the namespace does not exist.
             (StatusCode::NOT_FOUND, Verb::Read | Verb::Replace) => Ok(ObjectResponse::Absent),
-            (status, _) if status.is_success() && body.trim_ascii().is_empty() => {
-                Err(other(&format!("HTTP {}: a response without a body", status.as_u16())))
-            }
-            (status, _) if status.is_success() => serde_json::from_slice(&body)
-                .map(ObjectResponse::Object)
-                .map_err(|error| other(&error.to_string())),
+            (status, _) if status.is_success() => object_in(status, &body).map(ObjectResponse::Object),
             (status, _) => Err(refusal(status, &body)),
         }
     }
@@ -207,6 +202,20 @@ pub(super) async fn exchange_of(
     let status = answer.status();
     let body = answer.into_body().collect().await.map_err(|error| other(&chain(&error)))?;
     Ok((status, body.to_bytes().into()))
+}
+
+/// Returns the object in the body of a success. Another body shows that something between here and the API server
+/// answered, so that nothing is known of the request.
+///
+/// # Errors
+/// The body is not an object of the API.
+pub(super) fn object_in(status: StatusCode, body: &[u8]) -> Result<Value, RequestFailure> {
+    let wrong = |fault: &str| other(&format!("HTTP {}: {fault}", status.as_u16()));
+    if body.trim_ascii().is_empty() {
+        return Err(wrong("a response without a body"));
+    }
+    let object: Value = serde_json::from_slice(body).map_err(|error| wrong(&error.to_string()))?;
+    if object["metadata"].is_object() { Ok(object) } else { Err(wrong("a response without an object")) }
 }
 
 /// Returns the failure for an answer that is not a success.

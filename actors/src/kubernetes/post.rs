@@ -13,7 +13,7 @@ use reporting::events::{COMPONENT, Event, EventTarget, PostFailure, Severity};
 use serde_json::{Value, json};
 
 use super::event_stream::Object;
-use super::object_api::NamespacedName;
+use super::object_api::{NamespacedName, object_in};
 use super::sanitize;
 use super::watch_stream::escaped;
 use crate::clock::Clock;
@@ -191,7 +191,7 @@ pub(super) async fn write(
 
 /// Failure of a request.
 enum SendFailure {
-    /// No answer, or the server is temporarily unable; with its `Retry-After`.
+    /// No answer, a success without the object, or the server is temporarily unable; with its `Retry-After`.
     ForNow(Option<Duration>),
     /// An answer with this status and this text.
     Status(StatusCode, String),
@@ -228,14 +228,17 @@ async fn send(
         Ok(Ok(answer)) => answer,
     };
     let status = answer.status();
-    if status.is_success() {
-        return Ok(());
-    }
     if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
         return Err(SendFailure::ForNow(super::watch_stream::retry_after(answer.headers())));
     }
     let body = tokio::time::timeout(TIMEOUT, answer.into_body().collect_bytes()).await;
     let body = body.ok().and_then(Result::ok).unwrap_or_default();
+    if status.is_success() {
+        return object_in(status, &body).map(drop).map_err(|failure| {
+            tracing::debug!(?failure, "no usable answer to an event");
+            SendFailure::ForNow(None)
+        });
+    }
     Err(SendFailure::Status(status, sanitize::status_text(status, &body)))
 }
 

@@ -9,7 +9,7 @@ use model::signals::{DRAINING, EFFECT, SPOT_EVICTION};
 use serde_json::{Value, json};
 use tracing::Instrument;
 
-use super::object_api::{exchange_of, no_answer, refusal};
+use super::object_api::{exchange_of, no_answer, object_in, refusal};
 use super::sanitize::status_text;
 use super::watch_stream::escaped;
 use crate::azure::Effects;
@@ -40,7 +40,10 @@ impl TaintClient {
         let request = exchange_of(&self.client, Method::PATCH, path, JSON_PATCH, body);
         let answer = tokio::time::timeout(ANSWER_WITHIN, request).await;
         match answer.unwrap_or_else(|_| Err(no_answer())) {
-            Ok((status, _)) if status.is_success() => TaintAnswer::Done,
+            Ok((status, body)) if status.is_success() => match object_in(status, &body) {
+                Ok(_) => TaintAnswer::Done,
+                Err(failure) => TaintAnswer::Failed(failure),
+            },
             // 422: a test has failed, or the taint exists already.
             Ok((status @ (StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY), body)) => {
                 tracing::debug!(reason = %status_text(status, &body), "a node has changed since it was read");

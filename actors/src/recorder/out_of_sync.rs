@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use model::ids::{PoolId, ServiceKey};
+use model::redact::Printable;
 
 use super::POOL_OUT_OF_SYNC;
 
@@ -58,9 +59,9 @@ fn series(of: &OutOfSyncPool<'_>) -> Vec<String> {
     services.into_iter().map(line).collect()
 }
 
-/// Formats a label.
+/// Formats a label. The escapes of a printable text are plain characters of its value.
 fn label(name: &str, value: &str) -> String {
-    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let value = Printable::line(value).as_str().replace('\\', "\\\\").replace('"', "\\\"");
     format!("{name}=\"{value}\"")
 }
 
@@ -106,6 +107,16 @@ mod tests {
         let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).skip(1).collect();
         assert_eq!(lines, expected, "{text}");
         assert_eq!(page(&[]), "", "a pool that is in sync again has no series");
+    }
+
+    #[test]
+    fn e2_labels_reach_a_terminal_as_printable_text() {
+        let hostile = "a\u{1b}[2j\u{7}\r\n\u{202e}b";
+        let pool = PoolId::new(LbName::new(hostile), PoolName::new(hostile));
+        let text = page(&[(pool, vec![ServiceKey::new(hostile, hostile)], 1)]);
+        let label = r#""a\\u{1b}[2j\\u{7}\\u{d}\\u{a}\\u{202e}b""#;
+        assert_eq!(text.matches(label).count(), 4, "{text}");
+        assert!(text.chars().all(|c| c == '\n' || (' '..='~').contains(&c)), "{text:?}");
     }
 
     #[test]

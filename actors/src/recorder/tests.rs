@@ -23,8 +23,12 @@ fn page_of(samples: Vec<Metric>) -> String {
 
 /// Renders the exposition of a process with these xDS servers.
 fn page_with(servers: &[&str], samples: Vec<Metric>) -> String {
-    let own = own();
     let labels = CloudLabels { resource_group: "rg".into(), subscription_id: "sub".into() };
+    page_labelled(labels, servers, samples)
+}
+
+fn page_labelled(labels: CloudLabels, servers: &[&str], samples: Vec<Metric>) -> String {
+    let own = own();
     let servers = servers.iter().map(|server| Arc::from(*server)).collect();
     let mut recorder = Recorder::new(own.handle(), labels, servers);
     metrics::with_local_recorder(&own, || {
@@ -34,6 +38,23 @@ fn page_with(servers: &[&str], samples: Vec<Metric>) -> String {
         }
     });
     own.handle().render()
+}
+
+#[test]
+fn e2_labels_from_the_configuration_are_printable_text() {
+    let hostile = "a\u{1b}[2j\u{7}\r\n\u{202e}b";
+    let labels = CloudLabels { resource_group: hostile.into(), subscription_id: hostile.into() };
+    let call = Metric::ArmCall {
+        verb: ArmVerb::PutPool,
+        took: Duration::from_secs(1),
+        result: ArmResult::Throttled,
+    };
+    let page = page_labelled(labels, &[hostile], vec![call]);
+    let label = r#"="a\\u{1b}[2j\\u{7}\\u{d}\\u{a}\\u{202e}b""#;
+    for name in ["resource_group", "subscription_id", "grpc_xds_server"] {
+        assert!(page.contains(&format!("{name}{label}")), "{name}: {page}");
+    }
+    assert!(page.chars().all(|c| c == '\n' || (' '..='~').contains(&c)), "{page:?}");
 }
 
 fn bounds<'a>(page: &'a str, metric: &str, labels: &str) -> Vec<&'a str> {

@@ -1,12 +1,14 @@
 //! Serves the state of the xDS client to operators' tools by CSDS (H5; gRFCs A40, A71, A88): for each watched
 //! resource its state, the version in use as it was received, and its errors.
 //!
-//! Another component publishes the state; the owner of the listener decides who can reach it.
+//! Another component publishes the state; the owner of the listener decides who can reach it. [`limits`] bounds what
+//! clients cost.
 
+mod limits;
 #[cfg(test)]
 mod tests;
 
-use std::future::{Future, ready};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,18 +20,17 @@ use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service
 };
 use envoy_types::pb::envoy::service::status::v3::{ClientConfig, ClientStatusRequest, ClientStatusResponse};
 use envoy_types::pb::google::protobuf::{Any, Timestamp};
-use futures::{FutureExt, Stream, StreamExt, future};
+use futures::{FutureExt, Stream, StreamExt, future, stream};
 use model::machine::Wall;
 use model::xds::cache::{Error, ResourceState};
 use model::xds::dump::ResourceDump;
 use model::xds::dump::XdsView;
 use model::xds::facts::Raw;
 use tokio::net::TcpListener;
-use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
-use tonic::{Request, Response, Streaming};
+use tonic::{Extensions, Request, Response, Streaming};
 
 use crate::bootstrap::Node;
+use limits::{AnswerPermit, Held, LargeAnswers, MAX_REQUEST};
 
 /// The client scope of the resources (A71): the name of the only client in this process.
 const SCOPE: &str = "#backend-pools";
@@ -57,14 +58,11 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), tonic::transport::Error> {
     let end = shutdown.boxed().shared();
-    let service = Service { state: Arc::new(state), end: end.clone() };
-    let server = Server::builder().http2_keepalive_interval(Some(Duration::from_secs(30)));
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let serving = server.serve_with_incoming_shutdown(
-        ClientStatusDiscoveryServiceServer::new(service),
-        incoming,
-        end.clone(),
-    );
+    let answers = Answers { state: Arc::new(state), large: LargeAnswers::default() };
+    let service = ClientStatusDiscoveryServiceServer::new(Service { answers, end: end.clone() })
+        .max_decoding_message_size(MAX_REQUEST);
+    let connections = limits::connections(listener);
+    let serving = limits::server().serve_with_incoming_shutdown(Held(service), connections, end.clone());
     // A peer that never ends its request does not delay the end of the process.
     let late = async {
         end.await;
@@ -80,8 +78,35 @@ pub async fn serve(
 type End = future::Shared<future::BoxFuture<'static, ()>>;
 
 struct Service<F> {
-    state: Arc<F>,
+    answers: Answers<F>,
     end: End,
+}
+
+/// Makes the answers.
+struct Answers<F> {
+    state: Arc<F>,
+    large: LargeAnswers,
+}
+
+impl<F> Clone for Answers<F> {
+    fn clone(&self) -> Answers<F> {
+        Answers { state: Arc::clone(&self.state), large: self.large.clone() }
+    }
+}
+
+impl<F: Fn() -> Option<Status>> Answers<F> {
+    /// Returns the answer to a request on this connection, and its permit if it is large.
+    fn answer(
+        &self,
+        request: &ClientStatusRequest,
+        connection: &Extensions,
+    ) -> Result<(ClientStatusResponse, Option<AnswerPermit>), tonic::Status> {
+        let status = checked(request, (self.state)())?;
+        let with_contents = !request.exclude_resource_contents;
+        let contents = if with_contents { size_of_contents(&status.view) } else { 0 };
+        let permit = self.large.permit(contents, connection)?;
+        Ok((answer(&status, with_contents), permit))
+    }
 }
 
 #[tonic::async_trait]
@@ -93,13 +118,24 @@ impl<F: Fn() -> Option<Status> + Send + Sync + 'static> ClientStatusDiscoverySer
         &self,
         request: Request<Streaming<ClientStatusRequest>>,
     ) -> Result<Response<Self::StreamClientStatusStream>, tonic::Status> {
-        let state = Arc::clone(&self.state);
-        let answers = request.into_inner().map(move |request| answer(&request?, state()));
-        // Nothing follows an error.
-        let answers = answers.scan(false, |is_over, answer| {
-            let answer = (!*is_over).then_some(answer);
-            *is_over = answer.as_ref().is_none_or(Result::is_err);
-            ready(answer)
+        let (_, connection, requests) = request.into_parts();
+        let (answers, connection) = (self.answers.clone(), Arc::new(connection));
+        let answers = stream::unfold((Some(requests), None), move |(requests, permit)| {
+            let (answers, connection) = (answers.clone(), Arc::clone(&connection));
+            async move {
+                // The client has read the answer before.
+                drop(permit);
+                let mut requests = requests?;
+                let answer = match requests.message().await {
+                    Ok(request) => answers.answer(&request?, &connection),
+                    Err(status) => Err(status),
+                };
+                match answer {
+                    Ok((answer, permit)) => Some((Ok(answer), (Some(requests), permit))),
+                    // Nothing follows an error.
+                    Err(status) => Some((Err(status), (None, None))),
+                }
+            }
         });
         // An open stream does not delay the end of the process.
         Ok(Response::new(answers.take_until(self.end.clone()).boxed()))
@@ -109,22 +145,31 @@ impl<F: Fn() -> Option<Status> + Send + Sync + 'static> ClientStatusDiscoverySer
         &self,
         request: Request<ClientStatusRequest>,
     ) -> Result<Response<ClientStatusResponse>, tonic::Status> {
-        answer(request.get_ref(), (self.state)()).map(Response::new)
+        let (answer, permit) = self.answers.answer(request.get_ref(), request.extensions())?;
+        let mut response = Response::new(answer);
+        limits::hold(permit, response.extensions_mut());
+        Ok(response)
     }
 }
 
-fn answer(
-    request: &ClientStatusRequest,
-    status: Option<Status>,
-) -> Result<ClientStatusResponse, tonic::Status> {
+/// Returns the status that answers a request.
+fn checked(request: &ClientStatusRequest, status: Option<Status>) -> Result<Status, tonic::Status> {
     if !request.node_matchers.is_empty() {
         let words = "node_matchers: not supported, this is the only node here: leave them out";
         return Err(tonic::Status::invalid_argument(words));
     }
-    let Some(Status { node, view }) = status else {
-        return Err(tonic::Status::unavailable("nothing is known of control planes yet: ask again"));
-    };
-    let with_contents = !request.exclude_resource_contents;
+    status.ok_or_else(|| tonic::Status::unavailable("nothing is known of control planes yet: ask again"))
+}
+
+/// Returns the bytes of all resources, as they were received.
+fn size_of_contents(view: &XdsView) -> usize {
+    let cached = |resource: &ResourceDump| resource.cached.as_ref()?.raw.clone();
+    let rejected = |resource: &ResourceDump| resource.error.as_ref()?.rejected.as_ref()?.raw.clone();
+    let contents = view.dump.resources.iter().flat_map(|resource| [cached(resource), rejected(resource)]);
+    contents.flatten().map(|raw| raw.bytes.len()).sum()
+}
+
+fn answer(Status { node, view }: &Status, with_contents: bool) -> ClientStatusResponse {
     let shown = view.dump.resources.iter().map(|resource| generic(resource, with_contents));
     let config = ClientConfig {
         node: Some(node.message().clone()),
@@ -132,7 +177,7 @@ fn answer(
         client_scope: SCOPE.to_owned(),
         ..ClientConfig::default()
     };
-    Ok(ClientStatusResponse { config: vec![config] })
+    ClientStatusResponse { config: vec![config] }
 }
 
 /// Converts one resource, by the rules of gRPC's C-core.

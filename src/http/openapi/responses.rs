@@ -71,7 +71,7 @@ pub(super) fn responses(schemas: &mut Schemas) -> Vec<(String, RefOr<Response>)>
         plain(
             "Forbidden",
             "This user has no permission, and the detail names the path and the verb; or a browser sends the request for a \
-             page of another site (Sec-Fetch-Site).",
+             page of another site (Sec-Fetch-Site or Origin).",
         ),
         plain("NotFound", "There is no such thing here."),
         named("NotFoundAsOf", of("There is no such thing in the snapshot.", schemas.of::<ProblemAsOf>())),

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use azure_core::http::{HttpClient, Method, Request};
+use proxy::Proxies;
 use url::Url;
 
 use super::{login, settings};
 use crate::transport::{HttpTransport, is_near};
-use crate::{Client, Identity, SetUpError, Settings};
+use crate::{Client, Identity, Login, ManagedIdentity, SetUpError, Settings};
 
 fn workload() -> Identity {
     Identity::WorkloadIdentity {
@@ -88,4 +89,49 @@ fn c3_near_are_this_machine_and_the_instance_metadata_service() {
     for (url, expected) in near.map(|url| (url, true)).into_iter().chain(far.map(|url| (url, false))) {
         assert_eq!(is_near(&Url::parse(url).unwrap()), expected, "{url}");
     }
+}
+
+/// Returns proxies of which none can be used, and which these targets do not use.
+fn unusable(no_proxy: &str) -> Proxies {
+    Proxies::read(|name| match name {
+        "HTTPS_PROXY" => Some("ftp://p".to_owned()),
+        "NO_PROXY" => Some(no_proxy.to_owned()),
+        _ => None,
+    })
+}
+
+#[tokio::test]
+async fn c3_a_proxy_is_a_fault_only_where_it_is_used() {
+    let azure = |identity: Identity| Settings { identity, ..settings("https://management.azure.com") };
+    let managed = || Identity::Managed(ManagedIdentity::SystemAssigned);
+    let from_document = |authority_host: Option<&str>| Login::Metadata {
+        document: Url::parse("https://management.azure.com/metadata/endpoints").unwrap(),
+        cloud: String::new(),
+        authority_host: authority_host.map(str::to_owned),
+    };
+    let read = |login: Login| Settings { login, ..azure(workload()) };
+    let table = [
+        (settings("http://127.0.0.1:1"), "", true),
+        (azure(managed()), "", false),
+        (azure(managed()), "login.test", false),
+        (azure(managed()), ".azure.com", true),
+        (azure(workload()), ".azure.com", false),
+        (azure(workload()), "login.test", false),
+        (azure(workload()), ".azure.com,login.test", true),
+        (azure(workload()), "*", true),
+        (read(from_document(Some("https://login.test"))), ".azure.com", false),
+        (read(from_document(Some("https://login.test"))), ".azure.com,login.test", true),
+        // Its login endpoint is not known yet.
+        (read(from_document(None)), ".azure.com", true),
+        (read(from_document(None)), "login.test", false),
+    ];
+    for (settings, no_proxy, usable) in table {
+        let made = HttpTransport::behind(&settings, unusable(no_proxy));
+        assert_eq!(made.is_ok(), usable, "{settings:?}, NO_PROXY {no_proxy:?}");
+    }
+    // One that is only known later does not go past the proxy.
+    let transport = HttpTransport::behind(&read(from_document(None)), unusable(".azure.com")).unwrap();
+    let request = Request::new(Url::parse("https://login.invalid/x").unwrap(), Method::Get);
+    let error = model::redact::chain(&transport.execute_request(&request).await.unwrap_err());
+    assert!(error.contains("HTTPS_PROXY has the unknown scheme ftp"), "{error}");
 }

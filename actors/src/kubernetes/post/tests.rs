@@ -41,16 +41,28 @@ fn event(clock: Clock, object: EventTarget) -> Event {
     }
 }
 
-/// Starts a server that answers one request with this status and these header lines; returns the request line, the
-/// content type and the body.
+/// Starts a server that answers one request with this status, these header lines and an object; returns the request
+/// line, the content type and the body.
 async fn write_to_server(
     event: &Event,
     status: u16,
     header: &str,
 ) -> ((String, String, Value), Result<Arc<str>, PostFailure>) {
+    write_to_server_of(event, status, header, r#"{"metadata": {"name": "web.18a"}}"#).await
+}
+
+/// As [`write_to_server`], with this body.
+async fn write_to_server_of(
+    event: &Event,
+    status: u16,
+    header: &str,
+    body: &str,
+) -> ((String, String, Value), Result<Arc<str>, PostFailure>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
-    let answer = format!("HTTP/1.1 {status} X\r\n{header}content-length: 2\r\nconnection: close\r\n\r\n{{}}");
+    let length = body.len();
+    let answer =
+        format!("HTTP/1.1 {status} X\r\n{header}content-length: {length}\r\nconnection: close\r\n\r\n{body}");
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("the client calls");
         let mut text = String::new();
@@ -126,6 +138,18 @@ async fn e1_each_answer_to_an_event_has_its_result() {
     for (object, status) in [(EventTarget::New(1), 404), (EventTarget::New(1), 403), (old(), 422)] {
         let refused = write_to_server(&event(clock, object), status, "").await.1;
         assert!(matches!(refused, Err(PostFailure::Final(_))), "{status}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn e1_a_success_without_the_object_is_tried_again() {
+    let clock = Clock::start();
+    for (object, status) in [(EventTarget::New(1), 201), (EventTarget::Existing("web.18a".into()), 200)] {
+        for body in ["", " ", "{}", "<html>hello</html>", r#"{"kind": "Event", "metadata": 7}"#] {
+            let event = event(clock, object.clone());
+            let written = write_to_server_of(&event, status, "", body).await.1;
+            assert_eq!(written, Err(PostFailure::Transient(None)), "{body:?}");
+        }
     }
 }
 

@@ -4,6 +4,8 @@ use model::ids::{NodeName, NodeUid};
 use simulator::models::kube::Resource;
 use simulator::models::kube::build::node;
 use simulator::{Fakes, Settings};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 use super::*;
 
@@ -121,6 +123,36 @@ async fn n1_another_node_of_the_same_name_is_left_alone() {
     let answer = taint_client.apply(&add).await;
     assert!(matches!(answer, TaintAnswer::Failed(RequestFailure::Other(_))), "{answer:?}");
     assert_eq!(taints(&fakes).await, before);
+}
+
+#[tokio::test]
+async fn n1_a_success_without_the_node_is_a_failure() {
+    for body in ["", "{}", "<html>hello</html>"] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let length = body.len();
+        let answer =
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("the client calls");
+            let mut read = Vec::new();
+            while !read.ends_with(b"]") {
+                let count = stream.read_buf(&mut read).await.expect("the client writes");
+                assert_ne!(count, 0, "the patch is an array");
+            }
+            stream.write_all(answer.as_bytes()).await.expect("the client listens");
+        });
+        let config = kube::Config::new(format!("http://{address}").parse().expect("an address"));
+        let client = Client::try_from(config).expect("a client");
+        let taint_client = TaintClient { client, effects: Effects::Carried };
+        let patch = TaintPatch { node: NodeName::new("n1"), uid: NodeUid::new("u"), edit: TaintEdit::AddTo };
+        let answer = taint_client.apply(&patch).await;
+        server.await.expect("the server has answered");
+        let TaintAnswer::Failed(RequestFailure::Other(reason)) = answer else {
+            panic!("{body:?}: {answer:?}")
+        };
+        assert!(reason.contains("HTTP 200"), "{reason}");
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! The state that a tool sees over a real connection.
 
+mod limits;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::pin::pin;

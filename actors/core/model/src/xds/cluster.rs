@@ -16,6 +16,9 @@ const EDS: i32 = 3;
 /// The name that control planes interpret as all resources.
 const WILDCARD: &str = "*";
 
+/// The longest name under which endpoints are requested, in bytes: each request repeats it.
+const MAX_NAME: usize = 4 << 10;
+
 /// A valid cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cluster {
@@ -51,6 +54,14 @@ impl Cluster {
                     faults.add(
                         "eds_cluster_config.service_name",
                         "asks for everything there is: name one assignment",
+                    );
+                } else if eds.service_name.len() > MAX_NAME {
+                    let length = eds.service_name.len();
+                    faults.add(
+                        "eds_cluster_config.service_name",
+                        format_args!(
+                            "has {length} bytes, and at most {MAX_NAME} are read: use a shorter name"
+                        ),
                     );
                 } else if !eds.service_name.is_empty() {
                     eds_name = Arc::from(eds.service_name.as_str());

@@ -158,6 +158,12 @@ fn of_full_size(legitimate: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         ("wrappers", many(field(2, any(WRAPPER, [])))),
         ("a long name", of_kind(ResourceKind::Endpoints, field(2, any(eds, field(1, &long))))),
         ("a long name in a wrapper", wrapped(field(3, &long))),
+        ("a long name of endpoints", {
+            // EDS from ADS.
+            let eds_config = [field(1, [0x1a, 0x00]), field(2, &long)].concat();
+            let cluster = [field(1, "shop"), vec![0x10, 0x03], field(3, eds_config)].concat();
+            of_kind(ResourceKind::Cluster, field(2, any(ResourceKind::Cluster.type_url(), cluster)))
+        }),
         ("a long name of an error", of_kind(ResourceKind::Endpoints, field(7, field(1, field(1, &long))))),
         ("a long message", of_kind(ResourceKind::Endpoints, field(7, field(2, status(&long))))),
         ("a long address", assigned(field(2, field(2, field(1, field(1, field(1, field(2, &long)))))))),
@@ -191,6 +197,8 @@ fn reads_the_response_of_its_environment() {
     following.step(event);
     let answered = following.requests.iter().filter_map(|(request, _)| request.error.as_ref());
     assert!(answered.map(|nack| nack.message.len()).sum::<usize>() < 64 << 10);
+    let names = following.requests.iter().flat_map(|(request, _)| &request.names);
+    assert!(names.map(|name| name.len()).sum::<usize>() < 64 << 10);
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let kilobytes: usize = line.trim().trim_end_matches(" kB").parse().unwrap();

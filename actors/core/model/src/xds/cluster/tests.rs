@@ -69,3 +69,18 @@ fn x2_a_cluster_that_asks_for_all_endpoints_there_are_is_refused() {
     let fault = validated("shop", Some(EDS), eds("*", EdsSource::Ads)).expect_err("a wildcard");
     assert!(fault.starts_with("eds_cluster_config.service_name: asks for everything"), "{fault}");
 }
+
+#[test]
+fn x2_a_longer_name_of_endpoints_than_4_kib_is_refused() {
+    let longest = "x".repeat(MAX_NAME);
+    assert_eq!(
+        validated("shop", Some(EDS), eds(&longest, EdsSource::Ads)).as_deref(),
+        Ok(longest.as_str()),
+        "{MAX_NAME} bytes"
+    );
+    let fault =
+        validated("shop", Some(EDS), eds(&format!("{longest}x"), EdsSource::Ads)).expect_err("longer");
+    let expected =
+        "eds_cluster_config.service_name: has 4097 bytes, and at most 4096 are read: use a shorter name";
+    assert_eq!(fault, expected);
+}
