@@ -473,7 +473,10 @@ fn w5_a_hopeless_poll_reads_the_load_balancer() {
         let runs = lb_of("lb", Provisioning::Succeeded, vec![updating(&web)]);
         assert!(bench.answer(read, runs).is_empty(), "it still runs");
         let read = lb_read(&bench.until(3_000), "lb");
-        assert!(bench.fail(read, failed(403, "", GONE)).is_empty(), "a read that fails is made again");
+        let output = bench.fail(read, failed(403, "", GONE));
+        let glance = get(&output, &web);
+        assert_eq!(output.len(), 1, "a read that fails is made again, after a glance");
+        assert!(bench.answer(glance, read_of(updating(&web), "W/2")).is_empty());
         let read = lb_read(&bench.until(7_000), "lb");
         let output = bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[1])]));
         assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }), "{kind:?}");
