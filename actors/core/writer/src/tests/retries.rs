@@ -101,10 +101,15 @@ fn w4_get_and_put_have_retries_of_their_own_as_often_as_configured() {
             let output = bench.fail(read, broken());
             read = next_read(&mut bench, &output, (&web, attempt));
         }
+        // The worst case: with the GETs of its retries, the PUT fails each time.
+        let mut calls = retries;
         for puts in 0.. {
             let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
             let output = bench.fail(put(&output, &web).0, broken());
+            calls += 2;
             if puts == retries {
+                let (tries, repeated_reads) = (2 * (1 + retries), retries);
+                assert_eq!(calls, tries + repeated_reads);
                 assert!(matches!(outcome(&output, attempt), Outcome::Terminal { .. }));
                 break;
             }
