@@ -285,6 +285,7 @@ impl AdminState {
             if self.nodes.knows(&uid) {
                 self.restart_work(now, uid);
             } else {
+                self.updates.take_written(&uid);
                 self.drop_work(now, &uid);
             }
         }
@@ -508,18 +509,31 @@ impl AdminState {
             self.read_again_at = None;
             out.push(Out::ReadLoadBalancers);
         }
-        self.changed |= !evaluation.not_done.is_empty() || !evaluation.done.is_empty();
+        let is_unchanged =
+            [&evaluation.not_done, &evaluation.done, &evaluation.over].iter().all(|uids| uids.is_empty());
+        self.changed |= !is_unchanged;
         for uid in evaluation.not_done {
             self.queue.add(now, uid);
         }
         for uid in evaluation.done {
+            self.updates.take_written(&uid);
             self.queue.finish(now, &uid, Ok(work_queue::Done::Success));
             self.updates.reset_backoff(&uid);
+        }
+        for uid in evaluation.over {
+            // Otherwise nothing had to be undone: the node was back, or deleted, before it was Down.
+            if self.updates.take_written(&uid) {
+                self.queue.finish(now, &uid, Ok(work_queue::Done::Success));
+                self.updates.reset_backoff(&uid);
+            } else {
+                self.drop_work(now, &uid);
+            }
         }
         if std::mem::take(&mut self.observed_since_drop) {
             let excluded = &self.params.excluded;
             for uid in self.nodes.drop_finished(&self.pools, excluded, &mut self.records) {
                 self.changed = true;
+                self.updates.take_written(&uid);
                 self.drop_work(now, &uid);
             }
         }

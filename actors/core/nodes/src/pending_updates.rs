@@ -27,6 +27,8 @@ pub(super) struct PendingUpdates {
     backoffs: BTreeMap<PoolId, PoolBackoff>,
     /// The pools with a request for each node: the inverse of [`PoolBackoff::requested`].
     requested_by_node: BTreeMap<NodeUid, BTreeSet<PoolId>>,
+    /// Nodes with an update that was carried out, and no result since.
+    written: BTreeSet<NodeUid>,
     /// The updates that wait only for the back-off of their pool.
     delayed: BTreeSet<(Now, PoolId)>,
 }
@@ -157,6 +159,11 @@ impl PendingUpdates {
         woken
     }
 
+    /// Takes whether an update for a node was carried out since its last result.
+    pub(super) fn take_written(&mut self, uid: &NodeUid) -> bool {
+        self.written.remove(uid)
+    }
+
     /// Resets the back-off for a node that is done or has a new target.
     pub(super) fn reset_backoff(&mut self, uid: &NodeUid) {
         for pool in self.requested_by_node.remove(uid).into_iter().flatten() {
@@ -243,12 +250,13 @@ impl PendingUpdates {
     /// Applies a write that carried out the set of this generation, or found the pool absent. The same request is
     /// delayed, by up to `most`.
     pub(super) fn ended(&mut self, now: Now, pool: &PoolId, generation: u64, most: Duration) {
-        let over = self.updates.get(pool).is_some_and(|update| match &update.phase {
-            UpdatePhase::Due(due, _) => due.generation <= generation,
-            UpdatePhase::Withdrawing(_) => false,
-            UpdatePhase::Failed(_) | UpdatePhase::Paced(..) => true,
+        let requested = self.updates.get(pool).and_then(|update| match &update.phase {
+            UpdatePhase::Due(due, lacks) => (due.generation <= generation).then_some(lacks),
+            UpdatePhase::Withdrawing(_) => None,
+            UpdatePhase::Failed(lacks) | UpdatePhase::Paced(_, lacks) => Some(lacks),
         });
-        if over {
+        if let Some(lacks) = requested {
+            self.written.extend(lacks.keys().cloned());
             self.remove(pool);
             if let Some(backoff) = self.backoffs.get_mut(pool) {
                 backoff.failures = 0;

@@ -177,9 +177,34 @@ fn s4_work_that_is_dropped_is_no_result() {
     bench.answer_all();
     assert_eq!((bench.state(1), bench.writes), (Some(NodeState::Draining), 1), "only its record was written");
     bench.deliver(node(1, &[]));
-    assert_eq!(bench.machine.queue.results().success, 0, "the taint went before any pool was written");
     bench.run_until_stable();
-    assert_eq!(bench.machine.queue.results().success, 1, "nothing of the node is Down");
+    assert!(bench.is_idle(), "nothing of the node is Down");
+    assert_eq!(bench.machine.queue.results().success, 0, "the taint went before any pool was written");
+    // Deleted before any pool was written.
+    bench.deliver(node(2, &[SHUTDOWN]));
+    bench.delete(2);
+    bench.run_until_stable();
+    assert!(bench.is_idle());
+    assert_eq!(bench.machine.queue.results().success, 0);
+}
+
+#[test]
+fn s4_a_written_node_is_one_result_down_and_one_back() {
+    let mut bench = Bench::new(2);
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
+    assert_eq!(bench.machine.queue.results().success, 1);
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
+    assert!(bench.downs().is_empty() && bench.is_idle());
+    assert_eq!(bench.machine.queue.results().success, 2);
+    // One of its pools is written before the taint goes.
+    bench.deliver(node(2, &[SHUTDOWN]));
+    bench.write(&pool("lb", "web"));
+    bench.deliver(node(2, &[]));
+    bench.run_until_stable();
+    assert!(bench.downs().is_empty() && bench.is_idle());
+    assert_eq!(bench.machine.queue.results().success, 3);
 }
 
 #[test]

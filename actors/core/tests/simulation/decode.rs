@@ -180,7 +180,7 @@ fn preempt(condition: &Value, wall: i64) -> Preempt {
     let (message, at) = (text(&condition["message"]), parse_time(text(&condition["lastTransitionTime"])));
     Preempt {
         at: at.map(Wall::from_micros),
-        age: at.and_then(|at| age(at, wall)),
+        age: at.map(|at| age(at, wall)),
         not_before: not_before(message, wall),
         message: Arc::from(message),
     }
@@ -207,16 +207,15 @@ fn preemption(object: &Value, wall: i64) -> PreemptionObject {
         node: NodeName::new(text(&about["name"])),
         uid: uid.map(NodeUid::new),
         at: at.map(Wall::from_micros),
-        age: at.and_then(|at| age(at, wall)),
+        age: at.map(|at| age(at, wall)),
         not_before: not_before(message, wall),
         message: Arc::from(message),
     }
 }
 
-/// Returns the age of a time that is at most a minute in the future.
-fn age(at: i64, wall: i64) -> Option<Duration> {
-    let age = wall - at;
-    (age >= -60_000_000).then(|| Duration::from_micros(u64::try_from(age).unwrap_or(0)))
+/// Returns the age of a time, or zero for one in the future.
+fn age(at: i64, wall: i64) -> Duration {
+    Duration::from_micros(u64::try_from(wall - at).unwrap_or(0))
 }
 
 /// Returns the earliest time of the eviction, by the date in a message.

@@ -103,11 +103,13 @@ impl Writer {
                 Some(WritePhase::Taking | WritePhase::Reading | WritePhase::Putting(_)) | None => false,
             },
             Purpose::ReadBack(pool, attempt) => match phase(pool, *attempt) {
-                Some(WritePhase::Polling(polling)) => matches!(polling.step, PollStep::ReadingBack),
+                Some(WritePhase::Polling(polling)) => matches!(polling.step, PollStep::ReadingBack(_)),
                 Some(WritePhase::Taking | WritePhase::Reading | WritePhase::Putting(_)) | None => false,
             },
             Purpose::Glance(pool, attempt) => match phase(pool, *attempt) {
-                Some(WritePhase::Polling(polling)) => matches!(polling.step, PollStep::Glancing),
+                Some(WritePhase::Polling(polling)) => {
+                    matches!(polling.step, PollStep::Glancing | PollStep::ReadingBack(_))
+                }
                 Some(WritePhase::Taking | WritePhase::Reading | WritePhase::Putting(_)) | None => false,
             },
             Purpose::Probe(pool) => self

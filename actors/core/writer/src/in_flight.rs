@@ -241,6 +241,16 @@ impl Calls {
         self.waiting.first_key_value().map(|(_, first)| &first.purpose)
     }
 
+    /// Whether a call with this purpose is in flight.
+    pub(super) fn is_open(&self, purpose: &Purpose) -> bool {
+        self.open.values().any(|call| call.purpose == *purpose)
+    }
+
+    /// Whether a call with this purpose is in flight or waits.
+    pub(super) fn is_asked(&self, purpose: &Purpose) -> bool {
+        self.is_open(purpose) || self.waiting.values().any(|waiting| waiting.purpose == *purpose)
+    }
+
     /// Number of waiting reads that go before those of later grants.
     pub(super) fn begun_waiting(&self) -> usize {
         self.waiting.range(..(ReadRank::Verify, 0)).count()

@@ -9,7 +9,9 @@
 //!
 //! A URL may fail, hang, or report a running operation without end. Therefore the writer reads the load balancer
 //! after three failed polls in a row, and every 30 s: that shows the pool and all running operations. While an
-//! operation runs there, the lane stays closed and polls continue.
+//! operation runs there, the lane stays closed and polls continue. If the load balancer cannot be read, the writer
+//! glances at the pool instead. A pool that is not as required proves nothing then, because the operation may not have
+//! begun.
 
 use std::sync::Arc;
 
@@ -33,6 +35,15 @@ impl Writer {
         let ample = self.budget.allows_after(now, BudgetPurpose::Verify, half);
         let Some(write) = self.open_write_mut(lb) else { return };
         let WritePhase::Polling(polling) = &mut write.phase else { return };
+        let glance = Purpose::Glance(write.pool.clone(), write.attempt);
+        if matches!(polling.step, PollStep::ReadingBack(_)) && !polling.is_overdue(now) {
+            polling.wait_for_read_back(now);
+            let read_back = Purpose::ReadBack(write.pool.clone(), write.attempt);
+            if polling.glances_instead() && self.calls.is_open(&read_back) && !self.calls.is_asked(&glance) {
+                self.calls.queue(glance);
+            }
+            return;
+        }
         let operation = match &polling.follow {
             PollTarget::Url(operation) => Some(operation.clone()),
             PollTarget::Pool | PollTarget::LoadBalancer => None,
@@ -41,7 +52,7 @@ impl Writer {
             polling.step = PollStep::LastRead;
             Purpose::Poll(write.pool.clone(), write.attempt, None)
         } else if polling.is_read_back_due(now) {
-            polling.step = PollStep::ReadingBack;
+            polling.wait_for_read_back(now);
             Purpose::ReadBack(write.pool.clone(), write.attempt)
         } else if polling.is_poll_due(now) {
             polling.begin_poll();
@@ -51,7 +62,7 @@ impl Writer {
             return;
         } else {
             polling.step = PollStep::Glancing;
-            Purpose::Glance(write.pool.clone(), write.attempt)
+            glance
         };
         self.calls.queue(read);
     }
@@ -81,7 +92,7 @@ impl Writer {
         match (polling.step, read) {
             (PollStep::Glancing, Some(_)) => polling.wait_for_glance(now),
             (PollStep::Glancing, None) => polling.wait_for_poll(),
-            (PollStep::Until(_) | PollStep::Polling | PollStep::ReadingBack | PollStep::LastRead, _) => {}
+            (PollStep::Until(_) | PollStep::Polling | PollStep::ReadingBack(_) | PollStep::LastRead, _) => {}
         }
     }
 
@@ -100,7 +111,7 @@ impl Writer {
         let Some(write) = self.write_mut(pool, attempt) else { return };
         let WritePhase::Polling(polling) = &mut write.phase else { return };
         let (late, last) = match polling.step {
-            PollStep::Until(_) | PollStep::Glancing | PollStep::ReadingBack => (true, false),
+            PollStep::Until(_) | PollStep::Glancing | PollStep::ReadingBack(_) => (true, false),
             PollStep::Polling => (false, false),
             PollStep::LastRead => (by_url, !by_url),
         };
@@ -165,8 +176,8 @@ impl Writer {
         self.end(now, &pool.lb, end, out);
     }
 
-    /// Applies the load balancer of an operation. While an operation runs there, or the read fails, polls continue. At
-    /// rest, the state of the pool decides.
+    /// Applies the load balancer of an operation. While an operation runs there, polls continue. At rest, the state of
+    /// the pool decides. If the read fails, a glance at the pool follows, and polls continue.
     pub(super) fn on_read_back(
         &mut self,
         now: Now,
@@ -179,13 +190,14 @@ impl Writer {
         let Some(write) = self.write_mut(pool, attempt) else { return };
         let WritePhase::Polling(polling) = &write.phase else { return };
         match polling.step {
-            PollStep::ReadingBack => {}
+            PollStep::ReadingBack(_) => {}
             PollStep::Until(_) | PollStep::Glancing | PollStep::Polling | PollStep::LastRead => return,
         }
         let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
         let may_have_ended = polling.may_have_ended();
         let gone =
             || our_failure(FailureKind::Status(404), "the load balancer does not have the pool any more");
+        let is_read = matches!(answer, ArmAnswer::LoadBalancer(_));
         let end = match answer {
             ArmAnswer::LoadBalancer(facts) if shows_rest(&facts) => {
                 let facts = facts.pools.iter().find(|facts| facts.id == *pool);
@@ -211,6 +223,13 @@ impl Writer {
         }
         let WritePhase::Polling(polling) = &mut write.phase else { return };
         polling.keep_polling(now);
+        if !is_read && polling.glances_instead() {
+            polling.glance_before_poll(now);
+            let glance = Purpose::Glance(pool.clone(), attempt);
+            if !self.calls.is_asked(&glance) {
+                self.calls.queue(glance);
+            }
+        }
     }
 
     /// Evaluates a pool that was read because its operation could not be followed to its end. In sync means written;

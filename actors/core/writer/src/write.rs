@@ -30,6 +30,9 @@ const MAX_FAILED_POLLS: u32 = 3;
 /// Time for which an operation is polled before its load balancer is read, and interval between such reads.
 const READ_BACK_EVERY: Duration = Duration::from_secs(30);
 
+/// Time after which the pool is read while a read of the load balancer has no answer, and interval between such reads.
+const READ_BACK_GLANCE: Duration = Duration::from_secs(4);
+
 /// Delays between polls if ARM names none. The last one repeats.
 const POLL_DELAYS: Backoff = Backoff(&[
     Duration::from_secs(1),
@@ -263,8 +266,8 @@ pub(super) enum PollStep {
     Glancing,
     /// The answer to a poll, or the time to read the load balancer.
     Polling,
-    /// The answer to a read of the load balancer.
-    ReadingBack,
+    /// The answer to a read of the load balancer, or the time of a glance.
+    ReadingBack(Now),
     /// The answer to the last read, after the time for polling has run out.
     LastRead,
 }
@@ -321,6 +324,27 @@ impl Polling {
         if self.is_read_back_due(now) {
             self.step = PollStep::Until(now);
         }
+    }
+
+    /// Starts to wait for the answer to a read of the load balancer, until the next glance.
+    pub(super) fn wait_for_read_back(&mut self, now: Now) {
+        let glance_at = now.plus(READ_BACK_GLANCE).min(self.began.plus(POLL_LIMIT));
+        self.step = PollStep::ReadingBack(glance_at);
+    }
+
+    /// Whether the pool must be read because the load balancer cannot be. Where polls already read the pool, a glance
+    /// would show nothing new.
+    pub(super) fn glances_instead(&self) -> bool {
+        match self.follow {
+            PollTarget::Url(_) | PollTarget::LoadBalancer => true,
+            PollTarget::Pool => false,
+        }
+    }
+
+    /// Starts a glance. A poll that is already due follows it.
+    pub(super) fn glance_before_poll(&mut self, now: Now) {
+        self.poll_at = self.poll_at.max(now.plus(GLANCE_EVERY));
+        self.step = PollStep::Glancing;
     }
 
     /// Continues to poll after a read of the load balancer that did not settle the operation.
@@ -429,7 +453,8 @@ impl Write {
                 PollStep::Until(until) => Some(until),
                 PollStep::Glancing => Some(polling.next_at()),
                 PollStep::Polling => Some(polling.read_back_at()),
-                PollStep::ReadingBack | PollStep::LastRead => None,
+                PollStep::ReadingBack(glance_at) => Some(glance_at),
+                PollStep::LastRead => None,
             },
         }
     }

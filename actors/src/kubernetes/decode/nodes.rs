@@ -117,7 +117,7 @@ fn preempt(conditions: &[Condition<'_>], wall: Timestamp) -> Option<Preempt> {
     let ((_, at), message) = notices.max_by_key(|(rank, _)| *rank)?;
     Some(Preempt {
         at: at.map(wall_of),
-        age: at.and_then(|at| age(at, wall)),
+        age: at.map(|at| age(at, wall)),
         not_before: not_before(message, wall),
         message: safe_text(message),
     })

@@ -14,8 +14,6 @@ use super::{Meta, named, safe_text, time, unreadable, version, wall_of};
 
 /// Reason of these Events.
 const REASON: &str = "PreemptScheduled";
-/// Maximum time that the clock of the notice's author may be ahead of ours.
-const AHEAD: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -92,19 +90,15 @@ pub(super) fn preemption(object: &[u8], wall: Timestamp) -> Result<PreemptionObj
         node: NodeName::new(about.name.to_ascii_lowercase()),
         uid: uid.map(NodeUid::new),
         at: at.map(wall_of),
-        age: at.and_then(|at| age(at, wall)),
+        age: at.map(|at| age(at, wall)),
         not_before: not_before(message, wall),
         message: safe_text(message),
     })
 }
 
-/// Returns the age of a time at arrival. A time in the near future counts as now, because clocks differ.
-pub(super) fn age(at: Timestamp, wall: Timestamp) -> Option<Duration> {
-    let age = wall.duration_since(at);
-    match Duration::try_from(age) {
-        Ok(age) => Some(age),
-        Err(_) => (age.unsigned_abs() <= AHEAD).then_some(Duration::ZERO),
-    }
+/// Returns the age of a time at arrival. A time in the future counts as now, because clocks differ.
+pub(super) fn age(at: Timestamp, wall: Timestamp) -> Duration {
+    Duration::try_from(wall.duration_since(at)).unwrap_or_default()
 }
 
 /// Returns the earliest time of the eviction, by the date in a message.

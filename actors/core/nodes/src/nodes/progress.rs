@@ -17,8 +17,10 @@ pub(crate) struct NodesEvaluation {
     pub(crate) read_all: bool,
     /// Nodes that were done and are not any more.
     pub(crate) not_done: Vec<NodeUid>,
-    /// Nodes that became done.
+    /// Nodes that became done: they are out of traffic.
     pub(crate) done: Vec<NodeUid>,
+    /// Restored or deleted nodes of which nothing is Down any more.
+    pub(crate) over: Vec<NodeUid>,
 }
 
 impl Nodes {
@@ -88,7 +90,8 @@ impl Nodes {
                 (NodeProgress::Verifying { .. }, true) => history.progress = NodeProgress::Lacking,
                 (NodeProgress::Verifying { left, .. }, false) if left.is_empty() => {
                     history.progress = NodeProgress::Done;
-                    evaluation.done.push(uid.clone());
+                    let ended = if restores || gone { &mut evaluation.over } else { &mut evaluation.done };
+                    ended.push(uid.clone());
                     if restores {
                         restored.push(uid.clone());
                     }

@@ -124,7 +124,7 @@ impl Writer {
             Step::Polling(polling) => {
                 let open_request = match polling.step {
                     PollStep::Until(_) | PollStep::Glancing => false,
-                    PollStep::Polling | PollStep::ReadingBack | PollStep::LastRead => {
+                    PollStep::Polling | PollStep::ReadingBack(_) | PollStep::LastRead => {
                         self.calls.is_reading(&write.pool)
                     }
                 };

@@ -25,10 +25,12 @@ fn without_url() -> ArmAnswer {
     ArmAnswer::Put(PutAccepted { operation: None, ..accepted })
 }
 
-/// Times in milliseconds at which the writer saw the end of the operation, and at which it read the load balancer.
+/// Times in milliseconds at which the writer saw the end of the operation, and at which it read the load balancer and
+/// the pool.
 struct Played {
     ended: u64,
     reads: Vec<u64>,
+    pool_reads: Vec<u64>,
     output: Vec<Out>,
 }
 
@@ -40,7 +42,19 @@ fn play(
     balancer: impl Fn(u64) -> ArmAnswer,
     ends: impl Fn(&Out) -> bool,
 ) -> Played {
-    let mut reads = Vec::new();
+    let unreadable = |_| ArmAnswer::Failed(failed(500, "", RetryAfter::Absent));
+    play_with(bench, poll, |second| Some(balancer(second)), unreadable, ends)
+}
+
+/// The same with `pool` of the second for each read of the pool. Without an answer from `balancer`, the read hangs.
+fn play_with(
+    bench: &mut Bench,
+    poll: Option<&ArmAnswer>,
+    balancer: impl Fn(u64) -> Option<ArmAnswer>,
+    pool: impl Fn(u64) -> ArmAnswer,
+    ends: impl Fn(&Out) -> bool,
+) -> Played {
+    let (mut reads, mut pool_reads) = (Vec::new(), Vec::new());
     while bench.now < 20 * 60_000 {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
         let mut output = bench.until(next);
@@ -51,15 +65,19 @@ fn play(
                 (ArmRequest::Poll(_), Some(answer)) => answer.clone(),
                 (ArmRequest::GetLoadBalancer(_), _) => {
                     reads.push(next);
-                    balancer(next / 1_000)
+                    let Some(answer) = balancer(next / 1_000) else { continue };
+                    answer
                 }
-                (ArmRequest::GetPool(_), _) => ArmAnswer::Failed(failed(500, "", RetryAfter::Absent)),
+                (ArmRequest::GetPool(_), _) => {
+                    pool_reads.push(next);
+                    pool(next / 1_000)
+                }
                 (ArmRequest::PutPool { .. }, _) => panic!("a second PUT"),
             };
             output.extend(bench.answer(call.id, answer));
         }
         if output.iter().any(&ends) {
-            return Played { ended: next, reads, output };
+            return Played { ended: next, reads, pool_reads, output };
         }
     }
     panic!("the lane is never free");
@@ -283,6 +301,55 @@ fn w2_a_balancer_that_cannot_be_read_is_read_again() {
     let (played, found) = play_attempt(&mut bench, attempt, Some(&problem), balancer);
     assert!((60_000..=91_000).contains(&played.ended), "{} ms", played.ended);
     assert!(matches!(found, Outcome::Written { .. }), "{found:?}");
+}
+
+/// All results of a read of the load balancer without information on it. `None`: no answer.
+fn unreadable() -> [Option<ArmAnswer>; 4] {
+    let status = |status, header| Some(ArmAnswer::Failed(failed(status, "", header)));
+    let later = RetryAfter::In(Duration::from_secs(60));
+    [status(500, RetryAfter::Absent), status(503, later), status(403, RetryAfter::Absent), None]
+}
+
+#[test]
+fn w2_an_unreadable_balancer_holds_no_lane_of_a_right_pool() {
+    for balancer in unreadable() {
+        for problem in problems() {
+            for ends in [0, 50, 400] {
+                let (mut bench, web, attempt) = begun();
+                let pool = |second| {
+                    let updates = Provisioning::Updating;
+                    let facts = pool_with(&web, &[1]);
+                    let running = PoolFacts { provisioning: updates, ..facts.clone() };
+                    read_of(if second < ends { running } else { facts }, "W/2")
+                };
+                let over = |output: &Out| matches!(output, Out::Finished(_, id, _) if *id == attempt);
+                let played = play_with(&mut bench, problem.as_ref(), |_| balancer.clone(), pool, over);
+                let found = outcome(&played.output, attempt);
+                assert!(matches!(found, Outcome::Written { .. }), "{problem:?}: {found:?}");
+                let late = played.ended.saturating_sub(ends * 1_000);
+                assert!(late <= 35_000, "{problem:?}, {balancer:?}: {late} ms after the end");
+            }
+        }
+    }
+}
+
+#[test]
+fn w2_a_wrong_pool_of_an_unreadable_balancer_is_watched() {
+    for balancer in unreadable() {
+        for problem in problems() {
+            let (mut bench, web, attempt) = begun();
+            // The operation may wait behind another one.
+            let pool = |_| read_of(pool_with(&web, &[]), "W/1");
+            let over = |output: &Out| matches!(output, Out::Finished(_, id, _) if *id == attempt);
+            let played = play_with(&mut bench, problem.as_ref(), |_| balancer.clone(), pool, over);
+            assert!(matches!(outcome(&played.output, attempt), Outcome::Retriable { .. }));
+            assert_eq!(played.ended, 15 * 60_000, "{problem:?}, {balancer:?}");
+            let looks = [&[0], &played.pool_reads[..]].concat();
+            let spans = looks.windows(2).map(|pair| pair[1] - pair[0]);
+            assert!(spans.max().is_some_and(|most| most <= 35_000), "{problem:?}, {balancer:?}: {looks:?}");
+            assert!(looks.len() <= 900, "{problem:?}, {balancer:?}: {} reads", looks.len());
+        }
+    }
 }
 
 #[test]

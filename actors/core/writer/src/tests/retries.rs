@@ -101,10 +101,15 @@ fn w4_get_and_put_have_retries_of_their_own_as_often_as_configured() {
             let output = bench.fail(read, broken());
             read = next_read(&mut bench, &output, (&web, attempt));
         }
+        // The worst case: with the GETs of its retries, the PUT fails each time.
+        let mut calls = retries;
         for puts in 0.. {
             let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
             let output = bench.fail(put(&output, &web).0, broken());
+            calls += 2;
             if puts == retries {
+                let (tries, repeated_reads) = (2 * (1 + retries), retries);
+                assert_eq!(calls, tries + repeated_reads);
                 assert!(matches!(outcome(&output, attempt), Outcome::Terminal { .. }));
                 break;
             }
@@ -473,7 +478,10 @@ fn w5_a_hopeless_poll_reads_the_load_balancer() {
         let runs = lb_of("lb", Provisioning::Succeeded, vec![updating(&web)]);
         assert!(bench.answer(read, runs).is_empty(), "it still runs");
         let read = lb_read(&bench.until(3_000), "lb");
-        assert!(bench.fail(read, failed(403, "", GONE)).is_empty(), "a read that fails is made again");
+        let output = bench.fail(read, failed(403, "", GONE));
+        let glance = get(&output, &web);
+        assert_eq!(output.len(), 1, "a read that fails is made again, after a glance");
+        assert!(bench.answer(glance, read_of(updating(&web), "W/2")).is_empty());
         let read = lb_read(&bench.until(7_000), "lb");
         let output = bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[1])]));
         assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }), "{kind:?}");
