@@ -511,9 +511,7 @@ impl NoticedNode {
                     notice.tried = false;
                 }
             }
-            TaintAnswer::Gone
-            | TaintAnswer::Withheld
-            | TaintAnswer::Failed(RequestFailure::Denied(_)) => {}
+            TaintAnswer::Gone | TaintAnswer::Withheld | TaintAnswer::Failed(RequestFailure::Denied(_)) => {}
         }
         if !self.is_ours() || self.unconfirmed {
             return;
