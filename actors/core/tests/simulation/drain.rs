@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use model::ids::{Family, PoolId};
+use model::view::PoolView;
 use simulator_models::arm::Latency;
 
 use crate::cluster::{Pod, Service};
@@ -87,19 +88,14 @@ impl Quiet {
         world.run_until(world.now() + span)
     }
 
-    /// Sets the state of every load balancer to `Failed`; returns how many are in that state after this many
-    /// microseconds, and the number of sent PUTs.
-    ///
-    /// # Errors
-    /// A finding of the watchdog.
-    pub fn fail_balancers(&mut self, span: u64) -> Result<(usize, u64), String> {
-        let Quiet(world) = self;
-        let all: Vec<String> = world.arm.load_balancers().map(str::to_owned).collect();
-        all.iter().for_each(|lb| world.arm.fail_load_balancer(lb));
-        let before = world.watchdog.puts;
-        world.run_until(world.now() + span)?;
-        let failed = all.iter().filter(|lb| world.arm.has_failed(lb)).count();
-        Ok((failed, world.watchdog.puts - before))
+    /// The view of each pool, as the leader shows it.
+    fn views(&self) -> impl Iterator<Item = &PoolView> {
+        let leader = self.0.watchdog.tenure.leader();
+        let leads = self.0.processes.iter().filter(move |process| *process.identity == *leader);
+        leads
+            .filter_map(|process| process.snapshot.as_deref())
+            .flat_map(|snapshot| snapshot.pools.values())
+            .map(|view| &**view)
     }
 
     /// Changes nodes, and waits until everything is quiet again.
@@ -144,6 +140,56 @@ impl Quiet {
         world.run_until(world.now() + follows)?;
         world.watchdog.downs_at_rest(world.now(), &world.arm)?;
         Ok(world.watchdog.admin_puts.clone())
+    }
+}
+
+/// Time within which the controller finds that the state of a load balancer is `Failed`, in microseconds.
+const FOUND_WITHIN_US: u64 = 120_000_000;
+/// Time before which it does not write the load balancer for that.
+const LEFT_ALONE_US: u64 = 590_000_000;
+/// Time within which it writes the load balancer: 10 minutes after it has found the state.
+const REWRITTEN_WITHIN_US: u64 = 720_000_000;
+
+/// Sets the state of every load balancer of a quiet cluster to `Failed`. Its pools must be out of sync since then, and
+/// one of them is written again (Q8).
+///
+/// # Errors
+/// What does not hold.
+pub fn failed_at_rest(seed: u64, plant: Option<Plant>) -> Result<(), String> {
+    let mut quiet = Quiet::with(seed, plant)?;
+    let lbs: Vec<String> = quiet.0.arm.load_balancers().map(str::to_owned).collect();
+    lbs.iter().for_each(|lb| quiet.0.arm.fail_load_balancer(lb));
+    let (failed_at, before) = (quiet.0.now(), quiet.0.watchdog.puts);
+    quiet.0.run_until(failed_at + LEFT_ALONE_US)?;
+    let clock = &quiet.0.processes[0].clock;
+    let times = clock.now(failed_at)..clock.now(failed_at + FOUND_WITHIN_US);
+    for lb in &lbs {
+        let mut pools = quiet.views().filter(|view| view.pool.lb.as_str() == lb).peekable();
+        if pools.peek().is_none() {
+            return Err(format!("Q8: no pool of {lb} is shown"));
+        }
+        if let Some(wrong) =
+            pools.find(|view| view.out_of_sync.is_none_or(|out| !times.contains(&out.since) || !out.at_least))
+        {
+            let shown = wrong.out_of_sync;
+            return Err(format!(
+                "Q8: {} is Failed in {times:?}, and shown out of sync as {shown:?}",
+                wrong.pool
+            ));
+        }
+    }
+    quiet.0.run_until(failed_at + REWRITTEN_WITHIN_US)?;
+    if let Some(failed) = lbs.iter().find(|lb| quiet.0.arm.has_failed(lb)) {
+        return Err(format!("Q8: {failed} is still Failed"));
+    }
+    let puts = quiet.0.watchdog.puts - before;
+    if puts != lbs.len() as u64 {
+        return Err(format!("Q8: {puts} PUTs to {} load balancers", lbs.len()));
+    }
+    quiet.0.run_until(failed_at + REWRITTEN_WITHIN_US + FOUND_WITHIN_US)?;
+    match quiet.views().find(|view| view.out_of_sync.is_some()) {
+        Some(view) => Err(format!("Q8: {} is still out of sync: {:?}", view.pool, view.out_of_sync)),
+        None => Ok(()),
     }
 }
 

@@ -8,9 +8,23 @@ mod worlds;
 
 pub use saboteur::Saboteur;
 
-/// A planted bug.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Plant {
+/// Declares the planted bugs, and the list of all of them.
+macro_rules! plants {
+    ($($(#[$about:meta])* $plant:ident,)*) => {
+        /// A planted bug.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        pub enum Plant {
+            $($(#[$about])* $plant,)*
+        }
+
+        impl Plant {
+            /// All planted bugs.
+            pub const ALL: &[Plant] = &[$(Plant::$plant),*];
+        }
+    };
+}
+
+plants! {
     /// Some outcomes never reach their pool.
     OutcomesLost,
     /// A Service's facts overtake each other on their way to the Directory.
@@ -171,8 +185,7 @@ pub enum Plant {
     DoomedLeftOut,
     /// An event that the API server has not accepted counts as created.
     PostFailureUnread,
-    /// No pool learns that it must be rewritten. This shows only if nothing else is written for long, and so only in
-    /// a quiet cluster.
+    /// No pool learns that it must be rewritten.
     RewritesLost,
     /// The writer does not learn of read changes before they are applied.
     UnreadUnheard,
@@ -180,95 +193,17 @@ pub enum Plant {
     SubnetIgnored,
     /// A pool treats changed rules like a fault that no later read corrects.
     MissingRuleReported,
+    /// A pool whose provisioning state is `Failed` counts as one that was written successfully.
+    FailedIsInSync,
+    /// Each view of a pool that is out of sync says that this has just begun.
+    OutOfSyncReset,
 }
 
 impl Plant {
-    /// All planted bugs.
-    pub const ALL: [Plant; 83] = [
-        Plant::OutcomesLost,
-        Plant::FactsReordered,
-        Plant::StaleEtag,
-        Plant::EtagRefreshed,
-        Plant::AcceptedIsWritten,
-        Plant::PollsAlone,
-        Plant::LostIsWritten,
-        Plant::StaleLists,
-        Plant::EmptyLists,
-        Plant::DeletionsOverheard,
-        Plant::GuardOff,
-        Plant::ProofHidden,
-        Plant::PauseIgnored,
-        Plant::TakesUnanswered,
-        Plant::PermitUnchecked,
-        Plant::StandingWithoutEnd,
-        Plant::LossUnheard,
-        Plant::SettleZero,
-        Plant::EmptiedIsReleased,
-        Plant::LanesSeenAtOnce,
-        Plant::EpochNotRaised,
-        Plant::ConfirmedAtOnce,
-        Plant::LeaseLetGoEarly,
-        Plant::ForeignHoldExpired,
-        Plant::ConflictIsSuccess,
-        Plant::LaneCodeUnread,
-        Plant::QuotaTakenForLane,
-        Plant::GateOfBothVerbs,
-        Plant::BudgetIgnored,
-        Plant::RateLimitIgnored,
-        Plant::RetriesUnlimited,
-        Plant::RetriesUncounted,
-        Plant::ParkingIgnored,
-        Plant::RemovalsLate,
-        Plant::DrainingUnheard,
-        Plant::DownsUnasked,
-        Plant::DownsRankLast,
-        Plant::AllDownsOurs,
-        Plant::AdminTakesMembers,
-        Plant::BypassUnasked,
-        Plant::RenamedIsReleased,
-        Plant::DoubtForgotten,
-        Plant::SecondReadAtOnce,
-        Plant::FractionIgnored,
-        Plant::BreakerLeaks,
-        Plant::BreakerEndsByTime,
-        Plant::EndpointLossesCounted,
-        Plant::NodeLossesUncounted,
-        Plant::PausesUnheard,
-        Plant::PolicyOfAnyTerm,
-        Plant::PausesUnread,
-        Plant::PauseNotWritten,
-        Plant::SetBackIgnored,
-        Plant::RecordUnwritten,
-        Plant::RecordsUnread,
-        Plant::ForeignIsOurs,
-        Plant::UidIgnored,
-        Plant::BreakerOfDownsOff,
-        Plant::TaintsReplaced,
-        Plant::NoticeOfFailedQuery,
-        Plant::CreationIgnored,
-        Plant::ExpiredNoticeCounts,
-        Plant::SetsLost,
-        Plant::WithdrawLost,
-        Plant::FailureForgotten,
-        Plant::GoneIsRestored,
-        Plant::OffUnheard,
-        Plant::AmbientDrops,
-        Plant::UnknownIsDropped,
-        Plant::InvalidIsUsed,
-        Plant::SourceFactsLost,
-        Plant::DrainingServes,
-        Plant::DroppedIsUnknown,
-        Plant::DumpEmptied,
-        Plant::DumpStale,
-        Plant::ReadsInSeries,
-        Plant::EmptyWatchBelieved,
-        Plant::FamiliesUnited,
-        Plant::DoomedLeftOut,
-        Plant::PostFailureUnread,
-        Plant::UnreadUnheard,
-        Plant::SubnetIgnored,
-        Plant::MissingRuleReported,
-    ];
+    /// Whether it shows only in a cluster in which nothing else is written for long.
+    pub fn needs_quiet(self) -> bool {
+        matches!(self, Plant::RewritesLost | Plant::FailedIsInSync | Plant::OutOfSyncReset)
+    }
 
     /// Returns the rules, one of which must detect the bug. Without them, a bug of a guard that only shows at the end
     /// of the world would be missed if a broken source recovers in time.
@@ -290,6 +225,7 @@ impl Plant {
             | Plant::CreationIgnored
             | Plant::ExpiredNoticeCounts => &["N1"],
             Plant::SubnetIgnored => &["W3"],
+            Plant::RewritesLost | Plant::FailedIsInSync | Plant::OutOfSyncReset => &["Q8"],
             Plant::MissingRuleReported => &["Q4"],
             Plant::GoneIsRestored => &["S1", "N2", "N5"],
             Plant::AmbientDrops | Plant::UnknownIsDropped | Plant::DroppedIsUnknown => &["X3"],
@@ -348,8 +284,7 @@ impl Plant {
             | Plant::SourceFactsLost
             | Plant::EmptyWatchBelieved
             | Plant::FamiliesUnited
-            | Plant::DoomedLeftOut
-            | Plant::RewritesLost => &[],
+            | Plant::DoomedLeftOut => &[],
         }
     }
 }

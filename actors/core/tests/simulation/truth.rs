@@ -46,13 +46,14 @@ pub fn wanted_pools(kube: &KubeModel, upstream: bool) -> BTreeMap<String, Wanted
             let v6 = family == "IPv6";
             let suffix = if v6 { "-ipv6" } else { "" };
             let name = format!("{}-{}{suffix}", text(&meta["namespace"]), text(&meta["name"])).to_lowercase();
-            pools.insert(name, wanted(&endpoints, &nodes, v6));
+            pools.insert(name, wanted(&endpoints, &nodes, v6, upstream));
         }
     }
     pools
 }
 
-fn wanted(endpoints: &[&Value], nodes: &BTreeMap<String, Value>, v6: bool) -> Wanted {
+/// A node contributes its first address of the family, or, as in upstream, all of them; further ones are allowed (D4).
+fn wanted(endpoints: &[&Value], nodes: &BTreeMap<String, Value>, v6: bool, upstream: bool) -> Wanted {
     let (mut wanted, mut doomed) = (Wanted::default(), BTreeSet::new());
     for endpoint in endpoints {
         let Some(node) = nodes.get(text(&endpoint["nodeName"])) else { continue };
@@ -60,13 +61,11 @@ fn wanted(endpoints: &[&Value], nodes: &BTreeMap<String, Value>, v6: bool) -> Wa
         let left_out = labels.get("node.kubernetes.io/exclude-from-external-load-balancers").is_some();
         let is_doomed = items(&node["spec"]["taints"]).iter().any(|taint| taint["key"] == TO_BE_DELETED);
         let addresses = items(&node["status"]["addresses"]).iter();
-        for address in addresses.filter(|address| address["type"] == "InternalIP") {
-            let Ok(ip) = text(&address["address"]).parse::<IpAddr>() else { continue };
-            if ip.is_ipv6() != v6 || left_out {
-                continue;
-            }
+        let internal = addresses.filter(|address| address["type"] == "InternalIP");
+        let ips = internal.filter_map(|address| text(&address["address"]).parse::<IpAddr>().ok());
+        for (place, ip) in ips.filter(|ip| ip.is_ipv6() == v6 && !left_out).enumerate() {
             wanted.allowed.insert(ip);
-            if endpoint["conditions"]["terminating"] != true {
+            if endpoint["conditions"]["terminating"] != true && (place == 0 || upstream) {
                 let required = if is_doomed { &mut doomed } else { &mut wanted.required };
                 required.insert(ip);
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use model::arm::Provisioning;
 use model::assignment::Assignment;
 use model::error::NotManageable;
 use model::ids::{Epoch, Family, NodeName, NodeUid};
@@ -84,6 +85,20 @@ impl Saboteur {
             ) => {
                 if node.taints.iter().any(|taint| &*taint.key == TO_BE_DELETED) {
                     Arc::make_mut(node).marks.control_plane = true;
+                }
+                false
+            }
+            (Plant::FailedIsInSync, Delivery::Pool(_, PoolMessage::In(queue::In::Observed(observation)))) => {
+                let facts = Arc::make_mut(&mut observation.facts);
+                if facts.provisioning == Provisioning::Failed {
+                    facts.provisioning = Provisioning::Succeeded;
+                }
+                false
+            }
+            (Plant::OutOfSyncReset, Delivery::Snapshot(snapshot::In::Pool(view))) => {
+                let view = Arc::make_mut(view);
+                if let (Some(out_of_sync), Some(at)) = (&mut view.out_of_sync, view.observed_at) {
+                    out_of_sync.since = at;
                 }
                 false
             }

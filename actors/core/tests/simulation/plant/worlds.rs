@@ -198,7 +198,9 @@ impl Plant {
             | Plant::ForeignHoldExpired
             | Plant::ConflictIsSuccess
             | Plant::RemovalsLate
-            | Plant::RewritesLost => size,
+            | Plant::RewritesLost
+            | Plant::FailedIsInSync
+            | Plant::OutOfSyncReset => size,
         }
     }
 }
