@@ -68,7 +68,7 @@ const PAUSES: &str = "backend_pool_controller_pauses";
 const PAUSES_UNREADABLE: &str = "backend_pool_controller_pauses_unreadable";
 const PAUSES_FRESH: &str = "backend_pool_controller_pauses_fresh";
 const TERM_WAITS: &str = "backend_pool_controller_term_waits";
-const FIGHTS: &str = "backend_pool_controller_fights_total";
+const CONTENTIONS: &str = "backend_pool_controller_fights_total";
 const BLOCKED: &str = "backend_pool_controller_blocked_scopes";
 const MAILBOX: &str = "backend_pool_controller_mailbox_waiting";
 const INTAKE_LAG: &str = "backend_pool_controller_intake_lag_seconds";
@@ -198,7 +198,7 @@ fn describe() {
     describe_sources();
     describe_counter!(EVENTS, Unit::Count, "Kubernetes events by result.");
     describe_leadership();
-    describe_counter!(FIGHTS, Unit::Count, "Foreign additions undone for the third time or more.");
+    describe_counter!(CONTENTIONS, Unit::Count, "Foreign additions undone for the third time or more.");
     describe_gauge!(BLOCKED, Unit::Count, "Load balancers that are blocked after failures, or 1 for all.");
     describe_gauge!(MAILBOX, Unit::Count, "Messages that wait for an actor for longer than a moment.");
     describe_counter!(UNMATCHED, Unit::Count, "Answers without a waiting request.");
@@ -366,7 +366,7 @@ impl Recorder {
         self.record(Metric::RemovalBreaker(false));
         self.policy(None, false, [0, 0, 0], [false, false]);
         self.record(Metric::Blocked { scopes: 0 });
-        for counted in [DRIFT, LOST, FIGHTS, LOCK_FAILURES, SECOND_READS, UNMATCHED] {
+        for counted in [DRIFT, LOST, CONTENTIONS, LOCK_FAILURES, SECOND_READS, UNMATCHED] {
             counter!(counted).absolute(0);
         }
         for result in ["posted", "withheld", "dropped"] {
@@ -411,7 +411,7 @@ impl Recorder {
             Metric::OperatorPolicy { mode, everything, pools, services, unreadable, fresh, term_waits } => {
                 self.policy(Some(mode), everything, [pools, services, unreadable], [fresh, term_waits]);
             }
-            Metric::Fight => counter!(FIGHTS).increment(1),
+            Metric::Contention => counter!(CONTENTIONS).increment(1),
             Metric::Blocked { scopes } => gauge!(BLOCKED).set(as_f64(scopes)),
             Metric::Lanes { busy, waiting } => {
                 gauge!(LANES_BUSY).set(as_f64(busy));

@@ -83,8 +83,8 @@ fn operation_state(resource: bool, response: &RawResponse) -> Result<OperationSt
     let response = success(response)?;
     let body = json(response);
     let state = body.as_ref().ok().and_then(|body| {
-        let beside = body["status"].as_str();
-        beside.or_else(|| body["properties"]["provisioningState"].as_str()).filter(|state| !state.is_empty())
+        let status = body["status"].as_str();
+        status.or_else(|| body["properties"]["provisioningState"].as_str()).filter(|state| !state.is_empty())
     });
     let running = || OperationState::Running { retry_after: failure::retry_after(response.headers()) };
     let Some(state) = state else {

@@ -2,10 +2,10 @@
 
 mod addresses;
 mod answers;
+mod arbitrary_input;
 mod documents;
 mod identities;
 mod identity;
-mod nonsense;
 mod query;
 mod raw;
 mod recorded;

@@ -96,7 +96,7 @@ use burst::burst;
 use ccm::MAX_RETRY_US;
 use drain::{Quiet, calls, failed_at_rest};
 use plant::Plant;
-use play::{DrainResults, Failed, Played, duty, play, shrink, size_of, size_of_restored};
+use play::{DrainResults, Failed, Played, lease_shares, play, shrink, size_of, size_of_restored};
 use rollout::{TURN_US, percentile, roll_out};
 use story::{Often, Size};
 
@@ -260,17 +260,21 @@ fn w7_the_shared_lease_is_ours_for_half_of_the_time_at_most() {
     }
     let mut puts = 0;
     for seed in 0..share_of(DUTY_SEEDS) {
-        let duty = duty(seed).unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
-        println!("seed {seed}: {duty:?}");
+        let lease_shares = lease_shares(seed).unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
+        println!("seed {seed}: {lease_shares:?}");
         // Our share: never longer than this without interruption, then left to others for at least as long as we held
         // it. So never more than half of the time.
-        assert!(duty.longest <= MAX_PIECE_S + ON_ITS_WAY_S, "seed {seed}: {duty:?}");
-        assert!(duty.too_soon <= ON_ITS_WAY_S, "seed {seed}, {:?}: {duty:?}", duty.worst);
-        assert!(2 * duty.held.0 <= duty.watched, "seed {seed}: {duty:?}");
+        assert!(lease_shares.longest <= MAX_PIECE_S + ON_ITS_WAY_S, "seed {seed}: {lease_shares:?}");
+        assert!(
+            lease_shares.too_soon <= ON_ITS_WAY_S,
+            "seed {seed}, {:?}: {lease_shares:?}",
+            lease_shares.worst
+        );
+        assert!(2 * lease_shares.held.0 <= lease_shares.watched, "seed {seed}: {lease_shares:?}");
         // The share of others: a client that has found the Lease taken returns after its own wait.
         let its_own_wait = MAX_RETRY_US / 1_000_000;
-        assert!(duty.without <= MAX_PIECE_S + its_own_wait, "seed {seed}: {duty:?}");
-        puts += duty.puts;
+        assert!(lease_shares.without <= MAX_PIECE_S + its_own_wait, "seed {seed}: {lease_shares:?}");
+        puts += lease_shares.puts;
     }
     assert!(puts > 10 * share_of(DUTY_SEEDS), "only {puts} PUTs: the Lease was hardly needed");
 }
@@ -454,7 +458,7 @@ fn n1_an_evicted_node_is_marked_and_down_within_a_minute() {
     }
     for seed in 0..share_of(QUIET_SEEDS) {
         let mut quiet = Quiet::new(seed).unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
-        let came = quiet.change(2 * CUT_WITHIN_US, |world| world.foretell("node-2"));
+        let came = quiet.change(2 * CUT_WITHIN_US, |world| world.announce_eviction("node-2"));
         let came = came.unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
         assert!(came.took < CUT_WITHIN_US && !came.puts.is_empty(), "seed {seed}: {came:?}");
         // The notice passes after half a minute, and the node was Ready all the time.
@@ -476,7 +480,7 @@ fn n1_an_eviction_is_seen_where_watches_are_closed_empty_or_cut() {
         quiet
             .pass(400_000_000, |world| world.cut_watches(0, cut_us))
             .unwrap_or_else(|reason| panic!("{cut_us}: {reason}"));
-        let came = quiet.change(2 * CUT_WITHIN_US, |world| world.foretell("node-2"));
+        let came = quiet.change(2 * CUT_WITHIN_US, |world| world.announce_eviction("node-2"));
         let came = came.unwrap_or_else(|reason| panic!("{cut_us}: {reason}"));
         assert!(came.took < CUT_WITHIN_US && !came.puts.is_empty(), "{cut_us}: {came:?}");
     }

@@ -27,16 +27,16 @@ pub const NO_OUTBOUND: &str = "no-outbound";
 /// [`NO_OUTBOUND`].
 pub type Accepted = BTreeSet<String>;
 
-/// The version of the plan's form.
+/// The version of the JSON format of plans.
 const SCHEMA_VERSION: u32 = 1;
 
-/// A load balancer that goes, and the one that comes.
+/// A Basic load balancer, and the Standard load balancer that replaces it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Replacement {
     /// The id of the Basic load balancer.
     pub basic: String,
-    /// The id of the Standard load balancer; `None`: it had no frontends, so nothing comes in its place.
+    /// The id of the Standard load balancer; `None`: the Basic one had no frontends, so nothing replaces it.
     pub standard: Option<String>,
     /// The addresses of its frontends.
     pub addresses: Vec<String>,
@@ -46,7 +46,7 @@ pub struct Replacement {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// The version of this form.
+    /// The version of the JSON format.
     pub schema_version: u32,
     /// The digest of the inventory.
     pub digest: String,
@@ -93,9 +93,9 @@ impl Plan {
         }
     }
 
-    /// Returns the same, which cannot be carried out because the migration of this journal has not ended.
+    /// Returns the plan with a blocker: the migration of this journal has begun and has not ended.
     #[must_use]
-    pub fn after(mut self, journal: &Journal, stored_in: &str) -> Plan {
+    pub fn blocked_by_unfinished(mut self, journal: &Journal, stored_in: &str) -> Plan {
         let finding = format!("a migration, with digest {}, has begun and not ended", journal.digest);
         let remedy = "apply its plan again, or run `migrate-basic-lb apply --unattended`: it continues there";
         let object = format!("ConfigMap {stored_in}");
@@ -104,7 +104,7 @@ impl Plan {
         self
     }
 
-    /// Returns whether this version of the program made a plan of this form.
+    /// Returns whether this version of the program can read the plan.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         self.schema_version == SCHEMA_VERSION

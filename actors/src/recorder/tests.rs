@@ -133,7 +133,7 @@ fn e2_each_sample_of_the_locks_the_leader_and_the_fights_has_its_series() {
         Metric::LeaseHeld(Duration::from_millis(500)),
         Metric::ForeignLockFailures(3),
         Metric::Leading(true),
-        Metric::Fight,
+        Metric::Contention,
         Metric::OperatorPolicy {
             mode: Mode::AddOnly,
             everything: true,

@@ -59,7 +59,7 @@ pub(super) fn plan(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         let plan = Plan::of(&inventory, &environment.accepted(&args.accept));
         let store = Store::of(&environment, Kind::Migration, None);
         anyhow::Ok(match store.read().await {
-            Ok(Some(journal)) if !journal.done => plan.after(&journal, &store.head_name()),
+            Ok(Some(journal)) if !journal.done => plan.blocked_by_unfinished(&journal, &store.head_name()),
             Ok(_) => plan,
             Err(error) => {
                 eprint_lines([printable!("warning: it is unknown whether a migration has begun: {error:#}")]);

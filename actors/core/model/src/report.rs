@@ -225,7 +225,7 @@ pub enum EventKind {
         holder: Arc<str>,
     },
     /// Another client keeps adding members that are not required; they are left for a while (W11).
-    Fight {
+    Contested {
         /// The pool.
         pool: PoolId,
         /// Number of such members.
@@ -363,7 +363,7 @@ impl EventKind {
             EventKind::WritesLost { pool, .. } => Some(Condition::WritesLost(pool.clone())),
             EventKind::Blocked { caller, lb, .. } => Some(Condition::Blocked(*caller, lb.clone())),
             EventKind::LeaseHeld { .. } => Some(Condition::LeaseHeld),
-            EventKind::Fight { pool, .. } => Some(Condition::Contested(pool.clone())),
+            EventKind::Contested { pool, .. } => Some(Condition::Contested(pool.clone())),
             EventKind::Quarantined { pool, .. } => Some(Condition::Quarantined(pool.clone())),
             EventKind::Held { pool, .. } => Some(Condition::RemovalHeld(pool.clone())),
             EventKind::RemovalsStopped { .. } => Some(Condition::RemovalsStopped),

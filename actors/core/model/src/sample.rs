@@ -120,7 +120,7 @@ pub enum Metric {
         term_waits: bool,
     },
     /// A change of another client was reverted for the third time or more (W11).
-    Fight,
+    Contention,
     /// W10's breaker opened or closed. A scope is a load balancer on which membership or admin parts wait, or all of
     /// ARM, which counts as 1.
     Blocked {

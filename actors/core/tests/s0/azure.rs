@@ -67,7 +67,7 @@ impl Bench {
     }
 
     /// Ends all faults of ARM.
-    pub fn heal(&mut self) {
+    pub fn end_faults(&mut self) {
         self.model.reconfigure(|settings| settings.faults.clear());
     }
 

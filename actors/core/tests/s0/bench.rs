@@ -153,7 +153,7 @@ impl Bench {
             ..PoolSpec::default()
         };
         self.model.add_pool(pool.lb.as_str(), pool.pool.as_str(), &spec);
-        self.want_in(pool, service, &[1]);
+        self.require_members(pool, service, &[1]);
         self.discover(&pool.lb, 0);
         self.run(100);
         assert_eq!(self.view(pool).state.as_str(), "in_sync", "the bench begins at rest");
@@ -163,11 +163,11 @@ impl Bench {
 
     /// A Service requires these members in `lb/shop-web`.
     pub fn want(&mut self, service: &str, members: &[u8]) {
-        self.want_in(&web(), service, members);
+        self.require_members(&web(), service, members);
     }
 
     /// A Service requires these members in a pool.
-    pub fn want_in(&mut self, pool: &PoolId, service: &str, members: &[u8]) {
+    pub fn require_members(&mut self, pool: &PoolId, service: &str, members: &[u8]) {
         self.model.add_rule(pool.lb.as_str(), &rule(service), pool.pool.as_str(), true);
         let share = Share {
             key: ServiceKey::new("shop", service),
@@ -217,7 +217,7 @@ impl Bench {
             ..PoolSpec::default()
         };
         self.model.add_pool(to.lb.as_str(), to.pool.as_str(), &spec);
-        self.want_in(to, service, &members);
+        self.require_members(to, service, &members);
         self.discover(&to.lb, 0);
     }
 

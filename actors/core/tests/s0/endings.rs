@@ -205,7 +205,7 @@ fn s0_case_13_a_slice_event_or_time_restarts_a_failed_pool() {
             Profile::Upstream => assert_eq!(attempts, 1),
         }
         assert_eq!(bench.events(), [failed(profile, "AuthorizationFailed")], "told once");
-        bench.heal();
+        bench.end_faults();
         bench.slice_event("web");
         bench.run(TICK + 1_000);
         assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);

@@ -104,7 +104,7 @@ fn s0_case_19_each_distinct_service_of_a_group_hears_once() {
         let afterwards = profile.afterwards(60);
         assert_eq!(bench.events(), services.map(|service| exhausted(service, 1, "Conflict", &afterwards)));
         assert_eq!(bench.failures(), [true], "one for the attempt");
-        bench.heal();
+        bench.end_faults();
         bench.want("api", &[2, 5]);
         bench.want("web", &[6]);
         bench.at(100_000);

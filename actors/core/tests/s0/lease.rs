@@ -65,7 +65,7 @@ impl SharedLease {
 
 impl Bench {
     /// From now on the writer cannot acquire the shared Lease.
-    pub fn lock_out(&mut self, locked: Locked) {
+    pub fn block_shared_lease(&mut self, locked: Locked) {
         match locked {
             Locked::Held => self.hold(Some("cloud-controller-manager")),
             Locked::Failing => self.lease.is_failing = true,

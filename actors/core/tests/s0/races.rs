@@ -209,7 +209,7 @@ fn s0_case_17_an_early_return_has_a_fresh_operation() {
         bench.want("web", &[3]);
         bench.discover(&web().lb, 0);
         bench.run(2_500);
-        bench.heal();
+        bench.end_faults();
         assert_eq!(bench.events(), moment.events());
         bench.run(700_000);
         assert_eq!(bench.members(&web()), [3]);
@@ -231,7 +231,7 @@ fn s0_cancellation_an_ended_term_reports_nothing() {
         bench.run(5_000);
         assert_eq!(bench.events(), Vec::<String>::new(), "{moment:?}");
         assert!(bench.failures().is_empty());
-        bench.heal();
+        bench.end_faults();
         bench.run(100_000);
         let sent = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
         bench.new_term();
@@ -259,7 +259,7 @@ fn s0_cancellation_several_terms_in_a_row_leave_one_write() {
             });
         }
         bench.set_standing(Leadership::Standby);
-        bench.heal();
+        bench.end_faults();
         bench.run(100_000);
         assert_eq!(bench.events().iter().filter(|text| text.contains("Failed")).count(), 0, "{moment:?}");
         bench.new_term();
@@ -291,7 +291,7 @@ fn s0_cancellation_a_term_that_ends_in_a_wait_leaves_one_write() {
             bench.set_standing(Leadership::Standby);
             bench.run(1_000);
             assert!(bench.events().is_empty() && bench.failures().len() == events);
-            bench.heal();
+            bench.end_faults();
             let tried = bench.requests().len();
             bench.new_term();
             bench.run(TICK * 3);

@@ -14,7 +14,7 @@ pub fn retrying(service: &str, retry: u32, max: u32, code: &str) -> String {
 }
 
 /// Returns the text of an attempt that met the closed throttle gate before it reached ARM.
-pub fn gated(service: &str, retry: u32) -> String {
+pub fn gate_closed_text(service: &str, retry: u32) -> String {
     format!(
         "{service} Warning LoadBalancerBackendPoolUpdateRetrying: \
          Backend pool update failed, will retry ({retry}/3): ThrottleGateClosed: ARM asks to wait"

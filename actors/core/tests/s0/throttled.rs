@@ -12,7 +12,7 @@ use simulator_models::arm::{FaultEffect, FaultTarget, Latency, OperationFailure,
 
 use crate::bench::{Bench, Request, pool, web};
 use crate::profile::{Playing, Profile, TICK, both};
-use crate::texts::{gated, retrying, updated};
+use crate::texts::{gate_closed_text, retrying, updated};
 
 /// A quota of the subscription: closes the verb's gate.
 const QUOTA: &str = "SubscriptionRequestsThrottled";
@@ -63,7 +63,7 @@ fn s0_case_01_a_throttled_get_parks_the_pool() {
         let events = bench.events_at();
         let texts = match profile {
             Profile::Default => retrying("web", 1, 3, QUOTA),
-            Profile::Upstream => gated("web", 1),
+            Profile::Upstream => gate_closed_text("web", 1),
         };
         assert_eq!(events.iter().map(|(_, text)| text).collect::<Vec<_>>(), [&texts]);
         assert!(ends(profile, 20).contains(&events[0].0), "{events:?}");
@@ -154,12 +154,12 @@ fn s0_case_04_a_gate_that_closes_before_the_call_parks_the_pool() {
         bench.mark(profile.window());
         bench.hold_up(is_take, 50);
         bench.throttle(FaultTarget::PoolGet, 1, QUOTA, Some("300"));
-        bench.want_in(&api, "api", &[2]);
+        bench.require_members(&api, "api", &[2]);
         bench.want("web", &[2]);
         bench.at(70_000);
         assert_eq!(bench.requests_of(&api), [(0, "GET", 429)]);
         assert!(bench.requests().is_empty(), "no call was made");
-        assert!(bench.events().contains(&gated("web", 1)));
+        assert!(bench.events().contains(&gate_closed_text("web", 1)));
         bench.hold_up(is_take, 0);
         stays_parked(&mut bench, 300_020);
         bench.at(310_000);
@@ -178,7 +178,7 @@ fn s0_case_04_a_pool_whose_turn_comes_while_the_gate_is_closed() {
         bench.open(&api, "api");
         bench.mark(profile.window());
         bench.throttle(FaultTarget::PoolGet, 1, QUOTA, Some("300"));
-        bench.want_in(&api, "api", &[2]);
+        bench.require_members(&api, "api", &[2]);
         bench.at(1_000);
         bench.want("web", &[2]);
         bench.at(150_000);
@@ -190,7 +190,7 @@ fn s0_case_04_a_pool_whose_turn_comes_while_the_gate_is_closed() {
                 assert_eq!(bench.view(&web()).state.as_str(), "due", "it waits in its lane");
             }
             Profile::Upstream => {
-                assert_eq!(events, [gated("web", 1)]);
+                assert_eq!(events, [gate_closed_text("web", 1)]);
                 stays_parked(&mut bench, 300_020);
             }
         }
@@ -252,7 +252,7 @@ fn s0_case_07_one_parked_operation_parks_the_whole_group() {
         let until = parked_by_a_lock(&mut bench);
         bench.open(&other, "other");
         bench.want("api", &[3]);
-        bench.want_in(&other, "other", &[2]);
+        bench.require_members(&other, "other", &[2]);
         match profile {
             Profile::Default => {
                 bench.run(60_000);
@@ -261,7 +261,7 @@ fn s0_case_07_one_parked_operation_parks_the_whole_group() {
             }
             Profile::Upstream => {
                 bench.run(120_000);
-                let text = gated("other", 1);
+                let text = gate_closed_text("other", 1);
                 assert_eq!(
                     bench.events(),
                     [text],
@@ -386,7 +386,7 @@ fn s0_case_20_removal_takes_parked_operations_out_of_the_queue() {
         bench.at(until + TICK_MS + 1_000);
         let met = match profile {
             Profile::Default => None,
-            Profile::Upstream => Some(gated("web", 1)),
+            Profile::Upstream => Some(gate_closed_text("web", 1)),
         };
         assert_eq!(bench.events(), met.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
     });
@@ -421,7 +421,7 @@ fn s0_case_21_a_new_term_has_nothing_of_what_was_parked() {
         bench.observed();
         bench.set_standing(Leadership::Standby);
         bench.run(1_000);
-        bench.heal();
+        bench.end_faults();
         bench.new_term();
         bench.run(1_000);
         assert!(!bench.counts("web").contains(&1), "what was tried is not requeued");
@@ -430,7 +430,7 @@ fn s0_case_21_a_new_term_has_nothing_of_what_was_parked() {
         // The gate or the lane is as closed as before.
         let met = match profile {
             Profile::Default => None,
-            Profile::Upstream => Some(gated("web", 1)),
+            Profile::Upstream => Some(gate_closed_text("web", 1)),
         };
         assert_eq!(bench.events(), met.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
         assert_eq!((bench.failures(), bench.members(&web())), (vec![false], vec![2]));
@@ -480,7 +480,7 @@ fn s0_expected_a_retry_after_of_hours_is_waited_for() {
                 bench.at(70_000);
                 let texts = match profile {
                     Profile::Default => retrying("web", 1, 3, QUOTA),
-                    Profile::Upstream => gated("web", 1),
+                    Profile::Upstream => gate_closed_text("web", 1),
                 };
                 assert_eq!(bench.events(), [texts], "one attempt has failed");
                 assert_eq!(bench.requests().iter().filter(|(_, _, status)| *status == 429).count(), 1);
@@ -515,7 +515,7 @@ fn s0_expected_a_lock_of_an_hour_parks_its_pool_for_an_hour() {
         bench.run(0);
         assert_eq!(bench.events(), [retrying("web", 1, 3, LOCK)]);
         assert_eq!(bench.next_at(), Some(until));
-        bench.want_in(&near, "near", &[2]);
+        bench.require_members(&near, "near", &[2]);
         bench.run(700_000);
         let others = match profile {
             Profile::Default => [2],

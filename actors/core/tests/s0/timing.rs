@@ -112,7 +112,7 @@ fn s0_model_without_the_lease_nothing_is_drained() {
         both(|profile| {
             let _named = Playing(format!("{locked:?}"));
             let mut bench = Bench::new(profile);
-            bench.lock_out(locked);
+            bench.block_shared_lease(locked);
             bench.want("web", &[2]);
             bench.run(100_000);
             assert_eq!(bench.view(&web()).state.as_str(), "due", "it has not been taken");

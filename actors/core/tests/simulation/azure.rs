@@ -108,7 +108,7 @@ impl ArmPort {
     }
 
     /// Returns how long a request takes to reach ARM: less than the client's timeout.
-    pub fn transit(&mut self) -> u64 {
+    pub fn transit_time(&mut self) -> u64 {
         if self.random.per_mille(self.sluggish) {
             self.random.between(1_000_000, CLIENT_TIMEOUT_US)
         } else {

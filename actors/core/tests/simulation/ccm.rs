@@ -362,7 +362,7 @@ impl Ccm {
 
     /// Another client writes without any lock: a pool's members, a whole load balancer, or unknown fields. Returns a
     /// description.
-    pub fn meddle(&mut self, arm: &mut ArmModel, cluster: &Cluster, now: u64) -> String {
+    pub fn write_without_lock(&mut self, arm: &mut ArmModel, cluster: &Cluster, now: u64) -> String {
         arm.tick(now);
         let pools: Vec<(String, String)> = arm
             .load_balancers()

@@ -161,8 +161,8 @@ impl KubernetesPort {
 
     /// Sends a patch of a node's taints.
     pub fn taint(&mut self, now: u64, call: CallId, patch: TaintPatch) -> Vec<Effect> {
-        let (transit, fate) = fate(&mut self.random, self.posts_fail);
-        let mut effects = vec![Effect::Patch(now + transit, call, patch, fate)];
+        let (transit_time, fate) = fate(&mut self.random, self.posts_fail);
+        let mut effects = vec![Effect::Patch(now + transit_time, call, patch, fate)];
         if !fate.is_answered() {
             effects.push(Effect::DeliverAt(now + ANSWER_WITHIN_US, tainted(call, lost())));
         }
@@ -363,7 +363,7 @@ impl KubernetesPort {
         let lines = model.poll_watch(watch, now);
         let mut lines = self.decode(now, kind, &lines);
         if self.plant == Some(Plant::ExpiredNoticeCounts) {
-            lines.iter_mut().for_each(rejuvenate);
+            lines.iter_mut().for_each(reset_eviction_time);
         }
         let mut effects = read_lines(kind, call, lines);
         if model.watch_ended(watch) {
@@ -441,7 +441,7 @@ impl KubernetesPort {
     }
 
     /// Ends all stalls.
-    pub fn unstall(&mut self) {
+    pub fn end_stalls(&mut self) {
         for stream in self.streams.values_mut().filter(|stream| stream.stalled_until > 0) {
             (stream.stalled_until, stream.poll_at) = (0, None);
         }
@@ -488,7 +488,7 @@ fn believe(line: &mut Line) {
 }
 
 /// A planted bug: a notice's eviction is never in the past.
-fn rejuvenate(line: &mut Line) {
+fn reset_eviction_time(line: &mut Line) {
     let times = match line {
         Line::Object(Object::Preemption(event)) => {
             let event = Arc::make_mut(event);

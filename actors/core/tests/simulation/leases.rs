@@ -145,12 +145,12 @@ impl LeasePort {
             let at = now + u64::try_from(within.as_micros()).unwrap_or(u64::MAX / 2);
             effects.push(Effect::Lease(at, lease, call, LeaseStep::Expire));
         }
-        let (transit, fate) = fate(&mut self.random, self.trouble);
+        let (transit_time, fate) = fate(&mut self.random, self.trouble);
         if !fate.is_answered() {
             let answer = LeaseStep::Answer(failed("no answer in time"));
             effects.push(Effect::Lease(now + ANSWER_WITHIN_US, lease, call, answer));
         }
-        effects.push(Effect::Lease(now + transit, lease, call, LeaseStep::Land(http, fate)));
+        effects.push(Effect::Lease(now + transit_time, lease, call, LeaseStep::Land(http, fate)));
         effects
     }
 

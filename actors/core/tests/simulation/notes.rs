@@ -72,8 +72,9 @@ impl NotesPort {
         request: &ConfigMapRequest,
     ) -> Vec<Effect> {
         let http = http_request(now, clock, request);
-        let (transit, fate) = fate(&mut self.random, self.trouble);
-        let mut effects = vec![Effect::Notes(now + transit, requester, call, NotesStep::Land(http, fate))];
+        let (transit_time, fate) = fate(&mut self.random, self.trouble);
+        let mut effects =
+            vec![Effect::Notes(now + transit_time, requester, call, NotesStep::Land(http, fate))];
         if !fate.is_answered() {
             effects.push(Effect::Notes(
                 now + ANSWER_WITHIN_US,

@@ -92,7 +92,7 @@ struct Server {
     /// True if it answers a NACK with the same response.
     repeats: bool,
     /// True if it accepts a stream immediately, and not only with its first response.
-    greets: bool,
+    accepts_streams: bool,
 }
 
 #[derive(Default)]
@@ -126,7 +126,7 @@ impl Planes {
             wraps: random.per_mille(500),
             trusts: random.per_mille(500),
             repeats: random.per_mille(300),
-            greets: random.per_mille(500),
+            accepts_streams: random.per_mille(500),
         };
         let servers = (0..features.servers).map(|_| server(&mut random)).collect();
         let content = Content::new(random.fork());
@@ -148,8 +148,8 @@ impl Planes {
     }
 
     /// Returns whether a server accepts a stream before it sends a response.
-    pub fn greets(&self, server: usize) -> bool {
-        self.servers.get(server).is_some_and(|server| server.greets)
+    pub fn accepts_streams(&self, server: usize) -> bool {
+        self.servers.get(server).is_some_and(|server| server.accepts_streams)
     }
 
     /// A process has opened a stream.

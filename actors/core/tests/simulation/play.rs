@@ -142,7 +142,7 @@ pub fn size_of_restored(seed: u64) -> Size {
 /// The failure.
 pub fn play(seed: u64, size: Size, plant: Option<Plant>) -> Result<Played, Failed> {
     let mut world = World::new(seed, size, plant);
-    let outcome = catch_unwind(AssertUnwindSafe(|| through(&mut world, size)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| run_world(&mut world, size)));
     let reason = match outcome {
         Ok(Ok(rested_us)) => {
             let (happened, watchdog) = (world.happened(), &world.watchdog);
@@ -177,7 +177,7 @@ pub fn play(seed: u64, size: Size, plant: Option<Plant>) -> Result<Played, Faile
     Err(Failed { size, reason, trace: world.trace() })
 }
 
-fn through(world: &mut World, size: Size) -> Result<u64, String> {
+fn run_world(world: &mut World, size: Size) -> Result<u64, String> {
     world.begin()?;
     world.run_until(world.now() + size.seconds * 1_000_000)?;
     let end = world.end_faults()?;
@@ -351,7 +351,7 @@ pub fn shrink(failed: Failed, seed: u64) -> Failed {
 
 /// Shares of the shared Lease over a period without faults in which every client requested it.
 #[derive(Clone, Copy, Debug)]
-pub struct Duty {
+pub struct LeaseShares {
     /// Length of the period, in seconds.
     pub watched: u64,
     /// Time for which we, and others, held it, in seconds.
@@ -373,7 +373,7 @@ pub struct Duty {
 ///
 /// # Errors
 /// A finding of the watchdog.
-pub fn duty(seed: u64) -> Result<Duty, String> {
+pub fn lease_shares(seed: u64) -> Result<LeaseShares, String> {
     let faults = Faults::default();
     let size = Size { services: 12, nodes: 8, balancers: 3, seconds: 600, replicas: 2, faults };
     let mut world = World::new(seed, size, None);
@@ -383,16 +383,19 @@ pub fn duty(seed: u64) -> Result<Duty, String> {
     let (from, before) = (world.now(), world.watchdog.puts);
     world.run_until(from + size.seconds * 1_000_000)?;
     let tenure = &world.watchdog.tenure;
-    let pieces = tenure.pieces(from, world.now());
+    let exclusive_periods = tenure.exclusive_periods(from, world.now());
     let other_seen = tenure.first_other(from, world.now()).unwrap_or(u64::MAX);
-    let rests = pieces.iter().zip(pieces.iter().skip(1)).filter(|(piece, _)| piece.1 > other_seen);
+    let rests = exclusive_periods
+        .iter()
+        .zip(exclusive_periods.iter().skip(1))
+        .filter(|(piece, _)| piece.1 > other_seen);
     let rests = rests.map(|((began, ended), (next, _))| {
         let too_soon = (ended - began).saturating_sub(next - ended);
         (too_soon, (began / 1_000_000, ended / 1_000_000, next / 1_000_000))
     });
     let (too_soon, worst) = rests.max().unwrap_or_default();
-    let longest = pieces.iter().map(|(began, ended)| ended - began).max();
-    Ok(Duty {
+    let longest = exclusive_periods.iter().map(|(began, ended)| ended - began).max();
+    Ok(LeaseShares {
         watched: size.seconds,
         held: tenure.held(from, world.now()),
         longest: longest.unwrap_or(0).div_ceil(1_000_000),

@@ -101,7 +101,7 @@ pub struct Settings {
     /// The control planes that fill pools, if there are any (X2).
     pub planes: Option<Features>,
     /// Number of additional managed load balancers for which ARM never answers (D3).
-    pub silent: usize,
+    pub unanswered_balancers: usize,
 }
 
 /// Number of load balancers without answers in worlds with this fault.
@@ -119,7 +119,7 @@ impl Settings {
             bypass_for_drain: false,
             admin_state_off: false,
             planes: None,
-            silent: 0,
+            unanswered_balancers: 0,
         }
     }
 
@@ -155,7 +155,7 @@ impl Settings {
             bypass_for_drain,
             admin_state_off: false,
             planes: None,
-            silent: if hangs { SILENT } else { 0 },
+            unanswered_balancers: if hangs { SILENT } else { 0 },
         }
     }
 }
@@ -314,12 +314,12 @@ pub fn used(settings: Settings) -> Vec<LbName> {
 
 /// Returns the load balancers that are read: those for which ARM never answers first, those of control planes last.
 fn looked_at(settings: Settings) -> Vec<LbName> {
-    silent(settings).chain(used(settings)).chain(only_listed(settings)).collect()
+    unanswered_balancers(settings).chain(used(settings)).chain(only_listed(settings)).collect()
 }
 
 /// Returns the unused load balancers for which ARM never answers.
-pub fn silent(settings: Settings) -> impl Iterator<Item = LbName> {
-    (0..settings.silent).map(|number| LbName::new(format!("silent-{number}")))
+pub fn unanswered_balancers(settings: Settings) -> impl Iterator<Item = LbName> {
+    (0..settings.unanswered_balancers).map(|number| LbName::new(format!("silent-{number}")))
 }
 
 fn informer_params(upstream: bool) -> informer::Params {

@@ -97,7 +97,7 @@ fn service(number: usize) -> Service {
 }
 
 /// Returns the steps of the restart in the order of time: the time, the Service, and which of its three steps.
-fn timetable(from: u64, apart_us: u64) -> Vec<(u64, usize, usize)> {
+fn restart_schedule(from: u64, apart_us: u64) -> Vec<(u64, usize, usize)> {
     let steps = |number: usize| (0..3).map(move |step| (number, step));
     let moment = |number: usize, step: usize| from + number as u64 * apart_us + step as u64 * STEP_US;
     let all = (0..SERVICES).flat_map(steps).map(|(number, step)| (moment(number, step), number, step));
@@ -136,7 +136,7 @@ pub fn roll_out(seed: u64, apart_us: u64) -> Result<Rollout, String> {
     world.arm.reconfigure(slow);
     let from = world.now();
     let end = from + SERVICES as u64 * apart_us;
-    let mut steps = timetable(from, apart_us).into_iter().peekable();
+    let mut steps = restart_schedule(from, apart_us).into_iter().peekable();
     let (mut waiting, mut waits) = (Waiting::new(), Vec::new());
     let (mut ccm_at, mut touched) = (from, 0);
     let mut wrong = None;
@@ -166,7 +166,7 @@ pub fn roll_out(seed: u64, apart_us: u64) -> Result<Rollout, String> {
     }
     waits.sort_unstable();
     let (tenure, until) = (&world.watchdog.tenure, world.now());
-    let longest = tenure.pieces(from, until).iter().map(|(began, ended)| ended - began).max();
+    let longest = tenure.exclusive_periods(from, until).iter().map(|(began, ended)| ended - began).max();
     Ok(Rollout {
         missing: waiting.len(),
         waits,

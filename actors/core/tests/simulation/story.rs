@@ -6,11 +6,11 @@ use simulator_models::kube::KubeModel;
 
 use crate::cluster::{Cluster, Pod, Service};
 use crate::random::Random;
-use leaving::Leaving;
-pub use leaving::{Notice, SPOT};
+use draining::DrainingNodes;
+pub use draining::{Notice, SPOT};
 
-#[path = "story/leaving.rs"]
-mod leaving;
+#[path = "story/draining.rs"]
+mod draining;
 
 /// Size of a story; a failing one is retried with a smaller size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +62,7 @@ pub struct Faults {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Often {
     /// A replica takes over without the latest changes of endpoints.
-    Eclipse,
+    StaleTakeOver,
     /// A replica takes over while everything is paused.
     PausedTakeOver,
     /// A replica takes over during a pause that it has not read before.
@@ -92,7 +92,7 @@ pub enum Often {
 impl Often {
     /// All of these faults.
     pub const ALL: [Often; 13] = [
-        Often::Eclipse,
+        Often::StaleTakeOver,
         Often::PausedTakeOver,
         Often::UnheardPause,
         Often::LackingLists,
@@ -120,17 +120,17 @@ pub struct Story {
     /// True if Services are created, deleted and changed: this keeps the cloud-controller-manager busy.
     changes_services: bool,
     /// True if draining nodes continue to drain when everything else is repaired.
-    keeps_leaving: bool,
-    leaving: Leaving,
+    keeps_draining: bool,
+    draining: DrainingNodes,
 }
 
 impl Story {
     /// Creates the start of a story.
-    pub fn new(size: Size, mut random: Random, others: Random, leaving: Random) -> Story {
+    pub fn new(size: Size, mut random: Random, others: Random, draining: Random) -> Story {
         let changes_services = random.per_mille(500);
-        let keeps_leaving = random.per_mille(500);
-        let (cluster, leaving) = (Cluster::default(), Leaving::new(leaving));
-        Story { cluster, size, random, others, names: 0, changes_services, keeps_leaving, leaving }
+        let keeps_draining = random.per_mille(500);
+        let (cluster, draining) = (Cluster::default(), DrainingNodes::new(draining));
+        Story { cluster, size, random, others, names: 0, changes_services, keeps_draining, draining }
     }
 
     /// Writes the first state.
@@ -153,7 +153,7 @@ impl Story {
     }
 
     /// Makes one change; returns a description.
-    pub fn happen(&mut self, kube: &mut KubeModel, now: u64) -> String {
+    pub fn make_change(&mut self, kube: &mut KubeModel, now: u64) -> String {
         if let Some(words) = self.happens_to_many(kube, now) {
             return words;
         }
@@ -180,7 +180,7 @@ impl Story {
             Often::EmptiedServices if self.random.per_mille(30) => Some(self.empty_services(kube, now)),
             Often::LabelledNodes if self.random.per_mille(30) => Some(self.label_nodes(kube, now)),
             Often::EmptiedServices | Often::LabelledNodes => Some(self.add_pod(kube, now)),
-            Often::Eclipse
+            Often::StaleTakeOver
             | Often::PausedTakeOver
             | Often::UnheardPause
             | Often::LackingLists
@@ -333,7 +333,7 @@ impl Story {
             (0..25, _) | (_, None) => {
                 let name = format!("node-{}", self.random.index(self.size.nodes + 2));
                 let is_there = self.cluster.nodes.contains_key(&name);
-                if !self.leaving.spent.contains(&name) && (!is_there || self.random.per_mille(200)) {
+                if !self.draining.retired_names.contains(&name) && (!is_there || self.random.per_mille(200)) {
                     self.cluster.add_node(kube, now, &name);
                 }
                 format!("add {name}")
@@ -349,14 +349,14 @@ impl Story {
                 self.cluster.move_node(kube, now, &name);
                 format!("new address of {name}")
             }
-            (60..75, Some(name)) if self.others.per_mille(500) => self.doom(kube, now, &name),
+            (60..75, Some(name)) if self.others.per_mille(500) => self.mark_for_deletion(kube, now, &name),
             (60..75, Some(name)) => self.change_node(kube, now, &name, |node| node.excluded = !node.excluded),
             (_, Some(name)) => self.change_node(kube, now, &name, |node| node.ready = !node.ready),
         }
     }
 
     /// The cluster autoscaler marks a node for deletion, or unmarks it.
-    fn doom(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
+    fn mark_for_deletion(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         if self.cluster.untaint(kube, now, name, |key| key == TO_BE_DELETED) {
             return format!("{name} is to stay");
         }
@@ -454,7 +454,7 @@ impl Story {
 
     /// Ends the churn: repairs what the operator or the cluster itself would repair.
     pub fn repair(&mut self, kube: &mut KubeModel, now: u64) {
-        self.stay(kube, now);
+        self.end_draining(kube, now);
         self.evict(kube, now);
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();
         for name in names {

@@ -180,7 +180,7 @@ struct Within {
     /// Reports that the API server must have accepted (E1).
     reports: reports::Reports,
     /// Resources that control planes have sent to it.
-    handed: served::Handed,
+    on_response: served::Handed,
 }
 
 /// A process's knowledge of our Lease by what it has read.
@@ -264,7 +264,7 @@ pub struct Watchdog {
 
 impl Within {
     /// Returns since when it sees everything.
-    fn sees(&self) -> u64 {
+    fn sees_all_since(&self) -> u64 {
         if self.blind_since.is_some() { u64::MAX } else { self.sees_since }
     }
 }
@@ -309,7 +309,7 @@ impl Watchdog {
             policy_inputs: policy::PolicyInputs::default(),
             doubts: rules::Doubts::default(),
             reports: reports::Reports::default(),
-            handed: served::Handed::default(),
+            on_response: served::Handed::default(),
         });
     }
 
@@ -333,7 +333,7 @@ impl Watchdog {
     pub fn resumes(&mut self, now: u64, process: usize) {
         let within = &mut self.within[process];
         within.started_at = now;
-        within.operations.excused(now, None);
+        within.operations.exempt_until(now, None);
         within.reports.resumes(now);
         within.unread = Unread::default();
         within.lease_known.resumes(now);

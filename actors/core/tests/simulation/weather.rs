@@ -12,7 +12,7 @@ use crate::kubernetes::{Effect, KubernetesPort, Lacking};
 use crate::random::Random;
 
 /// Returns the settings of ARM for a whole world: not faults, but kinds of ARM.
-pub fn climate(random: &mut Random) -> Settings {
+pub fn arm_settings(random: &mut Random) -> Settings {
     let fixed = |us: u64| Latency::Fixed { us };
     let operation = match random.below(4) {
         0 => None,
@@ -142,7 +142,7 @@ pub fn change_arm(random: &mut Random, arm: &mut ArmModel, long: Option<Spell>) 
 const HANGS_US: u64 = 60_000_000;
 
 /// Reads of these load balancers are not answered in time until the next change.
-pub fn hang(arm: &mut ArmModel, balancers: impl IntoIterator<Item = String>) {
+pub fn hang_reads(arm: &mut ArmModel, balancers: impl IntoIterator<Item = String>) {
     let fault = |lb| Fault {
         target: FaultTarget::LoadBalancerGet,
         every: 1,
@@ -174,7 +174,7 @@ pub fn clear_port(kubernetes: &mut KubernetesPort, azure: &mut ArmPort) {
     kubernetes.cut_until = 0;
     kubernetes.watches_last_us = None;
     kubernetes.lacking = None;
-    kubernetes.unstall();
+    kubernetes.end_stalls();
 }
 
 /// Longest time for which lists are incomplete, in microseconds: less than the 30 s after which a second read starts

@@ -180,8 +180,8 @@ impl World {
     /// Creates the world of this seed and size, with or without a planted bug.
     pub fn new(seed: u64, size: Size, plant: Option<Plant>) -> World {
         let mut random = Random::new(seed);
-        let climate = weather::climate(&mut random.fork());
-        let mut arm = ArmModel::new(climate);
+        let arm_settings = weather::arm_settings(&mut random.fork());
+        let mut arm = ArmModel::new(arm_settings);
         let mut ccm = Ccm::new(size.balancers, random.fork());
         ccm.begin(&mut arm);
         let api = kube::Settings { seed, ..kube::Settings::default() };
@@ -275,7 +275,7 @@ impl World {
         {
             self.now = at;
             let Some(happening) = self.calendar.remove(&(at, number)) else { break };
-            self.happen(happening)?;
+            self.make_change(happening)?;
             if self.kube.revision() != self.kube_revision {
                 self.kube_revision = self.kube.revision();
                 self.kube_moved()?;
@@ -324,7 +324,7 @@ impl World {
         Ok(())
     }
 
-    fn happen(&mut self, happening: WorldEvent) -> Result<(), String> {
+    fn make_change(&mut self, happening: WorldEvent) -> Result<(), String> {
         let now = self.now;
         match happening {
             WorldEvent::Of(process, inner) => match self.processes[process].life {
@@ -339,14 +339,14 @@ impl World {
             WorldEvent::Land(process, call, sent) => self.land(process, call, &sent)?,
             WorldEvent::Patch(process, call, patch, fate) => self.patch(process, call, &patch, fate)?,
             WorldEvent::Story if self.stormy => {
-                let words = self.story.happen(&mut self.kube, now);
+                let words = self.story.make_change(&mut self.kube, now);
                 self.record_cluster();
                 self.record_nodes();
                 self.record(format!("story: {words}"));
                 let pause = self.story.pause();
                 self.at(now + pause, WorldEvent::Story);
             }
-            WorldEvent::Leave if self.stormy && self.size.faults.leaving => self.leave(),
+            WorldEvent::Leave if self.stormy && self.size.faults.leaving => self.change_draining_nodes(),
             WorldEvent::Ccm => self.step_ccm()?,
             WorldEvent::CcmAnswered(call, answer) => {
                 if let Answer::Arrived { status: status @ 400.., body, .. } = &answer {
@@ -356,15 +356,15 @@ impl World {
                 self.follow_ccm(effects)?;
             }
             WorldEvent::Meddle if self.stormy && self.size.faults.meddling => {
-                let words = self.ccm.meddle(&mut self.arm, &self.story.cluster, now);
+                let words = self.ccm.write_without_lock(&mut self.arm, &self.story.cluster, now);
                 self.record_set_down();
                 self.record_cluster();
                 self.record(format!("meddling: {words}"));
                 let pause = self.delays.between(3_000_000, 25_000_000);
                 self.at(now + pause, WorldEvent::Meddle);
             }
-            WorldEvent::ArmWeather if self.stormy && self.size.faults.arm => self.arm_weather(),
-            WorldEvent::KubeWeather if self.stormy && self.size.faults.kube => self.kube_weather()?,
+            WorldEvent::ArmWeather if self.stormy && self.size.faults.arm => self.change_arm_faults(),
+            WorldEvent::KubeWeather if self.stormy && self.size.faults.kube => self.change_kube_faults()?,
             WorldEvent::Fault if self.stormy => self.fault()?,
             WorldEvent::Plane if self.stormy => self.plane_happens()?,
             WorldEvent::PlaneReceives(process, stream, request) => {

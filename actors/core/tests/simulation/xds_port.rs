@@ -72,7 +72,7 @@ impl XdsPort {
         XdsPort { random, streams: BTreeMap::new(), cut_until: 0 }
     }
 
-    fn transit(&mut self) -> u64 {
+    fn transit_time(&mut self) -> u64 {
         if self.random.per_mille(30) {
             self.random.between(100_000, 3_000_000)
         } else {
@@ -95,7 +95,7 @@ impl XdsPort {
                     response_arrives_at: now,
                 };
                 self.streams.insert(stream, opened);
-                vec![Effect::Later(now + self.transit(), stream, XdsStep::Connected)]
+                vec![Effect::Later(now + self.transit_time(), stream, XdsStep::Connected)]
             }
             DriverCall::Send(stream, request) => {
                 let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
@@ -148,7 +148,7 @@ impl XdsPort {
         &mut self,
         now: u64,
         stream: StreamId,
-        (behaviour, greets): (StreamBehaviour, bool),
+        (behaviour, accepts_streams): (StreamBehaviour, bool),
     ) -> Vec<Effect> {
         let is_cut = now < self.cut_until;
         let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
@@ -162,7 +162,7 @@ impl XdsPort {
             }
             StreamBehaviour::Answers | StreamBehaviour::Silent | StreamBehaviour::EndsStreams => {}
         }
-        open.is_taken = greets;
+        open.is_taken = accepts_streams;
         let (server, first) = (open.server, open.first);
         let requests = open.waiting.take().unwrap_or_default();
         let mut effects =
@@ -186,9 +186,9 @@ impl XdsPort {
     }
 
     fn send(&mut self, now: u64, stream: StreamId, request: XdsRequest, is_reported: bool) -> Vec<Effect> {
-        let (transit, pulled) = (self.transit(), self.random.between(10, 2_000));
+        let (transit_time, pulled) = (self.transit_time(), self.random.between(10, 2_000));
         let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
-        open.request_arrives_at = (now + transit).max(open.request_arrives_at + 1);
+        open.request_arrives_at = (now + transit_time).max(open.request_arrives_at + 1);
         let kind = request.kind;
         let mut effects = vec![Effect::Ask(open.request_arrives_at, stream, request)];
         if is_reported {
@@ -199,9 +199,9 @@ impl XdsPort {
 
     /// A server has sent a message on a stream.
     pub fn sent(&mut self, now: u64, stream: StreamId, sent: Sent) -> Vec<Effect> {
-        let transit = self.transit();
+        let transit_time = self.transit_time();
         let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
-        open.response_arrives_at = (now + transit).max(open.response_arrives_at + 1);
+        open.response_arrives_at = (now + transit_time).max(open.response_arrives_at + 1);
         open.inbox.push_back((open.response_arrives_at, sent));
         vec![Effect::Later(open.response_arrives_at, stream, XdsStep::Poll)]
     }

@@ -121,7 +121,7 @@ impl Bench {
                 self.machine.tick(self.now, &mut out);
             }
             self.turns.push((began.elapsed(), what.to_owned()));
-            self.obey(out);
+            self.handle_outputs(out);
             let is_due = self.machine.deadline().is_some_and(|at| at <= self.now);
             if inputs.len() == 0 && !is_due {
                 break;
@@ -129,7 +129,7 @@ impl Bench {
         }
     }
 
-    fn obey(&mut self, out: Vec<Out>) {
+    fn handle_outputs(&mut self, out: Vec<Out>) {
         for output in out {
             match output {
                 Out::Draining(set) => self.set = set,

@@ -120,7 +120,7 @@ impl Stream {
                 Err(error) => {
                     self.log(&error, length, is_legible);
                     is_legible = false;
-                    self.report(StreamEvent::Illegible(self.id));
+                    self.report(StreamEvent::Undecodable(self.id));
                 }
             }
         }

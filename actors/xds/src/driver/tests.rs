@@ -102,7 +102,7 @@ impl Site {
 
     async fn illegible(&mut self) {
         let event = self.next().await;
-        assert!(matches!(event, StreamEvent::Illegible(STREAM)), "{event:?}");
+        assert!(matches!(event, StreamEvent::Undecodable(STREAM)), "{event:?}");
     }
 
     async fn ended(&mut self) -> StreamEnd {

@@ -33,7 +33,7 @@ pub enum StreamEvent {
     /// A response arrived, at this time.
     Response(StreamId, Response, Wall),
     /// A message arrived that cannot be decoded. It is not a response, and the next one may be read.
-    Illegible(StreamId),
+    Undecodable(StreamId),
     /// The stream is over, or could not be opened.
     Ended {
         /// The stream.

@@ -235,7 +235,7 @@ impl Bench {
             | EventKind::FailedExhausted { .. }
             | EventKind::Blocked { .. }
             | EventKind::LeaseHeld { .. }
-            | EventKind::Fight { .. }
+            | EventKind::Contested { .. }
             | EventKind::WritesLost { .. }
             | EventKind::Quarantined { .. }
             | EventKind::SourceFailing { .. }

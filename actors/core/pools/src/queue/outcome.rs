@@ -115,8 +115,8 @@ impl PoolQueue {
         if let Some(ContentionBackoff { members, left_for }) =
             backoff.filter(|_| self.params.contention_backoff)
         {
-            out.push(Out::Metric(Metric::Fight));
-            let what = EventKind::Fight { pool: self.pool.clone(), members, left_for };
+            out.push(Out::Metric(Metric::Contention));
+            let what = EventKind::Contested { pool: self.pool.clone(), members, left_for };
             self.report([&ChangeOwner::Pool].into_iter(), what, out);
         }
         out.push(Out::Members(self.pool.clone(), PoolMembers { at: now, members: members.clone() }));

@@ -120,7 +120,7 @@ fn reason(what: &EventKind) -> &'static str {
         EventKind::FailedTerminal { .. } => "failed",
         EventKind::FailedExhausted { .. } => "exhausted",
         EventKind::NotManageable { .. } => "not manageable",
-        EventKind::Fight { .. } => "fight",
+        EventKind::Contested { .. } => "contested",
         EventKind::WritesLost { .. } => "writes lost",
         EventKind::Quarantined { .. } => "quarantined",
         EventKind::Blocked { .. }

@@ -50,7 +50,7 @@ pub(super) fn reason(what: &EventKind) -> &'static str {
         EventKind::Blocked { .. } => "BackendPoolWritesBlocked",
         EventKind::WritesLost { .. } => "BackendPoolWritesLost",
         EventKind::LeaseHeld { .. } => "SharedLeaseHeldByStranger",
-        EventKind::Fight { .. } => "BackendPoolContested",
+        EventKind::Contested { .. } => "BackendPoolContested",
         EventKind::Quarantined { .. } => "BackendPoolQuarantined",
         EventKind::Held { .. } => "BackendPoolRemovalHeld",
         EventKind::RemovalsStopped { .. } => "BackendPoolRemovalsStopped",
@@ -81,7 +81,7 @@ pub(super) fn severity(what: &EventKind) -> Severity {
         | EventKind::Blocked { .. }
         | EventKind::WritesLost { .. }
         | EventKind::LeaseHeld { .. }
-        | EventKind::Fight { .. }
+        | EventKind::Contested { .. }
         | EventKind::Quarantined { .. }
         | EventKind::Held { .. }
         | EventKind::RemovalsStopped { .. }
@@ -133,7 +133,7 @@ pub(super) fn message(what: &EventKind, of_source: bool) -> String {
         EventKind::Blocked { caller, fault, lb } => blocked(*caller, fault, lb.as_ref()),
         EventKind::WritesLost { pool, writes, left_for } => writes_lost(pool, *writes, *left_for),
         EventKind::LeaseHeld { holder } => lease_held(holder),
-        EventKind::Fight { pool, members, left_for } => cut(format!(
+        EventKind::Contested { pool, members, left_for } => cut(format!(
             "Another client keeps adding {} to backend pool {pool} that no endpoint requires; they stay there for {} s",
             counted(*members, "member"),
             left_for.as_secs()

@@ -135,12 +135,12 @@ impl Bench {
         self.cache.reported(WEB, reported(code, message), &mut self.out);
     }
 
-    fn lose(&mut self, message: &str) {
+    fn lose_connection(&mut self, message: &str) {
         let error = error(Reason::Connectivity, Code::Unavailable, message);
         self.cache.connectivity(error, &mut self.out);
     }
 
-    fn regain(&mut self) {
+    fn reconnect(&mut self) {
         self.cache.connected(&mut self.out);
     }
 

@@ -233,7 +233,7 @@ impl Client {
             StreamEvent::Dispatched(stream) => self.on_dispatched(stream, turn.now),
             StreamEvent::Sent(stream, kind) => self.on_sent(stream, kind, turn.now),
             StreamEvent::Response(stream, response, at) => self.on_response(stream, &response, at, turn),
-            StreamEvent::Illegible(stream) => self.on_illegible(stream),
+            StreamEvent::Undecodable(stream) => self.on_undecodable(stream),
             StreamEvent::Ended { stream, ended, jitter } => self.on_ended(stream, &ended, jitter, turn),
         }
     }
@@ -287,7 +287,7 @@ impl Client {
     }
 
     /// Handles an undecodable message. The next one is read under the same limits as after any other (flow control).
-    fn on_illegible(&mut self, id: StreamId) {
+    fn on_undecodable(&mut self, id: StreamId) {
         if let Some(stream) = self.stream_mut(id) {
             stream.needs_read = true;
         }

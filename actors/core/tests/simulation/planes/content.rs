@@ -123,13 +123,13 @@ impl Content {
     }
 
     /// Makes one change.
-    pub fn happen(&mut self) -> Change {
+    pub fn make_change(&mut self) -> Change {
         let name = ASSIGNMENTS[self.random.index(ASSIGNMENTS.len())];
         match self.random.below(100) {
             0..62 => self.moves(name),
             62..70 => self.is_wrong(name),
             70..76 => self.fail(name),
-            76..82 => self.mends(name),
+            76..82 => self.repair_resource(name),
             82..88 => {
                 self.cluster = None;
                 self.failing.remove(&(Kind::Clusters, CLUSTER));
@@ -210,7 +210,7 @@ impl Content {
         Change::Fail(key, code)
     }
 
-    fn mends(&mut self, name: &'static str) -> Change {
+    fn repair_resource(&mut self, name: &'static str) -> Change {
         if let Some(key) = self.failing.pop_first() {
             return Change::ForgetError(key);
         }

@@ -33,11 +33,11 @@ impl Planes {
     }
 
     /// Makes one change; returns a description and the messages that follow.
-    pub fn happen(&mut self) -> (String, Sendings) {
+    pub fn make_change(&mut self) -> (String, Sendings) {
         let index = self.random.index(self.servers.len());
         match self.random.below(100) {
             0..74 => {
-                let change = self.content.happen();
+                let change = self.content.make_change();
                 self.carry_out(&change);
                 (format!("{change:?}"), self.push())
             }

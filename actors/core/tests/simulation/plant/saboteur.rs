@@ -57,15 +57,15 @@ impl Saboteur {
     /// Returns what remains of a delivery.
     pub fn pass(&mut self, delivery: Delivery) -> Vec<Delivery> {
         match self.plant {
-            Some(plant) => self.spoil(plant, delivery),
+            Some(plant) => self.tamper(plant, delivery),
             None => vec![delivery],
         }
     }
 
     #[expect(clippy::too_many_lines, reason = "each bug is named once")]
-    fn spoil(&mut self, plant: Plant, mut delivery: Delivery) -> Vec<Delivery> {
-        spoil_policy(plant, &mut delivery);
-        spoil_losses(plant, &mut delivery);
+    fn tamper(&mut self, plant: Plant, mut delivery: Delivery) -> Vec<Delivery> {
+        tamper_policy(plant, &mut delivery);
+        tamper_losses(plant, &mut delivery);
         let lost = match (plant, &mut delivery) {
             (Plant::OutcomesLost, Delivery::Pool(_, PoolMessage::In(queue::In::Finished(..)))) => {
                 self.random.per_mille(50)
@@ -114,14 +114,14 @@ impl Saboteur {
                 false
             }
             (plant, Delivery::Directory(directory::In::Source(_, fact))) => {
-                spoil_source(plant, fact);
+                tamper_source(plant, fact);
                 plant == Plant::SourceFactsLost && self.random.per_mille(200)
             }
             (
                 Plant::InvalidIsUsed,
                 Delivery::XdsSource(xds_source::In::StreamEvent(StreamEvent::Response(_, response, _))),
             ) => {
-                response.resources.iter_mut().for_each(mend);
+                response.resources.iter_mut().for_each(repair);
                 false
             }
             (
@@ -132,11 +132,11 @@ impl Saboteur {
                 false
             }
             (Plant::DumpEmptied | Plant::DumpStale, Delivery::Snapshot(snapshot::In::Xds(view))) => {
-                self.spoil_dump(plant, Arc::make_mut(view));
+                self.tamper_dump(plant, Arc::make_mut(view));
                 false
             }
             (Plant::DoubtForgotten | Plant::BreakerLeaks | Plant::BreakerEndsByTime, delivery) => {
-                self.spoil_guards(plant, delivery)
+                self.tamper_guards(plant, delivery)
             }
             (
                 Plant::DownsUnasked
@@ -146,8 +146,8 @@ impl Saboteur {
                 | Plant::SetsLost
                 | Plant::WithdrawLost,
                 Delivery::Writer(input),
-            ) => self.spoil_admin(plant, input),
-            (_, Delivery::AdminState(input)) => self.spoil_admin_state(plant, input),
+            ) => self.tamper_admin(plant, input),
+            (_, Delivery::AdminState(input)) => self.tamper_admin_state(plant, input),
             (Plant::PauseIgnored, Delivery::Pool(_, PoolMessage::In(queue::In::Assigned(assignment)))) => {
                 *assignment =
                     Arc::new(Assignment { paused: Default::default(), ..Assignment::clone(assignment) });
@@ -220,7 +220,7 @@ impl Saboteur {
     }
 
     /// Changes the inputs of the guards; loses nothing.
-    fn spoil_guards(&mut self, plant: Plant, delivery: &mut Delivery) -> bool {
+    fn tamper_guards(&mut self, plant: Plant, delivery: &mut Delivery) -> bool {
         match (plant, delivery) {
             (Plant::DoubtForgotten, Delivery::Directory(directory::In::Service(_, Some(fact)))) => {
                 let forgetful = Arc::make_mut(fact);
@@ -243,7 +243,7 @@ impl Saboteur {
     }
 
     /// Changes the dump of resources.
-    fn spoil_dump(&mut self, plant: Plant, view: &mut XdsView) {
+    fn tamper_dump(&mut self, plant: Plant, view: &mut XdsView) {
         if plant == Plant::DumpEmptied {
             view.dump.resources.clear();
         }
@@ -255,7 +255,7 @@ impl Saboteur {
     }
 
     /// Changes an input of the writer about admin states; returns whether it is lost.
-    fn spoil_admin(&mut self, plant: Plant, input: &mut writer::In) -> bool {
+    fn tamper_admin(&mut self, plant: Plant, input: &mut writer::In) -> bool {
         match (plant, input) {
             (Plant::DownsRankLast, writer::In::AdminDue(_, Some(due))) => {
                 due.urgency = model::draining::AdminUrgency::Restore;
@@ -279,7 +279,7 @@ impl Saboteur {
     }
 
     /// Changes an input of the AdminState machine; returns whether it is lost.
-    fn spoil_admin_state(&mut self, plant: Plant, input: &mut nodes::In) -> bool {
+    fn tamper_admin_state(&mut self, plant: Plant, input: &mut nodes::In) -> bool {
         match (plant, input) {
             (Plant::UidIgnored, nodes::In::Node(name, Some(fact))) => {
                 let uid = self.uids.entry(name.clone()).or_insert_with(|| fact.uid.clone());
@@ -336,7 +336,7 @@ fn at_once(delivery: &mut Delivery) -> bool {
 }
 
 /// Changes a fact about a source.
-fn spoil_source(plant: Plant, fact: &mut SourceFact) {
+fn tamper_source(plant: Plant, fact: &mut SourceFact) {
     let spoilt = match (plant, &fact.assigned, &fact.note) {
         (Plant::AmbientDrops, Assigned::Usable(_), Note::Errors(faults)) => {
             faults.first().cloned().map(Assigned::Dropped)
@@ -353,7 +353,7 @@ fn spoil_source(plant: Plant, fact: &mut SourceFact) {
 }
 
 /// Removes from an assignment what makes it invalid.
-fn mend(resource: &mut Received) {
+fn repair(resource: &mut Received) {
     let Ok(Body::Endpoints(assignment)) = &mut resource.body else { return };
     let gap = assignment.localities.iter().map(|locality| locality.priority).min().unwrap_or(0);
     for locality in &mut assignment.localities {
@@ -372,7 +372,7 @@ fn revive(resource: &mut Received) {
 }
 
 /// Changes the policy.
-fn spoil_policy(plant: Plant, delivery: &mut Delivery) {
+fn tamper_policy(plant: Plant, delivery: &mut Delivery) {
     match (plant, delivery) {
         (
             Plant::PausesUnheard,
@@ -390,7 +390,7 @@ fn spoil_policy(plant: Plant, delivery: &mut Delivery) {
 }
 
 /// Changes why Services released addresses.
-fn spoil_losses(plant: Plant, delivery: &mut Delivery) {
+fn tamper_losses(plant: Plant, delivery: &mut Delivery) {
     let Delivery::Directory(directory::In::Service(_, Some(fact))) = delivery else { return };
     if plant == Plant::EndpointLossesCounted {
         let fact = Arc::make_mut(fact);

@@ -24,7 +24,7 @@ impl Plant {
 
     /// Returns a world with many concurrent events and no other faults. Its Services are few enough for the smallest
     /// write budget.
-    fn much_at_once(often: Often, size: Size, calm: Faults) -> Size {
+    fn with_mass_events(often: Often, size: Size, calm: Faults) -> Size {
         let faults = Faults { arm: false, meddling: false, leaving: false, often: Some(often), ..calm };
         Size { replicas: 1, nodes: 5, services: 14, seconds: 400, faults, ..size }
     }
@@ -60,7 +60,7 @@ impl Plant {
     /// Returns the kind of world in which the bug shows, if not every kind will do.
     #[expect(clippy::too_many_lines, reason = "each bug is named once")]
     pub fn world(self, size: Size) -> Size {
-        let (faults, calm) = (size.faults, calmed(size.faults));
+        let (faults, calm) = (size.faults, without_masking_faults(size.faults));
         match self {
             Plant::PermitUnchecked => {
                 let faults = Faults { processes: true, edges: true, arm: false, ..calm };
@@ -71,7 +71,7 @@ impl Plant {
                 Size { replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
             }
             Plant::ConfirmedAtOnce => {
-                let often = Some(Often::Eclipse);
+                let often = Some(Often::StaleTakeOver);
                 let faults = Faults { kube: true, processes: true, arm: false, often, ..calm };
                 Size { replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
             }
@@ -127,8 +127,8 @@ impl Plant {
                 Plant::lacking_lists(size, calm)
             }
             Plant::BreakerLeaks | Plant::BreakerEndsByTime => self.broken_source(size, calm),
-            Plant::EndpointLossesCounted => Plant::much_at_once(Often::EmptiedServices, size, calm),
-            Plant::NodeLossesUncounted => Plant::much_at_once(Often::LabelledNodes, size, calm),
+            Plant::EndpointLossesCounted => Plant::with_mass_events(Often::EmptiedServices, size, calm),
+            Plant::NodeLossesUncounted => Plant::with_mass_events(Often::LabelledNodes, size, calm),
             Plant::AmbientDrops
             | Plant::UnknownIsDropped
             | Plant::InvalidIsUsed
@@ -206,7 +206,7 @@ impl Plant {
 }
 
 /// Returns the faults without those that hide most bugs.
-fn calmed(faults: Faults) -> Faults {
+fn without_masking_faults(faults: Faults) -> Faults {
     let (kube, processes, leases, edges) = (false, false, false, false);
     let planes = false;
     Faults {

@@ -84,13 +84,13 @@ impl Watchdog {
         if entry.is_excluded() {
             return Err(format!("N2: {entry} goes Down, which is left out"));
         }
-        if self.within[put.process].is_off || self.records.off.steadily(now, OFF_NOTICED_US) {
+        if self.within[put.process].is_off || self.records.off.holds_for(now, OFF_NOTICED_US) {
             return Err(format!("N4: {entry} goes Down while the admin state is switched off"));
         }
         let blind = self.within[put.process].blind_since.is_some();
         let had = || self.nodes.all.iter().filter(|(_, node)| node.backends.contains_key(&entry.backend));
-        let sees = self.within[put.process].sees();
-        let leaves = self.nodes.leaving(now, sees, &entry.backend).next().is_some();
+        let sees_all_since = self.within[put.process].sees_all_since();
+        let leaves = self.nodes.leaving(now, sees_all_since, &entry.backend).next().is_some();
         if !leaves && !blind {
             return Err(format!("N1: {entry} goes Down, and no node of it leaves"));
         }
@@ -106,11 +106,11 @@ impl Watchdog {
         if !self.records.may_be_ours(now, entry) || self.records.is_exception(now, entry) {
             return Err(format!("N4: the Down of {entry} is not ours to end"));
         }
-        let gives_back = self.within[put.process].is_off || self.records.off.lately(now, OFF_NOTICED_US);
+        let gives_back = self.within[put.process].is_off || self.records.off.held_within(now, OFF_NOTICED_US);
         let mut owners = self.nodes.all.values();
         let is_there = owners.any(|node| {
             let has = node.backends.get(&entry.backend);
-            has.is_some_and(|has| has.lately(now, NOTICED_US)) && node.there.lately(now, NOTICED_US)
+            has.is_some_and(|has| has.held_within(now, NOTICED_US)) && node.there.held_within(now, NOTICED_US)
         });
         if !is_there && !gives_back && self.within[put.process].blind_since.is_none() {
             return Err(format!("S1: the Down of {entry} ends, and its node is gone"));
@@ -122,7 +122,7 @@ impl Watchdog {
     fn check_not_down(&self, now: u64, put: &Put<'_>, entry: &EntryId, state: &str) -> Result<(), String> {
         let within = &self.within[put.process];
         let may_not_know = within.blind_since.is_some() || within.started_at + NOTICED_US >= now;
-        let is_off = self.is_off || self.records.off.lately(now, OFF_NOTICED_US);
+        let is_off = self.is_off || self.records.off.held_within(now, OFF_NOTICED_US);
         if may_not_know || is_off || entry.is_excluded() {
             return Ok(());
         }
@@ -132,7 +132,7 @@ impl Watchdog {
             return Ok(());
         }
         let recorded = self.records.holds_steadily(now, uid, &entry.backend);
-        if node.leaves.steadily(now, NOTICED_US) && recorded {
+        if node.leaves.holds_for(now, NOTICED_US) && recorded {
             return Err(format!("N4: {entry} is of {}, which leaves, and is {state} in a PUT", node.name));
         }
         Ok(())

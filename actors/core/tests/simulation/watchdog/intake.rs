@@ -1,5 +1,5 @@
-//! Lines that are read and not applied: a pool gets no turn while a change of its Service has been read that no level
-//! includes yet (Q2).
+//! Watch events that are read but not applied: the writer takes no pool while a change of its Service has been read
+//! that no level includes yet (Q2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,29 +11,29 @@ use sources::informer;
 
 use super::Watchdog;
 
-/// Maximum time until the writer receives a change: a slow edge, and another one before it.
-const HEARD_US: u64 = 500_000;
+/// Maximum time until the writer receives a change: two slow deliveries in a row.
+const DELIVERY_LIMIT_US: u64 = 500_000;
 /// Minimum time that a due pool waits for such a change.
-const WAITS_US: u64 = 1_900_000;
+const MIN_WAIT_US: u64 = 1_900_000;
 
-/// Lines that one process has read and not applied.
+/// The watch events that one process has read and not applied.
 #[derive(Default)]
 pub struct Unread {
-    /// For each Service, by the name of its pool for IPv4: since when, and the process's time at which the newest
-    /// change was read.
+    /// For each Service, by the name of its IPv4 pool: since when a change is unread, and when the process read the
+    /// newest change, by its own clock.
     changes: BTreeMap<PoolName, (u64, Now)>,
     /// Time since which pools without an attempt are due.
     due: BTreeMap<PoolId, u64>,
     attempts: BTreeSet<PoolId>,
     /// Pools with a due change that does not wait: a node had to be drained (N3).
     drained: BTreeSet<PoolId>,
-    /// Time until which the writer has received nothing.
-    deaf_until: u64,
+    /// End of the time in which the writer receives nothing.
+    writer_stalled_until: u64,
 }
 
 impl Unread {
-    /// The Informer applies something.
-    fn taken_in(&mut self, input: &informer::In) {
+    /// Records that the Informer applies an input.
+    fn on_applied(&mut self, input: &informer::In) {
         if let informer::In::Seen(Kind::EndpointSlices, read, _) = input {
             self.changes.retain(|_, (_, newest)| *newest > *read);
         }
@@ -53,21 +53,24 @@ impl Unread {
         }
     }
 
-    fn grants(&mut self, now: u64, pool: &PoolId) -> Result<(), String> {
+    fn on_take(&mut self, now: u64, pool: &PoolId) -> Result<(), String> {
         self.attempts.insert(pool.clone());
-        let due = self.due.remove(pool).filter(|due| now < due + WAITS_US && !self.drained.contains(pool));
+        let due = self.due.remove(pool).filter(|due| now < due + MIN_WAIT_US && !self.drained.contains(pool));
         let unread = self.changes.get(&pool.pool).map(|(since, _)| *since);
-        match (due, unread.filter(|since| since + HEARD_US < now && *since > self.deaf_until)) {
-            (Some(_), Some(since)) => {
-                Err(format!("Q2: {pool} gets a turn, and a change of its Service is unread since {since}"))
-            }
+        match (
+            due,
+            unread.filter(|since| since + DELIVERY_LIMIT_US < now && *since > self.writer_stalled_until),
+        ) {
+            (Some(_), Some(since)) => Err(format!(
+                "Q2: the writer takes {pool}, and a change of its Service is unread since {since}"
+            )),
             (_, _) => Ok(()),
         }
     }
 }
 
 impl Watchdog {
-    /// A process has read lines.
+    /// Records the changes that a process has read.
     pub fn on_lines_read(&mut self, now: u64, process: usize, read: &[Delivery]) {
         let unread = &mut self.within[process].unread;
         for delivery in read {
@@ -77,21 +80,21 @@ impl Watchdog {
         }
     }
 
-    /// The writer of a process receives nothing until this time.
-    pub fn mute_writer(&mut self, process: usize, until: u64) {
-        self.within[process].unread.deaf_until = until;
+    /// Records that the writer of a process receives nothing until this time.
+    pub fn stall_writer(&mut self, process: usize, until: u64) {
+        self.within[process].unread.writer_stalled_until = until;
     }
 
-    /// The Informer of a process applies something.
-    pub(super) fn on_taken_in(&mut self, process: usize, input: &informer::In) {
-        self.within[process].unread.taken_in(input);
+    /// Records that the Informer of a process applies an input.
+    pub(super) fn on_informer_input(&mut self, process: usize, input: &informer::In) {
+        self.within[process].unread.on_applied(input);
     }
 
-    /// Q2: changes of a pool's Service that are read are applied before the pool gets a turn.
+    /// Checks that the changes of a pool's Service that are read are applied before the writer takes the pool (Q2).
     ///
     /// # Errors
-    /// A turn that is too early.
-    pub(super) fn on_turns(
+    /// The writer takes a pool too early.
+    pub(super) fn check_takes(
         &mut self,
         now: u64,
         process: usize,
@@ -104,7 +107,7 @@ impl Watchdog {
         }
         for output in outputs {
             if let Output::Writer(writer::Out::Take(pool, _)) = output {
-                unread.grants(now, pool)?;
+                unread.on_take(now, pool)?;
             } else if let Output::Writer(writer::Out::Finished(pool, ..)) = output {
                 unread.attempts.remove(pool);
             }

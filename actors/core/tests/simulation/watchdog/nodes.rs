@@ -50,12 +50,12 @@ impl Flag {
     }
 
     /// Returns whether it has been true for this time.
-    pub(super) fn steadily(&self, now: u64, span: u64) -> bool {
+    pub(super) fn holds_for(&self, now: u64, span: u64) -> bool {
         self.on && self.since + span <= now
     }
 
     /// Returns whether it was true at any moment within this time.
-    pub(super) fn lately(&self, now: u64, span: u64) -> bool {
+    pub(super) fn held_within(&self, now: u64, span: u64) -> bool {
         self.on || self.was && now < self.since + span
     }
 }
@@ -122,29 +122,29 @@ impl Node {
         self.backends.values_mut().for_each(|has| has.set(now, false));
     }
 
-    /// Returns whether a notice of its eviction may count for a process that sees everything since `sees`: a process
+    /// Returns whether a notice of its eviction may count for a process that sees everything since `sees_all_since`: a process
     /// that has not seen the taint since then does not know that it was removed.
-    pub(super) fn may_be_noticed(&self, now: u64, sees: u64) -> bool {
+    pub(super) fn may_be_noticed(&self, now: u64, sees_all_since: u64) -> bool {
         self.notices.iter().any(|notice| {
             let is_over =
-                self.ready.steadily(now, UNTAINTED_WITHIN_US) && notice.passes + UNTAINTED_WITHIN_US < now;
-            let is_used_up =
-                sees < notice.at && self.cleared.is_some_and(|at| notice.at < at && at + NOTICED_US < now);
-            !is_over && !is_used_up && (!notice.is_expired || self.may_believe(notice, sees))
+                self.ready.holds_for(now, UNTAINTED_WITHIN_US) && notice.passes + UNTAINTED_WITHIN_US < now;
+            let is_used_up = sees_all_since < notice.at
+                && self.cleared.is_some_and(|at| notice.at < at && at + NOTICED_US < now);
+            !is_over && !is_used_up && (!notice.is_expired || self.may_believe(notice, sees_all_since))
         })
     }
 
     /// Returns whether a notice that had expired when it was given may count: only for a process that may take the
     /// node for NotReady.
-    fn may_believe(&self, notice: &Notice, sees: u64) -> bool {
+    fn may_believe(&self, notice: &Notice, sees_all_since: u64) -> bool {
         let was_ready = self.ready.is() && self.ready.since + NOTICED_US < notice.at;
-        !was_ready || sees >= notice.at
+        !was_ready || sees_all_since >= notice.at
     }
 
     /// Returns whether anything may have marked it as draining recently.
-    fn may_leave(&self, now: u64, sees: u64) -> bool {
-        self.there.lately(now, NOTICED_US)
-            && (self.leaves.lately(now, NOTICED_US) || self.may_be_noticed(now, sees))
+    fn may_leave(&self, now: u64, sees_all_since: u64) -> bool {
+        self.there.held_within(now, NOTICED_US)
+            && (self.leaves.held_within(now, NOTICED_US) || self.may_be_noticed(now, sees_all_since))
     }
 
     /// Returns the time since which it has the taint of an eviction, or has none.
@@ -157,7 +157,7 @@ impl Node {
     }
 
     fn had(&self, now: u64, backend: &str) -> bool {
-        self.backends.get(backend).is_some_and(|has| has.lately(now, NOTICED_US))
+        self.backends.get(backend).is_some_and(|has| has.held_within(now, NOTICED_US))
     }
 }
 
@@ -190,10 +190,10 @@ impl Nodes {
     pub(super) fn leaving<'a>(
         &'a self,
         now: u64,
-        sees: u64,
+        sees_all_since: u64,
         backend: &'a str,
     ) -> impl Iterator<Item = &'a String> + 'a {
-        let leaves = move |node: &Node| node.had(now, backend) && node.may_leave(now, sees);
+        let leaves = move |node: &Node| node.had(now, backend) && node.may_leave(now, sees_all_since);
         let leaving = self.all.iter().filter(move |(_, node)| leaves(node));
         leaving.map(|(uid, _)| uid)
     }
@@ -201,7 +201,7 @@ impl Nodes {
     /// Returns how many Ready nodes may be Down: of all that were Ready within the time that a change takes to be
     /// known (N5).
     pub(super) fn allowed(&self, now: u64) -> usize {
-        let serving = self.all.values().filter(|node| node.serves.lately(now, NOTICED_US)).count();
+        let serving = self.all.values().filter(|node| node.serves.held_within(now, NOTICED_US)).count();
         (serving / 2).max(2)
     }
 }
@@ -310,12 +310,12 @@ impl Watchdog {
             return Err(format!("N1: a patch of {uid} makes {has:?} of the taints {had:?}"));
         }
         let noted = self.records.marks_ours(now, &uid);
-        let sees = self.within[process].sees();
+        let sees_all_since = self.within[process].sees_all_since();
         let may_count_as_ours = self.may_count_as_ours(now, process, leads, &uid);
         let Some(node) = self.nodes.all.get_mut(&uid) else { return Ok(()) };
         if !added.is_empty() {
             self.left.marks.0 += 1;
-            if !node.may_be_noticed(now, sees) {
+            if !node.may_be_noticed(now, sees_all_since) {
                 return Err(format!("N1: {} is tainted, and nothing has said that it is evicted", node.name));
             }
             if !noted {
@@ -328,8 +328,8 @@ impl Watchdog {
         }
         if !gone.is_empty() {
             // No process can have seen that it was not Ready for a moment before the process saw anything.
-            let is_steady =
-                node.ready.steadily(now, READY_FOR_US) || node.ready.is() && node.ready.since < sees;
+            let is_steady = node.ready.holds_for(now, READY_FOR_US)
+                || node.ready.is() && node.ready.since < sees_all_since;
             let has_rested =
                 is_steady && node.notices.iter().any(|notice| notice.passes + READY_FOR_US < now);
             if !has_rested || !node.was_ours && !may_count_as_ours {
@@ -349,14 +349,14 @@ impl Watchdog {
     /// It was not.
     pub fn is_marked(&self, now: u64, process: usize, uid: &str, at: u64) -> Result<(), String> {
         let within = &self.within[process];
-        let sees = within.sees() < at;
+        let sees_all_since = within.sees_all_since() < at;
         let leads = self.tenure.led_since() < at && within.started_at + NOTICED_US < at;
         let is_let =
-            !self.recorded.was_stopped(at) && !self.records.off.lately(now, now - at) && !within.is_off;
+            !self.recorded.was_stopped(at) && !self.records.off.held_within(now, now - at) && !within.is_off;
         let is_noted = self.records.has_marked_ours(now, uid, NOTED_FOR_US);
         let Some(node) = self.nodes.all.get(uid).filter(|node| node.there.is()) else { return Ok(()) };
-        let was_marked = node.marked.lately(now, now - at);
-        if sees && leads && is_let && is_noted && !was_marked {
+        let was_marked = node.marked.held_within(now, now - at);
+        if sees_all_since && leads && is_let && is_noted && !was_marked {
             return Err(format!("N1: {} was said to be evicted at {at}, and is not marked", node.name));
         }
         Ok(())

@@ -42,7 +42,7 @@ impl Operations {
     }
 
     /// Records that the process could not notice before `until` what runs on a load balancer; `None`: on any.
-    pub fn excused(&mut self, until: u64, lb: Option<&LbName>) {
+    pub fn exempt_until(&mut self, until: u64, lb: Option<&LbName>) {
         for (of, operation) in &mut self.0 {
             if lb.is_none_or(|lb| lb == of) {
                 operation.ended = operation.ended.max(until);
@@ -53,8 +53,8 @@ impl Operations {
 
 impl Watchdog {
     /// A process cannot notice before `until` what runs on a load balancer, or on any.
-    pub fn excuse(&mut self, until: u64, process: usize, lb: Option<&LbName>) {
-        self.within[process].operations.excused(until, lb);
+    pub fn exempt(&mut self, until: u64, process: usize, lb: Option<&LbName>) {
+        self.within[process].operations.exempt_until(until, lb);
     }
 
     /// Checks the lanes of a process when a read of its reaches ARM.
@@ -64,7 +64,7 @@ impl Watchdog {
     pub fn on_read(&mut self, now: u64, process: usize, arm: &ArmModel) -> Result<(), String> {
         let within = &mut self.within[process];
         if let Some((_, until)) = within.sender.throttled_until(GateClass::Reads) {
-            within.operations.excused(until, None);
+            within.operations.exempt_until(until, None);
         }
         for (lb, operation) in &mut within.operations.0 {
             if arm.is_updating(lb.as_str()) {

@@ -22,7 +22,7 @@ pub struct ReadDeadlines {
 impl ReadDeadlines {
     /// For a process that starts now. Nothing is checked if all load balancers answer.
     pub fn new(now: u64, settings: &Settings) -> ReadDeadlines {
-        let used = used(*settings).into_iter().filter(|_| settings.silent > 0);
+        let used = used(*settings).into_iter().filter(|_| settings.unanswered_balancers > 0);
         ReadDeadlines { by: used.map(|lb| (lb, now + FIRST_US)).collect() }
     }
 }

@@ -60,12 +60,12 @@ impl Record {
 
     /// Returns whether it holds this, or did recently.
     fn held(&self, now: u64, backend: &str) -> bool {
-        self.backends.get(backend).is_some_and(|has| has.lately(now, NOTICED_US))
+        self.backends.get(backend).is_some_and(|has| has.held_within(now, NOTICED_US))
     }
 
     /// Returns whether it has held this for long enough for all to know.
     fn holds_steadily(&self, now: u64, backend: &str) -> bool {
-        self.backends.get(backend).is_some_and(|has| has.steadily(now, NOTICED_US))
+        self.backends.get(backend).is_some_and(|has| has.holds_for(now, NOTICED_US))
     }
 
     pub(super) fn holds(&self, backend: &str) -> bool {
@@ -151,22 +151,24 @@ impl Records {
     pub(super) fn is_exception(&self, now: u64, entry: &EntryId) -> bool {
         self.all.values().any(|record| {
             let named = record.foreign.get(&entry.pool_words()).copied().unwrap_or_default();
-            record.holds_steadily(now, &entry.backend) && named.steadily(now, NOTICED_US)
+            record.holds_steadily(now, &entry.backend) && named.holds_for(now, NOTICED_US)
         })
     }
 
     /// Returns whether a record names the pool as an exception, or did recently.
     pub(super) fn was_exception(&self, now: u64, entry: &EntryId) -> bool {
         self.all.values().any(|record| {
-            let named =
-                record.foreign.get(&entry.pool_words()).is_some_and(|named| named.lately(now, NOTICED_US));
+            let named = record
+                .foreign
+                .get(&entry.pool_words())
+                .is_some_and(|named| named.held_within(now, NOTICED_US));
             record.held(now, &entry.backend) && (named || record.has_numbers)
         })
     }
 
     /// Returns whether the records have marked the taint of a node as ours for this time.
     pub(super) fn has_marked_ours(&self, now: u64, uid: &str, span: u64) -> bool {
-        self.all.get(uid).is_some_and(|record| record.taint_is_ours.steadily(now, span))
+        self.all.get(uid).is_some_and(|record| record.taint_is_ours.holds_for(now, span))
     }
 
     /// Returns the process that has recorded that the taint of a node is ours, and when. `None`: no record says so, or
@@ -175,18 +177,18 @@ impl Records {
         let record = self.all.get(uid)?;
         let flag = &record.taint_is_ours;
         let is_in_time = !flag.is() || flag.since() <= at + NOTICED_US;
-        (flag.lately(now, NOTICED_US) && is_in_time).then_some((record.recorder, flag.since()))
+        (flag.held_within(now, NOTICED_US) && is_in_time).then_some((record.recorder, flag.since()))
     }
 
     /// Returns whether the records mark the taint of a node as ours, or did recently.
     pub(super) fn marks_ours(&self, now: u64, uid: &str) -> bool {
-        self.all.get(uid).is_some_and(|record| record.taint_is_ours.lately(now, NOTICED_US))
+        self.all.get(uid).is_some_and(|record| record.taint_is_ours.held_within(now, NOTICED_US))
     }
 }
 
 impl Watchdog {
     /// A process reads a load balancer, and receives the answer at this time.
-    pub fn saw(&mut self, arrives: u64, process: usize, arm: &ArmModel, lb: &str) {
+    pub fn on_read_of_balancer(&mut self, arrives: u64, process: usize, arm: &ArmModel, lb: &str) {
         let mut downs = BTreeSet::new();
         for pool in arm.pools(lb).filter(|pool| *pool != EXCLUDED) {
             let document = arm.pool_json(lb, pool).unwrap_or(Value::Null);
@@ -243,8 +245,8 @@ impl Watchdog {
         let Some(node) = self.nodes.all.get(uid) else {
             return Err(format!("N4: a record of {uid}, which is no node"));
         };
-        let leaves =
-            node.leaves.lately(now, NOTICED_US) || node.may_be_noticed(now, self.within[process].sees());
+        let leaves = node.leaves.held_within(now, NOTICED_US)
+            || node.may_be_noticed(now, self.within[process].sees_all_since());
         if !leaves && self.within[process].blind_since.is_none() {
             return Err(format!("N1: {} is recorded, and does not leave", node.name));
         }
@@ -270,13 +272,13 @@ impl Watchdog {
         }
         let counts = |uid: &String| {
             let node = self.nodes.all.get(uid)?;
-            let long = node.leaves.steadily(now, NOTICED_US) && node.serves.steadily(now, NOTICED_US);
+            let long = node.leaves.holds_for(now, NOTICED_US) && node.serves.holds_for(now, NOTICED_US);
             long.then_some(node)
         };
         let (mut bound, mut free) = (0, 0);
         for uid in new {
             let Some(node) = self.nodes.all.get(uid) else { continue };
-            if node.serves.steadily(now, NOTICED_US) {
+            if node.serves.holds_for(now, NOTICED_US) {
                 *(if node.released.is_some() { &mut free } else { &mut bound }) += 1;
             }
         }

@@ -128,8 +128,8 @@ impl Handed {
 
     /// Returns whether there is, or was recently, an error that removes members.
     fn fails(&self, now: u64) -> bool {
-        let lately = self.failing.mended_at.is_some_and(|at| now < at + IN_FORCE_US);
-        !self.failing.now.is_empty() || lately
+        let held_within = self.failing.mended_at.is_some_and(|at| now < at + IN_FORCE_US);
+        !self.failing.now.is_empty() || held_within
     }
 
     /// Returns whether no endpoint was assigned for as long as it takes to empty a pool.
@@ -152,8 +152,8 @@ fn addresses(pool: &Value) -> BTreeSet<IpAddr> {
 
 impl Watchdog {
     /// A process receives a response; `fails`: data errors drop endpoints.
-    pub fn handed(&mut self, now: u64, process: usize, answer: &Answer, fails: bool) {
-        self.within[process].handed.take(now, answer, fails);
+    pub fn on_response(&mut self, now: u64, process: usize, answer: &Answer, fails: bool) {
+        self.within[process].on_response.take(now, answer, fails);
     }
 
     /// X3: nothing is written before a state is known, no address becomes a member that was never assigned, no
@@ -161,20 +161,20 @@ impl Watchdog {
     /// any.
     pub(super) fn check_listed(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let (within, id) = (&self.within[put.process], put.pool);
-        let handed = &within.handed;
-        if handed.in_force(now, id).next().is_none() {
+        let on_response = &within.on_response;
+        if on_response.in_force(now, id).next().is_none() {
             return Err(format!("X3: a PUT of {id}, of which process {} knows nothing", put.process));
         }
         let (before, after) = (addresses(put.base), addresses(put.body));
-        if let Some(stranger) = after.difference(&before).find(|ip| !handed.ever.contains(ip)) {
+        if let Some(stranger) = after.difference(&before).find(|ip| !on_response.ever.contains(ip)) {
             return Err(format!("X2: {stranger} comes into {id}, and no valid assignment had it"));
         }
-        if handed.fails(now) {
+        if on_response.fails(now) {
             return Ok(());
         }
         let keeps_draining = !within.is_off;
         let stays = |ip: &&IpAddr| {
-            let mut levels = handed.in_force(now, id).map(|level| &level.expected);
+            let mut levels = on_response.in_force(now, id).map(|level| &level.expected);
             levels.all(|expected| {
                 expected.serving.contains(*ip) || keeps_draining && expected.draining.contains(*ip)
             })
@@ -184,7 +184,10 @@ impl Watchdog {
         }
         let is_emptied = after.is_empty() && !before.is_empty();
         let is_released = within.guards.released_at(id).is_some();
-        if is_emptied && self.guarded && !is_released && !handed.was_empty_for(now, id, self.empty_confirm_us)
+        if is_emptied
+            && self.guarded
+            && !is_released
+            && !on_response.was_empty_for(now, id, self.empty_confirm_us)
         {
             return Err(format!("G2: {id} is emptied, and was not without endpoints for long"));
         }
@@ -203,7 +206,7 @@ impl Watchdog {
         let Ok(ip) = entry.backend.parse::<IpAddr>() else { return Ok(()) };
         let was_down = before == Some(DOWN);
         if after == DOWN && !was_down {
-            let mut levels = within.handed.in_force(now, put.pool);
+            let mut levels = within.on_response.in_force(now, put.pool);
             if !levels.any(|level| level.expected.draining.contains(&ip)) {
                 return Err(format!("N2: {entry} goes Down, and its source does not say so"));
             }
@@ -211,7 +214,7 @@ impl Watchdog {
                 return Err(format!("N4: {entry} goes Down while the admin state is switched off"));
             }
         } else if was_down && after != DOWN {
-            if !within.handed.drained.contains(&ip) {
+            if !within.on_response.drained.contains(&ip) {
                 return Err(format!("N4: the Down of {entry} is not ours to end"));
             }
         } else if after == UP && before != Some(UP) || before.is_some_and(|before| before != after) {

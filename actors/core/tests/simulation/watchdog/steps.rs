@@ -97,7 +97,7 @@ impl Watchdog {
     fn on_informer_step(&mut self, process: usize, input: Option<&Delivery>, outputs: &[Output]) {
         if let Some(Delivery::Informer(input)) = input {
             self.within[process].horizon.record_input(input);
-            self.on_taken_in(process, input);
+            self.on_informer_input(process, input);
         }
         let within = &mut self.within[process];
         for output in outputs {
@@ -179,7 +179,7 @@ impl Watchdog {
         input: Option<&Delivery>,
         outputs: &[Output],
     ) -> Result<(), String> {
-        self.on_turns(now, process, input, outputs)?;
+        self.check_takes(now, process, input, outputs)?;
         let within = &mut self.within[process];
         if let Some(Delivery::Writer(writer::In::Taken(pool, attempt, _))) = input {
             within.takes.remove(&(pool.clone(), *attempt));
@@ -410,7 +410,7 @@ impl Watchdog {
             | EventKind::Shared { .. }
             | EventKind::Blocked { .. }
             | EventKind::LeaseHeld { .. }
-            | EventKind::Fight { .. }
+            | EventKind::Contested { .. }
             | EventKind::WritesLost { .. }
             | EventKind::Quarantined { .. }
             | EventKind::Held { .. }

@@ -75,7 +75,7 @@ impl Watchdog {
             return false;
         };
         let within = &self.within[process];
-        let goes_on = leads && self.tenure.led_since() < since && within.sees() < since;
+        let goes_on = leads && self.tenure.led_since() < since && within.sees_all_since() < since;
         let knows = goes_on && recorder == Some(process) && !within.patches.may_have_added_to(uid);
         !knows
     }

@@ -369,16 +369,16 @@ impl Tenure {
     }
 
     /// Returns the periods in which no other client could have the shared Lease because we held it: start and end.
-    pub fn pieces(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
-        let mut pieces: Vec<(u64, u64)> = Vec::new();
+    pub fn exclusive_periods(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let mut exclusive_periods: Vec<(u64, u64)> = Vec::new();
         for (_, began, ended) in self.holds(from, to).filter(|(holder, ..)| *holder == OURS) {
-            match pieces.last_mut().filter(|(_, last)| began == *last) {
+            match exclusive_periods.last_mut().filter(|(_, last)| began == *last) {
                 // Taken again without another holder in between.
                 Some((_, last)) => *last = ended,
-                None => pieces.push((began, ended)),
+                None => exclusive_periods.push((began, ended)),
             }
         }
-        pieces
+        exclusive_periods
     }
 
     /// Returns when another client first had the shared Lease between two times.

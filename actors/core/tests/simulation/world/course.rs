@@ -5,7 +5,7 @@ use simulator_models::arm::Latency;
 
 use super::{World, WorldEvent};
 use crate::notes;
-use crate::process::{Life, silent};
+use crate::process::{Life, unanswered_balancers};
 use crate::story::Often;
 use crate::weather;
 
@@ -28,7 +28,7 @@ impl World {
         self.record_cluster();
         self.record_nodes();
         self.create_first_resources()?;
-        weather::hang(&mut self.arm, silent(self.settings).map(|lb| lb.to_string()));
+        weather::hang_reads(&mut self.arm, unanswered_balancers(self.settings).map(|lb| lb.to_string()));
         self.add_listed();
         for happening in [
             WorldEvent::Story,
@@ -55,7 +55,7 @@ impl World {
 
     /// The cloud-controller-manager creates the resources of the first Services, with a fast ARM.
     pub(super) fn create_first_resources(&mut self) -> Result<(), String> {
-        let climate = self.arm.settings().clone();
+        let arm_settings = self.arm.settings().clone();
         let fast = Latency::Fixed { us: 1_000 };
         self.arm.reconfigure(|settings| {
             (settings.get_latency, settings.put_latency, settings.operation) = (fast, fast, None);
@@ -64,7 +64,7 @@ impl World {
         while self.now == 0 || !self.ccm.is_done(&self.story.cluster) && self.now < 60_000_000 {
             self.run_until(self.now + 100_000)?;
         }
-        self.arm.reconfigure(|settings| *settings = climate);
+        self.arm.reconfigure(|settings| *settings = arm_settings);
         Ok(())
     }
 
@@ -82,7 +82,7 @@ impl World {
         weather::clear_kube(&mut self.kube);
         weather::clear_arm(&mut self.arm);
         for process in 0..self.processes.len() {
-            self.heal(process);
+            self.end_faults_of_process(process);
         }
         if self.size.faults.often == Some(Often::EmptyWatches) {
             let there = |number: &usize| self.processes[*number].is_there();
@@ -100,7 +100,7 @@ impl World {
         self.record("calm".to_owned());
         self.answer_alert();
         if self.switches_off && self.size.faults.leaving {
-            self.switch_off_for_good();
+            self.disable_admin_state();
         }
         let stopped = self.processes.iter().filter_map(|process| match process.life {
             Life::Stopped(until) => Some(until),

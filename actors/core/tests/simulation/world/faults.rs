@@ -144,7 +144,7 @@ impl World {
     }
 
     /// Ends all faults of a process.
-    pub(super) fn heal(&mut self, number: usize) {
+    pub(super) fn end_faults_of_process(&mut self, number: usize) {
         let process = &mut self.processes[number];
         weather::clear_port(&mut process.kubernetes, &mut process.azure);
         process.leases.trouble = 0;
@@ -205,7 +205,7 @@ impl World {
                 let span = self.fates.between(5_000_000, MAX_STREAM_STALL_US);
                 self.stall_stream(number, kind, span);
             }
-            15 if faults.kube && faults.processes => self.eclipse(leader, &there),
+            15 if faults.kube && faults.processes => self.stale_take_over(leader, &there),
             16 if faults.policy && faults.processes => {
                 let is_received = self.fates.per_mille(500);
                 self.take_over_in_a_pause(leader, &there, is_received);
@@ -221,7 +221,7 @@ impl World {
             return false;
         }
         match often {
-            Often::Eclipse => self.eclipse(leader, there),
+            Often::StaleTakeOver => self.stale_take_over(leader, there),
             Often::PausedTakeOver => self.take_over_in_a_pause(leader, there, true),
             Often::UnheardPause => self.take_over_in_a_pause(leader, there, false),
             Often::SlowIntake => self.stall_informer(leader),
@@ -291,7 +291,7 @@ impl World {
         let until = self.now + self.fates.between(500_000, MAX_STALL_US);
         self.record(format!("{receiver:?} of process {number} stalls"));
         if receiver == Actor::Writer {
-            self.watchdog.mute_writer(number, until);
+            self.watchdog.stall_writer(number, until);
         }
         self.processes[number].stalled.insert(receiver, until);
     }
@@ -305,11 +305,11 @@ impl World {
     }
 
     /// All others see no change of endpoints for a while, during which the leader is told to shut down.
-    fn eclipse(&mut self, leader: Option<usize>, there: &[usize]) {
+    fn stale_take_over(&mut self, leader: Option<usize>, there: &[usize]) {
         let Some(leader) = leader else { return };
         // In worlds that test this, it lasts long enough that the leader writes meanwhile, and the next leader sees
         // its writes.
-        let is_long = self.size.faults.often == Some(Often::Eclipse);
+        let is_long = self.size.faults.often == Some(Often::StaleTakeOver);
         let (shortest, soonest) = if is_long { (75_000_000, 20_000_000) } else { (5_000_000, 3_000_000) };
         for other in there.iter().filter(|other| **other != leader) {
             let span = self.fates.between(shortest, MAX_STREAM_STALL_US);
@@ -364,14 +364,14 @@ impl World {
     }
 
     /// Changes the faults of ARM.
-    pub(super) fn arm_weather(&mut self) {
+    pub(super) fn change_arm_faults(&mut self) {
         let there: Vec<usize> =
             (0..self.processes.len()).filter(|number| self.processes[*number].is_there()).collect();
         let (refusals, either) = match self.size.faults.often {
             Some(Often::Refusals) => (600, 600),
             Some(Often::FailingPolls) => (0, 1_000),
             Some(
-                Often::Eclipse
+                Often::StaleTakeOver
                 | Often::PausedTakeOver
                 | Often::UnheardPause
                 | Often::LackingLists
@@ -397,7 +397,7 @@ impl World {
         if self.weather.per_mille(HANGING) {
             let hanging = self.weather.pick(&used(self.settings)).map(|lb| lb.to_string());
             words.push_str(&format!(", reads of {hanging:?} hang"));
-            weather::hang(&mut self.arm, hanging);
+            weather::hang_reads(&mut self.arm, hanging);
         }
         let (twice, late) = weather::answers(&mut self.weather);
         for number in there {
@@ -413,7 +413,7 @@ impl World {
     }
 
     /// Changes the faults of the API server.
-    pub(super) fn kube_weather(&mut self) -> Result<(), String> {
+    pub(super) fn change_kube_faults(&mut self) -> Result<(), String> {
         let now = self.now;
         weather::clear_kube(&mut self.kube);
         let there: Vec<usize> =
@@ -429,7 +429,7 @@ impl World {
                 Some(Often::LackingLists) => Some(false),
                 Some(Often::BrokenSource) => Some(true),
                 Some(
-                    Often::Eclipse
+                    Often::StaleTakeOver
                     | Often::PausedTakeOver
                     | Often::UnheardPause
                     | Often::Refusals

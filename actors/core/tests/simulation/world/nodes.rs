@@ -15,13 +15,13 @@ const TEMPTING_US: u64 = 50_000;
 
 impl World {
     /// Makes a change to draining nodes.
-    pub(super) fn leave(&mut self) {
-        let words = self.story.leave(&mut self.kube, self.now);
+    pub(super) fn change_draining_nodes(&mut self) {
+        let words = self.story.change_draining_nodes(&mut self.kube, self.now);
         self.record_cluster();
         self.record_nodes();
         self.record_notices();
         self.record(format!("nodes: {words}"));
-        let pause = self.story.pause_of_leaving(self.now);
+        let pause = self.story.draining_pause(self.now);
         self.at(self.now + pause, WorldEvent::Leave);
     }
 
@@ -106,7 +106,7 @@ impl World {
     }
 
     /// The configuration disables the admin state, and the processes restart one after the other (N4).
-    pub(super) fn switch_off_for_good(&mut self) {
+    pub(super) fn disable_admin_state(&mut self) {
         self.record("the admin state is switched off".to_owned());
         self.settings.admin_state_off = true;
         self.watchdog.is_off = true;

@@ -46,7 +46,7 @@ impl World {
             return Ok(());
         }
         let Some(planes) = &mut self.planes else { return Ok(()) };
-        let (words, sendings) = planes.happen();
+        let (words, sendings) = planes.make_change();
         self.record(format!("control planes: {words}"));
         self.send_all(sendings)
     }
@@ -99,7 +99,7 @@ impl World {
     ) -> Result<(), String> {
         let Some(planes) = &self.planes else { return Ok(()) };
         let Some(server) = self.processes[process].xds.server_of(stream) else { return Ok(()) };
-        let reach = (planes.reach(server), planes.greets(server));
+        let reach = (planes.reach(server), planes.accepts_streams(server));
         let effects = self.processes[process].xds.step(self.now, stream, step, reach);
         self.follow_xds(process, effects)
     }
@@ -123,7 +123,7 @@ impl World {
                 Effect::Deliver(input) => self.pass_to_xds_source(process, input),
                 Effect::Hand(stream, answer) => {
                     let fails = planes.features.policy.fail_on_data_errors;
-                    self.watchdog.handed(self.now, process, &answer, fails);
+                    self.watchdog.on_response(self.now, process, &answer, fails);
                     let wall = Wall::from_micros(self.processes[process].clock.wall(self.now));
                     self.pass_to_xds_source(process, StreamEvent::Response(stream, answer.response, wall));
                 }

@@ -147,7 +147,7 @@ impl World {
         }
         if now < azure.cut_until {
             let taken = azure.unreachable_answer(now);
-            self.watchdog.excuse(taken.arrives[0], process, None);
+            self.watchdog.exempt(taken.arrives[0], process, None);
             if let ArmRequest::PutPool { pool, .. } = &call.request {
                 self.watchdog.in_doubt(process, pool);
             }
@@ -163,8 +163,8 @@ impl World {
         if let Some(put) = put_of(process, &sent) {
             self.watchdog.sends_put(now, &put)?;
         }
-        let transit = self.processes[process].azure.transit();
-        self.at(now + transit, WorldEvent::Land(process, call.id, Box::new(sent)));
+        let transit_time = self.processes[process].azure.transit_time();
+        self.at(now + transit_time, WorldEvent::Land(process, call.id, Box::new(sent)));
         if self.plant == Some(Plant::LeaseLetGoEarly) {
             self.release_early()?;
         }
@@ -190,12 +190,12 @@ impl World {
         if let (ArmRequest::GetLoadBalancer(lb), ArmAnswer::LoadBalancer(_)) = (&sent.request, &taken.answer)
             && taken.arrives[0] <= sent.at + CLIENT_TIMEOUT_US
         {
-            self.watchdog.saw(taken.arrives[0], process, &self.arm, lb.as_str());
+            self.watchdog.on_read_of_balancer(taken.arrives[0], process, &self.arm, lb.as_str());
         }
         if let ArmRequest::GetLoadBalancer(lb) = &sent.request
             && !matches!(&reply, Reply::Answer(response) if response.status == 200 && taken.arrives[0] < now + SOON_US)
         {
-            self.watchdog.excuse(taken.arrives[0], process, Some(lb));
+            self.watchdog.exempt(taken.arrives[0], process, Some(lb));
         }
         if put.is_none() {
             self.watchdog.on_read(now, process, &self.arm)?;

@@ -87,9 +87,9 @@ impl World {
     }
 
     /// Changes the object of a node without an event, and then announces its eviction.
-    pub fn foretell(&mut self, name: &str) {
+    pub fn announce_eviction(&mut self, name: &str) {
         self.story.cluster.beat(&mut self.kube, self.now, name);
-        self.story.foretell(&mut self.kube, self.now, name);
+        self.story.announce_eviction(&mut self.kube, self.now, name);
         self.record_nodes();
         self.record_notices();
     }

@@ -86,7 +86,7 @@ impl Following {
         let decoded = response(bytes).ok();
         self.step(match decoded.clone() {
             Some(decoded) => StreamEvent::Response(self.stream, decoded, Wall::default()),
-            None => StreamEvent::Illegible(self.stream),
+            None => StreamEvent::Undecodable(self.stream),
         });
         decoded
     }

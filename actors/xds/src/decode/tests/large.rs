@@ -190,7 +190,7 @@ fn reads_the_response_of_its_environment() {
     let bytes = std::fs::read(file).unwrap();
     let event = match response(&bytes) {
         Ok(response) => StreamEvent::Response(following.stream, response, Wall::default()),
-        Err(_) => StreamEvent::Illegible(following.stream),
+        Err(_) => StreamEvent::Undecodable(following.stream),
     };
     // The driver frees the message before it handles the response.
     drop(bytes);

@@ -47,7 +47,7 @@ fn told(bench: &mut Bench) -> Vec<(&'static str, String)> {
         | EventKind::FailedExhausted { .. }
         | EventKind::Blocked { .. }
         | EventKind::LeaseHeld { .. }
-        | EventKind::Fight { .. }
+        | EventKind::Contested { .. }
         | EventKind::WritesLost { .. }
         | EventKind::Quarantined { .. }
         | EventKind::SourceFailing { .. }

@@ -107,7 +107,7 @@ fn a_contest_ends_with_its_back_off() {
             record: Arc::default(),
         });
     }
-    assert!(drive.events().contains(&"fight web".to_owned()));
+    assert!(drive.events().contains(&"contested web".to_owned()));
     assert_eq!(drive.ended(), []);
     let ms = drive.now.as_micros() / 1_000 + 61_000;
     drive.at(ms).observe(&[1]);

@@ -42,7 +42,7 @@ impl Drive {
     }
 
     fn contentions(&self) -> usize {
-        self.samples.iter().filter(|sample| **sample == Metric::Fight).count()
+        self.samples.iter().filter(|sample| **sample == Metric::Contention).count()
     }
 
     /// Returns the level of the next grant.
@@ -73,9 +73,9 @@ fn w11_the_third_undoing_within_ten_minutes_backs_off_and_reports_once() {
     drive.foreign_addition(6_000).undo();
     assert_eq!(drive.contentions(), 1);
     let reports = drive.reports.clone();
-    let fight = EventKind::Fight { pool: pool(), members: 1, left_for: Duration::from_secs(60) };
-    assert_eq!(reports.last().map(|report| &report.what), Some(&fight));
-    assert_eq!(drive.events(), ["updated web", "fight web"]);
+    let contested = EventKind::Contested { pool: pool(), members: 1, left_for: Duration::from_secs(60) };
+    assert_eq!(reports.last().map(|report| &report.what), Some(&contested));
+    assert_eq!(drive.events(), ["updated web", "contested web"]);
     let began = drive.ms();
     drive.take_outputs();
     drive.foreign_addition(6_000);
@@ -363,7 +363,7 @@ fn q6_a_fresh_change_after_a_missing_pool_waits_for_an_observation() {
     }
 }
 
-/// The number in `docs/metrics.md` above which the fights of an hour raise an alert.
+/// The number in `docs/metrics.md` above which the contentions of an hour raise an alert.
 fn alert_above() -> usize {
     let metrics = include_str!("../../../../../../docs/metrics.md");
     let (_, rest) =

@@ -203,7 +203,7 @@ fn w11_states_are_corrected_while_foreign_additions_are_left_there() {
         let (members, removed) = (ips(&[1, 2]), ips(&[9]));
         drive.attempt(Outcome::Written { members, added: BTreeSet::new(), removed, record: Arc::default() });
     }
-    let contentions = drive.samples.iter().filter(|sample| **sample == Metric::Fight).count();
+    let contentions = drive.samples.iter().filter(|sample| **sample == Metric::Contention).count();
     assert_eq!(contentions, 1, "what is added is left from now on");
     drive.at(200_000).observe_down(&[1, 2], &[]).at(201_000);
     assert_eq!(drive.urgency(), Some(MembershipUrgency::Remove));

@@ -21,7 +21,7 @@ fn is_posted_again(what: &EventKind) -> bool {
         | EventKind::Blocked { .. }
         | EventKind::WritesLost { .. }
         | EventKind::LeaseHeld { .. }
-        | EventKind::Fight { .. }
+        | EventKind::Contested { .. }
         | EventKind::Quarantined { .. }
         | EventKind::Held { .. }
         | EventKind::RemovalsStopped { .. }

@@ -20,7 +20,7 @@ fn row_of(what: &EventKind) -> usize {
         EventKind::NotManageable { .. } => 4,
         EventKind::Shared { .. } => 5,
         EventKind::Blocked { .. } => 6,
-        EventKind::Fight { .. } => 7,
+        EventKind::Contested { .. } => 7,
         EventKind::Held { .. } => 8,
         EventKind::DataError { .. } => 9,
         EventKind::Undecodable { .. } => 10,
@@ -291,7 +291,7 @@ fn conditions() -> Vec<Row> {
              same way: HTTP 400",
         ),
         warning(
-            EventKind::Fight { pool: pool(), members: 2, left_for: Duration::from_secs(120) },
+            EventKind::Contested { pool: pool(), members: 2, left_for: Duration::from_secs(120) },
             "BackendPoolContested",
             "Another client keeps adding 2 members to backend pool kubernetes/shop-web that no endpoint requires; \
              they stay there for 120 s",

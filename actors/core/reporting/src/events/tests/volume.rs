@@ -109,7 +109,10 @@ fn e1_another_reason_or_object_is_not_similar() {
         drive.report(&["web"], updated(members));
     }
     drive.report(&["api"], updated(9));
-    drive.report(&["web"], EventKind::Fight { pool: pool(), members: 1, left_for: Duration::from_secs(1) });
+    drive.report(
+        &["web"],
+        EventKind::Contested { pool: pool(), members: 1, left_for: Duration::from_secs(1) },
+    );
     assert!(drive.take_all().iter().all(|event| !event.message.starts_with("(combined")));
 }
 
@@ -141,7 +144,7 @@ fn normal_events_and_each_warning_reason_have_own_budgets() {
         drive.report(&["web"], retrying(n));
         drive.report(
             &["web"],
-            EventKind::Fight { pool: pool(), members: n, left_for: Duration::from_secs(1) },
+            EventKind::Contested { pool: pool(), members: n, left_for: Duration::from_secs(1) },
         );
         drive.take_all().iter().for_each(|event| *posted.entry(event.reason).or_default() += 1);
     }
@@ -230,7 +233,9 @@ fn something(kind: u8, n: u8) -> EventKind {
     match kind {
         0 => updated(usize::from(n)),
         1 => EventKind::Retrying { pool: pool(), retry: 1, max: 3, failure: failure(&format!("busy {n}")) },
-        _ => EventKind::Fight { pool: pool(), members: usize::from(n), left_for: Duration::from_secs(60) },
+        _ => {
+            EventKind::Contested { pool: pool(), members: usize::from(n), left_for: Duration::from_secs(60) }
+        }
     }
 }
 

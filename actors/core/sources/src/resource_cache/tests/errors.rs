@@ -119,7 +119,7 @@ fn x1_a88_a_dropped_resource_that_returns_is_notified() {
 fn x1_an_unreachable_source_is_reported_once_per_message() {
     let mut bench = Bench::cached(KEEP);
     for message in ["connection refused", "connection refused", "no such host"] {
-        bench.lose(message);
+        bench.lose_connection(message);
     }
     assert_eq!(
         bench.notices(),
@@ -132,20 +132,20 @@ fn x1_an_unreachable_source_is_reported_once_per_message() {
 #[test]
 fn x1_a_source_that_answers_again_clears_its_error() {
     let mut bench = Bench::cached(KEEP);
-    bench.lose("connection refused");
+    bench.lose_connection("connection refused");
     assert_eq!(bench.notices().len(), 1);
-    bench.regain();
+    bench.reconnect();
     assert_eq!(bench.notices(), ["clear"]);
-    bench.regain();
+    bench.reconnect();
     assert_eq!((bench.notices(), bench.cache.connectivity_error()), (Vec::new(), None));
 }
 
 #[test]
 fn x1_a_watcher_without_a_resource_learns_of_a_reconnect() {
     let mut bench = Bench::requested(KEEP);
-    bench.lose("connection refused");
+    bench.lose_connection("connection refused");
     assert_eq!(bench.notices(), ["error UNAVAILABLE connection refused"]);
-    bench.regain();
+    bench.reconnect();
     assert_eq!((bench.notices(), bench.state()), (vec![String::from("clear")], "requested"));
 }
 
@@ -154,7 +154,7 @@ fn x1_an_answer_of_a_connected_source_changes_nothing() {
     let mut bench = Bench::cached(KEEP);
     bench.nack("no address");
     assert_eq!(bench.notices().len(), 1);
-    bench.regain();
+    bench.reconnect();
     assert_eq!((bench.notices(), bench.state()), (Vec::new(), "nacked_but_cached"));
 }
 
@@ -163,8 +163,8 @@ fn x1_an_entrys_own_error_returns_when_the_source_answers() {
     for (policy, kind) in [(KEEP, "ambient"), (DROP, "error")] {
         let mut bench = Bench::cached(policy);
         bench.nack("no address");
-        bench.lose("connection refused");
-        bench.regain();
+        bench.lose_connection("connection refused");
+        bench.reconnect();
         let own = format!("{kind} INVALID_ARGUMENT no address");
         assert_eq!(bench.notices(), [own.clone(), format!("{kind} UNAVAILABLE connection refused"), own]);
         assert_eq!(bench.error(), Some(nack("no address")), "it was remembered");
@@ -174,22 +174,22 @@ fn x1_an_entrys_own_error_returns_when_the_source_answers() {
 #[test]
 fn x1_an_own_error_newer_than_the_loss_is_not_repeated() {
     let mut bench = Bench::requested(KEEP);
-    bench.lose("connection refused");
+    bench.lose_connection("connection refused");
     bench.tick(15_000);
     assert_eq!(
         bench.notices(),
         ["error UNAVAILABLE connection refused", &format!("error NOT_FOUND {MISSING}")]
     );
-    bench.regain();
+    bench.reconnect();
     assert_eq!(bench.notices(), NOTHING);
 }
 
 #[test]
 fn x1_the_loss_of_a_source_is_repeated_after_another_error() {
     let mut bench = Bench::cached(KEEP);
-    bench.lose("connection refused");
+    bench.lose_connection("connection refused");
     bench.nack("no address");
-    bench.lose("connection refused");
+    bench.lose_connection("connection refused");
     let lost = "ambient UNAVAILABLE connection refused";
     assert_eq!(bench.notices(), [lost, "ambient INVALID_ARGUMENT no address", lost]);
 }
@@ -197,7 +197,7 @@ fn x1_the_loss_of_a_source_is_repeated_after_another_error() {
 #[test]
 fn x1_a_cached_resource_leaves_a_silent_sources_error_ambient() {
     let mut bench = Bench::requested(KEEP);
-    bench.lose("connection refused");
+    bench.lose_connection("connection refused");
     assert_eq!(bench.notices().len(), 1);
     bench.receive(7, "1");
     assert_eq!(bench.notices(), ["value 7", "ambient UNAVAILABLE connection refused"]);
@@ -207,7 +207,7 @@ fn x1_a_cached_resource_leaves_a_silent_sources_error_ambient() {
     bench.receive(7, "3");
     let expected = ["ambient INVALID_ARGUMENT no address", "ambient UNAVAILABLE connection refused"];
     assert_eq!(bench.notices(), expected, "of the two the one that is left");
-    bench.regain();
+    bench.reconnect();
     assert_eq!(bench.notices(), ["clear"]);
 }
 
@@ -215,9 +215,9 @@ fn x1_a_cached_resource_leaves_a_silent_sources_error_ambient() {
 fn x1_tp3_a_reported_error_lasts_until_a_newer_fact() {
     let mut bench = Bench::requested(KEEP);
     bench.report(Code::NotFound, "no such service");
-    bench.lose("connection refused");
+    bench.lose_connection("connection refused");
     bench.cache.stop_timers();
-    bench.regain();
+    bench.reconnect();
     bench.send(60_000, &[WEB]);
     bench.tick(74_999);
     assert_eq!(bench.error(), Some(reported(Code::NotFound, "no such service")));

@@ -228,7 +228,7 @@ impl World {
             Op::Ended => self.end(),
             Op::Received(key, value) => self.receive(key, value, &mut notices),
             Op::Failed(key, fault, message) => self.fail(key, fault, message, &mut notices),
-            Op::Lost(message) => self.lose(message, &mut notices),
+            Op::Lost(message) => self.lose_connection(message, &mut notices),
             Op::Answered => self.answer(&mut notices),
             Op::Wait(wait) => self.wait(Duration::from_millis(wait), &mut notices),
         }
@@ -388,7 +388,7 @@ impl World {
         }
     }
 
-    fn lose(&mut self, message: u8, notices: &mut Notices) {
+    fn lose_connection(&mut self, message: u8, notices: &mut Notices) {
         let words = ["connection refused", "no such host"][usize::from(message)];
         let error = error(Reason::Connectivity, Code::Unavailable, words);
         self.cache.connectivity(error.clone(), notices);

@@ -6,7 +6,7 @@ use super::*;
 fn x1_a88_a_failing_channel_is_an_error_where_nothing_is_cached() {
     for policy in ALL_POLICIES {
         let mut bench = Bench::requested(policy);
-        bench.lose("connection refused");
+        bench.lose_connection("connection refused");
         assert_eq!(bench.notices(), ["error UNAVAILABLE connection refused"]);
         assert_eq!((bench.state(), bench.error()), ("requested", None));
     }
@@ -16,7 +16,7 @@ fn x1_a88_a_failing_channel_is_an_error_where_nothing_is_cached() {
 fn x1_a88_a_failing_channel_is_ambient_for_cached_ones() {
     for policy in ALL_POLICIES {
         let mut bench = Bench::cached(policy);
-        bench.lose("connection refused");
+        bench.lose_connection("connection refused");
         assert_eq!(bench.notices(), ["ambient UNAVAILABLE connection refused"]);
         assert_eq!((bench.state(), bench.value(), bench.error()), ("acked", Some(7), None));
     }
@@ -27,7 +27,7 @@ fn x1_a88_a_stream_without_a_response_fails_uncached_ones() {
     for policy in ALL_POLICIES {
         let mut bench = Bench::requested(policy);
         bench.cache.stop_timers();
-        bench.lose("stream ended without a response");
+        bench.lose_connection("stream ended without a response");
         assert_eq!(bench.notices(), ["error UNAVAILABLE stream ended without a response"]);
         assert_eq!((bench.state(), bench.error()), ("requested", None));
     }
@@ -38,7 +38,7 @@ fn x1_a88_a_stream_without_a_response_is_ambient_for_cached() {
     for policy in ALL_POLICIES {
         let mut bench = Bench::cached(policy);
         bench.cache.stop_timers();
-        bench.lose("stream ended without a response");
+        bench.lose_connection("stream ended without a response");
         assert_eq!(bench.notices(), ["ambient UNAVAILABLE stream ended without a response"]);
         assert_eq!((bench.state(), bench.value(), bench.error()), ("acked", Some(7), None));
     }

@@ -15,7 +15,7 @@ fn x1_a88_requested_has_neither_the_resource_nor_an_error() {
     assert_eq!(present(&bench), (ResourceState::Requested, false, false));
     bench.send(0, &[WEB]);
     assert_eq!(present(&bench), (ResourceState::Requested, false, false), "also once it was asked for");
-    bench.lose("connection refused");
+    bench.lose_connection("connection refused");
     assert_eq!(present(&bench), (ResourceState::Requested, false, false), "its source is not part of it");
 }
 

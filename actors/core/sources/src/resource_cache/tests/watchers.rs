@@ -48,10 +48,10 @@ fn x1_a88_a_late_watcher_of_a_pending_resource_gets_nothing() {
 #[test]
 fn x1_a88_a_late_watcher_sees_that_the_source_cannot_be_reached() {
     let mut bench = Bench::requested(KEEP);
-    bench.lose("connection refused");
+    bench.lose_connection("connection refused");
     assert_eq!(notices_to_late_watcher(&mut bench), ["web 9: error UNAVAILABLE connection refused"]);
     let mut bench = Bench::cached(KEEP);
-    bench.lose("connection refused");
+    bench.lose_connection("connection refused");
     assert_eq!(
         notices_to_late_watcher(&mut bench),
         ["web 9: value 7", "web 9: ambient UNAVAILABLE connection refused"]
@@ -61,11 +61,11 @@ fn x1_a88_a_late_watcher_sees_that_the_source_cannot_be_reached() {
 #[test]
 fn x1_a88_the_first_watcher_of_an_unreachable_source_sees_that() {
     let mut bench = Bench::new(KEEP);
-    bench.lose("connection refused");
+    bench.lose_connection("connection refused");
     bench.watch(WEB, 1);
     assert_eq!(bench.notices(), ["error UNAVAILABLE connection refused"]);
     assert_eq!(bench.state(), "requested");
-    bench.regain();
+    bench.reconnect();
     assert_eq!(notices_to_late_watcher(&mut bench), NOTHING);
 }
 
@@ -73,10 +73,10 @@ fn x1_a88_the_first_watcher_of_an_unreachable_source_sees_that() {
 fn x1_a_late_watcher_gets_the_newest_of_two_errors() {
     let mut bench = Bench::cached(KEEP);
     bench.nack("no address");
-    bench.lose("connection refused");
+    bench.lose_connection("connection refused");
     assert_eq!(bench.notices().last().map(String::as_str), Some("ambient UNAVAILABLE connection refused"));
     assert_eq!(notices_to_late_watcher(&mut bench)[1..], ["web 9: ambient UNAVAILABLE connection refused"]);
-    bench.regain();
+    bench.reconnect();
     assert_eq!(bench.notices(), ["ambient INVALID_ARGUMENT no address"]);
     assert_eq!(notices_to_late_watcher(&mut bench)[1..], ["web 9: ambient INVALID_ARGUMENT no address"]);
 }
@@ -119,7 +119,7 @@ fn x1_a88_watchers_get_no_changes_of_other_resources() {
     assert_eq!(bench.all_notices(), ["shop 1: value 5"]);
     bench.nack("no address");
     assert_eq!(bench.all_notices(), ["web 1: error INVALID_ARGUMENT no address"]);
-    bench.lose("connection refused");
+    bench.lose_connection("connection refused");
     let lost = "UNAVAILABLE connection refused";
     assert_eq!(bench.all_notices(), [format!("shop 1: ambient {lost}"), format!("web 1: error {lost}")]);
 }

@@ -119,7 +119,7 @@ struct Run {
     /// True if the transport takes sent requests at once.
     pulls: bool,
     /// True if watchers process their notices at once.
-    records: bool,
+    processes_notices: bool,
 }
 
 impl Run {
@@ -140,7 +140,7 @@ impl Run {
             out: Vec::new(),
             open: BTreeMap::new(),
             pulls: true,
-            records: true,
+            processes_notices: true,
         }
     }
 
@@ -180,7 +180,7 @@ impl Run {
                 Out::Call(DriverCall::Send(stream, request)) if self.pulls => {
                     self.client.step(self.now, StreamEvent::Sent(stream, request.kind).into(), &mut self.out);
                 }
-                Out::Notice(update, _) if self.records => {
+                Out::Notice(update, _) if self.processes_notices => {
                     self.client.step(self.now, In::Processed(update), &mut self.out);
                 }
                 Out::Call(DriverCall::Send(..) | DriverCall::Read(_)) | Out::Notice(..) | Out::Metric(_) => {}

@@ -13,7 +13,7 @@ fn y() -> ResourceKey {
 /// Returns a client whose watchers process nothing by themselves.
 fn slow(keys: &[ResourceKey]) -> Run {
     let mut run = Run::watching(keys);
-    run.records = false;
+    run.processes_notices = false;
     run
 }
 
@@ -140,7 +140,7 @@ fn x2_updates_of_watchers_that_are_all_gone_hold_up_nothing() {
 #[test]
 fn x2_two_streams_wait_for_the_same_watchers() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
-    run.records = false;
+    run.processes_notices = false;
     run.watch(&x());
     run.fail(0);
     run.respond_from(1, response(ResourceKind::Endpoints, "7", "p", vec![good(&x(), 7)]));
@@ -155,30 +155,30 @@ fn x2_two_streams_wait_for_the_same_watchers() {
 fn x2_an_empty_message_is_passed_over_without_an_answer() {
     let mut run = Run::watching(&[x()]);
     let stream = run.stream(0);
-    run.step(StreamEvent::Illegible(stream));
+    run.step(StreamEvent::Undecodable(stream));
     assert_eq!((run.reads(), run.requests(), run.notices()), (vec![stream], Vec::new(), Vec::new()));
     assert_eq!((run.state(&x()), run.waits()), ("requested", Some(15_000)), "the server has not answered");
     let mut run = slow(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     let update = update(&run);
-    run.step(StreamEvent::Illegible(run.stream(0)));
+    run.step(StreamEvent::Undecodable(run.stream(0)));
     assert_eq!(run.reads(), [], "the watchers have not recorded what came before");
     run.step(In::Processed(update));
     assert_eq!(run.reads(), [run.stream(0)]);
-    run.step(StreamEvent::Illegible(StreamId(99)));
+    run.step(StreamEvent::Undecodable(StreamId(99)));
     assert_eq!(run.reads(), []);
 }
 
 #[test]
 fn x2_a57_a_stream_without_a_decodable_message_had_no_response() {
     let mut run = Run::watching(&[x()]);
-    run.step(StreamEvent::Illegible(run.stream(0)));
+    run.step(StreamEvent::Undecodable(run.stream(0)));
     assert_eq!(run.samples(), []);
     run.fail(0);
     assert_eq!(run.notices(), ["x fails: UNAVAILABLE"]);
     assert!(run.samples().contains(&XdsMetric::ServerFailure(ServerId(0))));
     assert_eq!(run.wait(), 1_000);
-    run.step(StreamEvent::Illegible(run.stream(0)));
+    run.step(StreamEvent::Undecodable(run.stream(0)));
     assert_eq!((run.samples(), run.notices()), (Vec::new(), Vec::new()), "it is not reached by that either");
     run.fail(0);
     assert_eq!((run.notices(), run.wait()), (Vec::new(), 1_600));

@@ -177,7 +177,7 @@ fn x2_ten_messages_a_second_are_read_after_a_burst() {
 fn x2_illegible_messages_are_read_no_more_often() {
     let mut run = Run::watching(&[x()]);
     let stream = run.stream(0);
-    let read = read_for(&mut run, 10, |run, _| run.step(StreamEvent::Illegible(stream)));
+    let read = read_for(&mut run, 10, |run, _| run.step(StreamEvent::Undecodable(stream)));
     assert_eq!(read.len(), 50 + 100);
 }
 

@@ -1,4 +1,4 @@
-//! Draining nodes that may return: taints, true and false eviction notices, and the fate of the nodes
+//! Draining nodes: taints, true and false eviction notices, evictions, and nodes that stay after all
 //! (docs/design/nodes.md, N1).
 
 use std::collections::BTreeSet;
@@ -35,18 +35,18 @@ const EXPIRED_US: (u64, u64) = (300_000_000, 86_400_000_000);
 /// Time after which a notice without a date has passed (N1).
 const PASSES_AFTER_US: u64 = 30_000_000;
 
-/// A future event of a node of this life.
+/// A future step in the eviction of a node. `life` distinguishes nodes of the same name.
 pub(super) struct Scheduled {
     at: u64,
     name: String,
     life: u64,
-    what: Fate,
+    what: EvictionStep,
 }
 
-/// Fate of an evicted node.
-enum Fate {
-    Fails,
-    Goes,
+/// A step of an eviction.
+enum EvictionStep {
+    NotReady,
+    Deleted,
 }
 
 /// An Event about a node.
@@ -58,7 +58,7 @@ pub(super) struct NodeEvent {
     count: u64,
 }
 
-/// A true notice: readers of it have good reason to treat the node as draining.
+/// A true notice, because of which the controller may treat the node as draining.
 #[derive(Clone, Debug)]
 pub struct Notice {
     /// UID of the node.
@@ -67,7 +67,7 @@ pub struct Notice {
     pub at: u64,
     /// Time at which it has passed.
     pub passes: u64,
-    /// True if it had passed long before it was given: then it counts only for a node that is not Ready (N1).
+    /// True if its time had passed long before it was sent. It then counts only for a node that is not Ready (N1).
     pub is_expired: bool,
 }
 
@@ -80,31 +80,31 @@ enum NoticeForm {
 }
 
 /// State of draining nodes.
-pub(super) struct Leaving {
+pub(super) struct DrainingNodes {
     random: Random,
     scheduled: Vec<Scheduled>,
     events: Vec<NodeEvent>,
     notices: Vec<Notice>,
-    /// Names and addresses of deleted nodes.
-    free: Vec<(String, u64)>,
-    /// Number of nodes that have got the address of a deleted one.
-    heirs: u64,
+    /// Names and addresses of deleted nodes, whose addresses can be used again.
+    free_addresses: Vec<(String, u64)>,
+    /// Number of nodes that got the address of a deleted node.
+    address_heirs: u64,
     /// Names of nodes that never return, because another one has their address: a cloud-controller-manager adds a
     /// node under a name that its pool still has for another address, and is refused forever.
-    pub(super) spent: BTreeSet<String>,
+    pub(super) retired_names: BTreeSet<String>,
 }
 
-impl Leaving {
-    pub(super) fn new(random: Random) -> Leaving {
-        let (scheduled, events, notices, free, heirs, spent) = Default::default();
-        Leaving { random, scheduled, events, notices, free, heirs, spent }
+impl DrainingNodes {
+    pub(super) fn new(random: Random) -> DrainingNodes {
+        let (scheduled, events, notices, free_addresses, address_heirs, retired_names) = Default::default();
+        DrainingNodes { random, scheduled, events, notices, free_addresses, address_heirs, retired_names }
     }
 }
 
 impl Story {
     /// Returns the time until the next event of draining nodes, in microseconds.
-    pub fn pause_of_leaving(&mut self, now: u64) -> u64 {
-        let Leaving { random, scheduled, .. } = &mut self.leaving;
+    pub fn draining_pause(&mut self, now: u64) -> u64 {
+        let DrainingNodes { random, scheduled, .. } = &mut self.draining;
         let pause = random.between(300_000, 9_000_000);
         let next = scheduled.iter().map(|scheduled| scheduled.at.saturating_sub(now)).min();
         next.map_or(pause, |next| pause.min(next + 1))
@@ -112,23 +112,23 @@ impl Story {
 
     /// Returns the true notices since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
-        std::mem::take(&mut self.leaving.notices)
+        std::mem::take(&mut self.draining.notices)
     }
 
-    /// Makes one change to draining nodes; returns a description.
-    pub fn leave(&mut self, kube: &mut KubeModel, now: u64) -> String {
+    /// Makes one random change to draining nodes, and returns a description.
+    pub fn change_draining_nodes(&mut self, kube: &mut KubeModel, now: u64) -> String {
         if let Some(words) = self.make_scheduled_change(kube, now) {
             return words;
         }
         let names: Vec<String> = self.cluster.nodes.keys().cloned().collect();
-        let random = &mut self.leaving.random;
+        let random = &mut self.draining.random;
         let Some(name) = random.pick(&names) else { return String::new() };
         if random.per_mille(300)
             && let Some(other) = random.pick(&names)
         {
             self.cluster.beat(kube, now, &other);
         }
-        let dice = self.leaving.random.below(1_000);
+        let dice = self.draining.random.below(1_000);
         match dice {
             0..270 => self.taint_one(kube, now, &name),
             270..520 => self.untaint_one(kube, now, &name),
@@ -136,9 +136,9 @@ impl Story {
             640..670 => self.give_expired_notice(kube, now, &name),
             670..730 => self.give_false_notice(kube, now, &name),
             730..790 => self.replace(kube, now, &name),
-            790..830 => self.pass_address_on(kube, now, &name),
-            830..900 => self.flip(kube, now, &name),
-            900..940 => self.storm(kube, now, &names),
+            790..830 => self.reassign_address(kube, now, &name),
+            830..900 => self.toggle_ready(kube, now, &name),
+            900..940 => self.drain_many(kube, now, &names),
             940..960 => {
                 self.cluster.announce(kube, now, &name, None);
                 format!("{name} has no condition any more")
@@ -150,38 +150,43 @@ impl Story {
         }
     }
 
-    /// Makes a scheduled change whose time has come.
+    /// Makes a scheduled change that is due.
     fn make_scheduled_change(&mut self, kube: &mut KubeModel, now: u64) -> Option<String> {
-        let due = self.leaving.scheduled.iter().position(|scheduled| scheduled.at <= now)?;
-        let Scheduled { name, life, what, .. } = self.leaving.scheduled.remove(due);
+        let due = self.draining.scheduled.iter().position(|scheduled| scheduled.at <= now)?;
+        let Scheduled { name, life, what, .. } = self.draining.scheduled.remove(due);
         if self.cluster.nodes.get(&name).is_none_or(|node| node.life != life) {
             return Some(format!("{name} is not evicted any more"));
         }
         Some(match what {
-            Fate::Fails => {
+            EvictionStep::NotReady => {
                 let at = now + GONE_AFTER_US;
-                self.leaving.scheduled.push(Scheduled { at, name: name.clone(), life, what: Fate::Goes });
+                self.draining.scheduled.push(Scheduled {
+                    at,
+                    name: name.clone(),
+                    life,
+                    what: EvictionStep::Deleted,
+                });
                 self.change_node(kube, now, &name, |node| node.ready = false)
             }
-            Fate::Goes => {
-                self.vanish(kube, now, &name);
+            EvictionStep::Deleted => {
+                self.delete_evicted(kube, now, &name);
                 format!("{name} is gone after its eviction")
             }
         })
     }
 
-    fn vanish(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
+    fn delete_evicted(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
         if let Some(node) = self.cluster.nodes.get(name) {
-            self.leaving.free.push((name.to_owned(), node.address));
+            self.draining.free_addresses.push((name.to_owned(), node.address));
         }
         self.cluster.delete_node(kube, now, name);
-        if self.leaving.random.per_mille(700) {
+        if self.draining.random.per_mille(700) {
             self.evict(kube, now);
         }
     }
 
     fn taint_one(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
-        let random = &mut self.leaving.random;
+        let random = &mut self.draining.random;
         let others = random.per_mille(250);
         let mut taint =
             if others { OTHERS[random.index(OTHERS.len())] } else { SIGNALS[random.index(SIGNALS.len())] };
@@ -192,22 +197,22 @@ impl Story {
         format!("{name} is tainted: {taint:?}")
     }
 
-    /// A client removes taints from a node: all or those with one key.
+    /// Lets a client remove the taints of a node: all, or those with one key.
     fn untaint_one(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let all: Vec<&str> = SIGNALS.iter().chain(&OTHERS).map(|(key, _, _)| *key).collect();
-        let random = &mut self.leaving.random;
+        let random = &mut self.draining.random;
         let gone = if random.per_mille(600) { all.clone() } else { vec![all[random.index(all.len())]] };
         let found = self.cluster.untaint(kube, now, name, |key| gone.contains(&key));
         format!("{name} loses taints: {found}, {gone:?}")
     }
 
-    /// Gives a true notice, which is sent once or several times; mostly the node is evicted then.
+    /// Sends a true notice, once or several times. In most cases the node is then evicted.
     fn give_notice(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let (Some(uid), Some(node)) = (self.cluster.node_uid(name), self.cluster.nodes.get(name)) else {
             return String::new();
         };
         let life = node.life;
-        let random = &mut self.leaving.random;
+        let random = &mut self.draining.random;
         let after = random.between(EVICTED_AFTER_US.0, EVICTED_AFTER_US.1);
         let (message, passes) = if random.per_mille(600) {
             // A date has no fractions of a second.
@@ -219,28 +224,28 @@ impl Story {
         };
         let form = [NoticeForm::Event, NoticeForm::EventV1, NoticeForm::Condition][random.index(3)];
         if random.per_mille(600) {
-            self.leaving.scheduled.push(Scheduled {
+            self.draining.scheduled.push(Scheduled {
                 at: now + after,
                 name: name.to_owned(),
                 life,
-                what: Fate::Fails,
+                what: EvictionStep::NotReady,
             });
         }
-        self.give(kube, now, form, name, &message, now);
-        self.leaving.notices.push(Notice { uid, at: now, passes, is_expired: false });
+        self.send_notice(kube, now, form, name, &message, now);
+        self.draining.notices.push(Notice { uid, at: now, passes, is_expired: false });
         format!("{name} is to be evicted: {message}")
     }
 
-    /// An Event announces the eviction of a node now.
-    pub fn foretell(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
+    /// Sends an Event that announces the eviction of a node now.
+    pub fn announce_eviction(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
         let Some(uid) = self.cluster.node_uid(name) else { return };
-        self.give(kube, now, NoticeForm::Event, name, "Preempt Started", now);
-        self.leaving.notices.push(Notice { uid, at: now, passes: now + PASSES_AFTER_US, is_expired: false });
+        self.send_notice(kube, now, NoticeForm::Event, name, "Preempt Started", now);
+        self.draining.notices.push(Notice { uid, at: now, passes: now + PASSES_AFTER_US, is_expired: false });
     }
 
-    /// Gives a message that looks like a notice and is not one.
+    /// Sends a message that looks like a notice and is none.
     fn give_false_notice(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
-        let random = &mut self.leaving.random;
+        let random = &mut self.draining.random;
         let forms = [NoticeForm::Event, NoticeForm::EventV1];
         let form = forms[random.index(2)];
         let date = rfc1123(wall(now + 30_000_000));
@@ -265,34 +270,42 @@ impl Story {
         if at == 0 {
             return String::new();
         }
-        self.give(kube, now, form, name, &message, at);
+        self.send_notice(kube, now, form, name, &message, at);
         format!("{name} is said at {at}: {message}")
     }
 
-    /// Gives a notice of an eviction that was due long ago.
+    /// Sends a notice of an eviction whose time passed long ago.
     fn give_expired_notice(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let Some(uid) = self.cluster.node_uid(name) else { return String::new() };
-        let random = &mut self.leaving.random;
+        let random = &mut self.draining.random;
         let ago = random.between(EXPIRED_US.0, EXPIRED_US.1);
         let form = [NoticeForm::Event, NoticeForm::EventV1, NoticeForm::Condition][random.index(3)];
         let date = rfc1123(wall(now) - i64::try_from(ago).unwrap_or(0));
-        // Sent only now, so that only the date shows its age.
+        // It is sent now, so that only the date in the text shows its age.
         let message = format!("Preempt Scheduled: {date}. DurationInSeconds: -1.");
-        self.give(kube, now, form, name, &message, now);
-        self.leaving.notices.push(Notice { uid, at: now, passes: now, is_expired: true });
+        self.send_notice(kube, now, form, name, &message, now);
+        self.draining.notices.push(Notice { uid, at: now, passes: now, is_expired: true });
         format!("{name} was to be evicted: {message}")
     }
 
-    fn give(&mut self, kube: &mut KubeModel, now: u64, form: NoticeForm, node: &str, message: &str, at: u64) {
+    fn send_notice(
+        &mut self,
+        kube: &mut KubeModel,
+        now: u64,
+        form: NoticeForm,
+        node: &str,
+        message: &str,
+        at: u64,
+    ) {
         let time = micro_time(wall(at));
         if form == NoticeForm::Condition {
             self.cluster.announce(kube, now, node, Some((message, &time)));
             return;
         }
-        let random = &mut self.leaving.random;
+        let random = &mut self.draining.random;
         let reason = "PreemptScheduled";
         let again =
-            self.leaving.events.iter_mut().rev().find(|event| event.node == node && random.per_mille(400));
+            self.draining.events.iter_mut().rev().find(|event| event.node == node && random.per_mille(400));
         if let Some(earlier) = again.filter(|_| at == now) {
             earlier.count += 1;
             let mut event = build::node_event(&earlier.name, node, earlier.reason, message, &time);
@@ -310,55 +323,55 @@ impl Story {
         };
         event["metadata"]["creationTimestamp"] = micro_time(wall(at)).into();
         kube.apply(event, now).expect("it is an event");
-        self.leaving.events.push(NodeEvent { name, node: node.to_owned(), reason, first: time, count: 1 });
+        self.draining.events.push(NodeEvent { name, node: node.to_owned(), reason, first: time, count: 1 });
     }
 
-    /// A node is created again under the same name, and gets the same address.
+    /// Creates a node again, under the same name and with the same address.
     fn replace(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let Some(address) = self.cluster.nodes.get(name).map(|node| node.address) else {
             return String::new();
         };
-        if self.leaving.random.per_mille(500) {
+        if self.draining.random.per_mille(500) {
             self.cluster.delete_node(kube, now, name);
         }
         self.cluster.add_node_at(kube, now, name, address);
         format!("{name} is replaced, with the same address")
     }
 
-    /// A node is deleted, and another one gets the address of a deleted one.
-    fn pass_address_on(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
+    /// Deletes a node, and creates another one with the address of a deleted node.
+    fn reassign_address(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         if self.cluster.nodes.len() > 2 {
-            self.vanish(kube, now, name);
+            self.delete_evicted(kube, now, name);
         }
-        let Leaving { random, free, heirs, spent, .. } = &mut self.leaving;
-        free.retain(|(name, _)| !self.cluster.nodes.contains_key(name));
-        if free.is_empty() {
+        let DrainingNodes { random, free_addresses, address_heirs, retired_names, .. } = &mut self.draining;
+        free_addresses.retain(|(name, _)| !self.cluster.nodes.contains_key(name));
+        if free_addresses.is_empty() {
             return format!("{name} goes");
         }
-        let (old, address) = free.swap_remove(random.index(free.len()));
-        *heirs += 1;
-        let new = format!("heir-{heirs}");
-        spent.insert(old);
+        let (old, address) = free_addresses.swap_remove(random.index(free_addresses.len()));
+        *address_heirs += 1;
+        let new = format!("heir-{address_heirs}");
+        retired_names.insert(old);
         self.cluster.add_node_at(kube, now, &new, address);
         format!("{name} goes, and {new} has the address {address} of one that went")
     }
 
-    fn flip(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
+    fn toggle_ready(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         self.change_node(kube, now, name, |node| node.ready = !node.ready)
     }
 
-    /// Several nodes drain at the same time.
-    fn storm(&mut self, kube: &mut KubeModel, now: u64, names: &[String]) -> String {
-        let with_notice = self.leaving.random.per_mille(500);
+    /// Drains several nodes at the same time.
+    fn drain_many(&mut self, kube: &mut KubeModel, now: u64, names: &[String]) -> String {
+        let with_notice = self.draining.random.per_mille(500);
         let mut words = Vec::new();
         for name in names {
-            if self.leaving.random.per_mille(250) {
+            if self.draining.random.per_mille(250) {
                 continue;
             }
             words.push(if with_notice {
                 self.give_notice(kube, now, name)
             } else {
-                let (key, value, effect) = SIGNALS[self.leaving.random.index(2)];
+                let (key, value, effect) = SIGNALS[self.draining.random.index(2)];
                 self.cluster.taint(kube, now, name, (key, value, effect));
                 format!("{name} is tainted")
             });
@@ -366,15 +379,15 @@ impl Story {
         format!("storm: {words:?}")
     }
 
-    /// The client that has set taints removes them, and conditions end.
-    pub(super) fn stay(&mut self, kube: &mut KubeModel, now: u64) {
-        self.leaving.scheduled.clear();
+    /// Ends all draining: taints and conditions are removed.
+    pub(super) fn end_draining(&mut self, kube: &mut KubeModel, now: u64) {
+        self.draining.scheduled.clear();
         let names: Vec<String> = self.cluster.nodes.keys().cloned().collect();
         for name in names {
             self.cluster.announce(kube, now, &name, None);
-            if !self.keeps_leaving {
-                // The taint of an eviction is sometimes left for its client to remove.
-                let spot = self.leaving.random.per_mille(500);
+            if !self.keeps_draining {
+                // Sometimes the taint of an eviction stays until the client that has set it removes it.
+                let spot = self.draining.random.per_mille(500);
                 self.cluster.untaint(kube, now, &name, |key| spot || key != SPOT.0);
             }
         }
