@@ -227,17 +227,7 @@ impl Field {
     fn deliver(&mut self, delivery: Delivery) {
         let now = self.now;
         match delivery {
-            Delivery::Pool(pool, PoolMessage::In(input)) => {
-                let mut out = Vec::new();
-                let machine = self.pools.get_mut(&pool).expect("the pool");
-                if let In::Take(_) = input
-                    && self.breaking.take_if(|breaking| *breaking == pool).is_some()
-                {
-                    machine.step(now, wrong(&pool), &mut out);
-                }
-                machine.step(now, input, &mut out);
-                self.pass_on(out, Output::Pool);
-            }
+            Delivery::Pool(pool, PoolMessage::In(input)) => self.deliver_to_pool(&pool, input),
             Delivery::Writer(input) => {
                 let mut out = Vec::new();
                 self.writer.step(now, input, &mut out);
@@ -301,6 +291,19 @@ impl Field {
                 panic!("unexpected {delivery:?}")
             }
         }
+    }
+
+    /// Delivers a message to the queue of a pool, after an unsound level if the pool is to break.
+    fn deliver_to_pool(&mut self, pool: &PoolId, input: In) {
+        let mut out = Vec::new();
+        let machine = self.pools.get_mut(pool).expect("the pool");
+        if let In::Take(_) = input
+            && self.breaking.take_if(|breaking| breaking == pool).is_some()
+        {
+            machine.step(self.now, wrong(pool), &mut out);
+        }
+        machine.step(self.now, input, &mut out);
+        self.pass_on(out, Output::Pool);
     }
 
     fn pass_on<T>(&mut self, out: Vec<T>, wrap: fn(T) -> Output) {
