@@ -1,7 +1,7 @@
 //! Serves the state of the xDS client to operators' tools by CSDS (H5; gRFCs A40, A71, A88): for each watched
 //! resource its state, the version in use as it was received, and its errors.
 //!
-//! Another component publishes the state; the owner of the listener decides who can reach it. [`limits`] bounds what
+//! Another component publishes the state; the owner of the listener decides who can reach it. `limits` bounds what
 //! clients cost.
 
 mod limits;
