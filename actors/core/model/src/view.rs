@@ -630,8 +630,10 @@ pub struct LbView {
     pub lb: LbName,
     /// True if it exists; `None`: not known yet.
     pub exists: Option<bool>,
-    /// Time of the last successful read.
+    /// Time of the answer of the last successful read.
     pub read_at: Option<Now>,
+    /// Time at which that read began.
+    pub read_began: Option<Now>,
     /// Number of its pools.
     pub pools: usize,
     /// Message of the last failed read.

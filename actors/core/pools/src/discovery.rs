@@ -362,7 +362,7 @@ impl Discovery {
     ) {
         let balancer = &mut self.balancers[index];
         self.rules.replace(&balancer.name, balancer.facts.as_deref(), facts.as_deref());
-        balancer.record_read(now, facts.clone());
+        balancer.record_read(now, began, facts.clone());
         out.push(Out::Lb(LbObservation { lb: balancer.name.clone(), began, facts, puts }));
         self.read_ended(index, Some(now), out);
     }

@@ -54,7 +54,7 @@ fn service(name: &str, pools: &[&str]) -> ServiceView {
 
 fn load_balancer(exists: Option<bool>, last_error: Option<&str>) -> LbView {
     let last_error = last_error.map(Arc::from);
-    LbView { lb: LbName::new("lb"), exists, read_at: None, pools: 0, last_error }
+    LbView { lb: LbName::new("lb"), exists, read_at: None, read_began: None, pools: 0, last_error }
 }
 
 fn source(synced: bool, last_error: Option<&str>) -> SourceView {

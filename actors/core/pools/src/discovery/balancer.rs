@@ -23,7 +23,9 @@ pub(super) struct ManagedBalancer {
     /// The result of the last successful read; `None` also when the load balancer does not exist.
     pub(super) facts: Option<Arc<LbFacts>>,
     exists: Option<bool>,
+    /// When the last successful read was answered, and when it began.
     read_at: Option<Now>,
+    read_began: Option<Now>,
     last_error: Option<Arc<str>>,
     /// Whether only internal Services use it.
     internal: bool,
@@ -54,6 +56,7 @@ impl ManagedBalancer {
             facts: None,
             exists: None,
             read_at: None,
+            read_began: None,
             last_error: None,
             internal,
             interval,
@@ -137,11 +140,12 @@ impl ManagedBalancer {
         self.regular = Now::from_micros(u64::try_from(behind + ahead).unwrap_or(u64::MAX));
     }
 
-    /// Records the result of a read; `None`: the load balancer does not exist.
-    pub(super) fn record_read(&mut self, now: Now, facts: Option<Arc<LbFacts>>) {
+    /// Records the result of a read that began then; `None`: the load balancer does not exist.
+    pub(super) fn record_read(&mut self, now: Now, began: Now, facts: Option<Arc<LbFacts>>) {
         self.exists = Some(facts.is_some());
         self.facts = facts;
         self.read_at = Some(now);
+        self.read_began = Some(began);
         self.last_error = None;
         self.retry = None;
         self.unresponsive = false;
@@ -164,6 +168,7 @@ impl ManagedBalancer {
             lb: self.name.clone(),
             exists: self.exists,
             read_at: self.read_at,
+            read_began: self.read_began,
             pools: self.facts.as_ref().map_or(0, |facts| facts.pools.len()),
             last_error: self.last_error.clone(),
         }

@@ -10,7 +10,7 @@ use model::lease::OutOfSyncTimes;
 use model::machine::Now;
 use model::view::{LbView, OutOfSync, PoolView};
 
-/// Time, from the first read of its load balancer in a term, in which a pool must be found out of sync for the previous
+/// Time, from the answer of the first read of its load balancer that began in a term, in which a pool must be found out of sync for the previous
 /// leader's record to apply.
 const FOUND_WITHIN: Duration = Duration::from_secs(60);
 
@@ -45,7 +45,8 @@ impl PredecessorRecord {
 
     /// Records the first read of a load balancer in the term.
     pub(super) fn on_balancer(&mut self, view: &LbView) {
-        if let Some(read) = view.read_at.filter(|read| *read >= self.began && !self.pools.is_empty()) {
+        let is_of_term = view.read_began.is_some_and(|began| began >= self.began);
+        if let Some(read) = view.read_at.filter(|_| is_of_term && !self.pools.is_empty()) {
             self.until.entry(view.lb.clone()).or_insert(read.plus(FOUND_WITHIN));
         }
     }

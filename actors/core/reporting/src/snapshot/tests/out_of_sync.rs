@@ -26,10 +26,16 @@ fn pool_read(name: &str, since: Option<(u64, bool)>, observed_at: Option<u64>) -
 
 /// The view of the load balancer, with the time in milliseconds of its last read.
 fn balancer(read_at: Option<u64>) -> In {
+    balancer_read(read_at, read_at)
+}
+
+/// The view of the load balancer, with the times in milliseconds at which its last read began and was answered.
+fn balancer_read(began: Option<u64>, read_at: Option<u64>) -> In {
     In::Lb(LbView {
         lb: LbName::new("lb"),
         exists: read_at.map(|_| true),
         read_at: read_at.map(Now::from_millis),
+        read_began: began.map(Now::from_millis),
         pools: 0,
         last_error: None,
     })
@@ -101,6 +107,21 @@ fn q8_a_load_balancer_read_late_keeps_the_recorded_times() {
     let c = pool_read("c", Some((1_561_000, false)), Some(1_560_000));
     let snapshot = at(&mut publisher, 1_561_000, c).expect("a snapshot");
     assert_eq!(shown(&snapshot, "c"), Some((1_561_000, false)), "60 s after the first read");
+}
+
+#[test]
+fn q8_a_read_that_began_before_the_term_is_no_evidence() {
+    let mut publisher = SnapshotPublisher::new();
+    at(&mut publisher, 900_000, noted(&[("a", 100_000)]));
+    at(&mut publisher, 901_000, balancer_read(Some(899_000), Some(901_000)));
+    at(&mut publisher, 980_000, balancer_read(Some(970_000), Some(980_000)));
+    let a = pool_read("a", Some((981_000, true)), Some(970_000));
+    let snapshot = at(&mut publisher, 981_000, a).expect("a snapshot");
+    assert_eq!(
+        shown(&snapshot, "a"),
+        Some((100_000, true)),
+        "the first read of the term began 70 s after its start"
+    );
 }
 
 #[test]
