@@ -211,6 +211,13 @@ fn rest(world: &World) -> Result<(), String> {
     let mut wanted = truth::wanted_pools(&world.kube, world.settings().upstream);
     wanted.retain(|pool, _| !world.ccm.foreign.iter().any(|(_, foreign)| foreign == pool));
     wanted.extend(sources::wanted_pools(world)?);
+    if world.watches_stay_empty() {
+        // While no watch delivers anything, the last members of a pool stay (G2).
+        wanted
+            .values_mut()
+            .filter(|wanted| wanted.allowed.is_empty())
+            .for_each(|wanted| wanted.unusable = true);
+    }
     if let Some(wrong) = truth::first_wrong(&wanted, &world.arm) {
         return Err(wrong);
     }

@@ -18,7 +18,7 @@ pub struct Wanted {
     pub required: BTreeSet<IpAddr>,
     /// Allowed members; includes `required`.
     pub allowed: BTreeSet<IpAddr>,
-    /// Endpoints without any usable node: the pool stays unchanged (D6).
+    /// Whether the pool may stay unchanged: endpoints without any usable node (D6), or a last member that stays (G2).
     pub unusable: bool,
 }
 

@@ -47,7 +47,7 @@ use crate::plant::{Plant, Saboteur};
 use crate::process::{EMPTY_CONFIRM_US, Life, Process, Settings};
 use crate::random::Random;
 use crate::replica::{Actor, EdgeId};
-use crate::story::{Size, Story};
+use crate::story::{Often, Size, Story};
 use crate::trace::{Entry, Trace};
 use crate::watchdog::Watchdog;
 use crate::weather;
@@ -236,6 +236,11 @@ impl World {
     /// Returns the time, in microseconds.
     pub fn now(&self) -> u64 {
         self.now
+    }
+
+    /// Whether every watch is closed empty when the faults have ended, too.
+    pub fn watches_stay_empty(&self) -> bool {
+        self.size.faults.often == Some(Often::EmptyWatches)
     }
 
     /// Returns the settings of all processes.

@@ -115,8 +115,8 @@ fn is_left_out(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
 }
 
 /// Reports whether a running watch showed that the endpoints at an address left, while a slice of the family stayed.
-/// The number of endpoints may be unchanged, if others have come. A new address of the same node, which takes the place of this one, does not
-/// matter.
+/// The number of endpoints may be unchanged, if others have come. A new address of the same node, which takes the place
+/// of this one, does not matter.
 fn have_endpoints_left(was: &ServiceFact, is: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
     let is_watched = match is.provenance {
         Provenance::Watch => true,

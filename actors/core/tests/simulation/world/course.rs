@@ -6,7 +6,6 @@ use simulator_models::arm::Latency;
 use super::{World, WorldEvent};
 use crate::notes;
 use crate::process::{Life, unanswered_balancers};
-use crate::story::Often;
 use crate::weather;
 
 /// Time until everything has been read again: a read of all load balancers, with some margin.
@@ -84,7 +83,7 @@ impl World {
         for process in 0..self.processes.len() {
             self.end_faults_of_process(process);
         }
-        if self.size.faults.often == Some(Often::EmptyWatches) {
+        if self.watches_stay_empty() {
             let there = |number: &usize| self.processes[*number].is_there();
             for number in (0..self.processes.len()).filter(there).collect::<Vec<_>>() {
                 self.cut_watches(number, 0)?;
