@@ -56,7 +56,7 @@ pub use random::Random;
 pub use report::{Convergence, DrainReport, Drained, Lease, Manager, Report, RunInfo, Times};
 pub use simulator_models as models;
 pub use story::{
-    Act, BadLine, Beside, Disruption, Form, Guarded, Happening, Knob, Leaving, NAMED, Preemption, Scene,
+    Act, BadLine, CcmMode, Disruption, Form, Guarded, Happening, Knob, Leaving, NAMED, Preemption, Scene,
     Step, Story,
 };
 pub use truth::{

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::fakes::Fakes;
 use crate::owner::Owner;
-use crate::story::{Beside, Story};
+use crate::story::{CcmMode, Story};
 use crate::world::World;
 use crate::{Azure, Cluster};
 
@@ -40,11 +40,17 @@ struct Running(AbortHandle);
 impl LiveCcm {
     /// Starts the one that a story asks for, if it asks for one. Its time runs `speed` times as fast. It reconciles every
     /// Service once while ARM answers at once, and that is not reported.
-    pub async fn beside(fakes: &Fakes, world: &World, story: &Story, seed: u64, speed: u32) -> Option<Self> {
-        let updater = match story.beside {
-            Beside::Off => return None,
-            Beside::Manager => false,
-            Beside::ManagerAndUpdater => true,
+    pub async fn start_for_story(
+        fakes: &Fakes,
+        world: &World,
+        story: &Story,
+        seed: u64,
+        speed: u32,
+    ) -> Option<Self> {
+        let updater = match story.ccm_mode {
+            CcmMode::Off => return None,
+            CcmMode::Manager => false,
+            CcmMode::ManagerAndUpdater => true,
         };
         fakes.tune_arm(answer_at_once).await;
         let settings = Settings { seed, updater, ..Settings::default() };

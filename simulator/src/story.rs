@@ -64,7 +64,7 @@ pub const NAMED: [(&str, &str); 36] = [
 
 /// Presence of the model of the cloud-controller-manager beside the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Beside {
+pub enum CcmMode {
     /// It does not run.
     #[default]
     Off,
@@ -74,7 +74,7 @@ pub enum Beside {
     ManagerAndUpdater,
 }
 
-impl Beside {
+impl CcmMode {
     /// From `off`, `on` or `updater`.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ pub struct Story {
     /// Pattern of changes of pods.
     pub pattern: Pattern,
     /// Other writers.
-    pub beside: Beside,
+    pub ccm_mode: CcmMode,
     /// Keys of controller.yaml.
     pub controller: Value,
     /// True if nothing can be written to the controller's log, as on a full disk.
@@ -165,7 +165,7 @@ impl Default for Story {
             size: Size::default(),
             arm: arm::Settings::default(),
             pattern: Pattern::Churn { rate: 5.0, duration_us: 60_000_000 },
-            beside: Beside::Off,
+            ccm_mode: CcmMode::Off,
             controller: json!({}),
             log_full: false,
             errors: Vec::new(),
@@ -227,7 +227,7 @@ impl Story {
             ["endpoints", count] => self.size.endpoints = at_least_one(count)?,
             ["dual-stack"] => self.size.dual_stack = true,
             ["settle", time] => self.settle = notation::duration(time).map_err(|bad| bad.to_string())?,
-            ["ccm", word] => self.beside = Beside::parse(word)?,
+            ["ccm", word] => self.ccm_mode = CcmMode::parse(word)?,
             ["controller", key, value] => pace::set(&mut self.controller, key, value),
             ["pods", rest @ ..] => self.pattern = pattern(rest)?,
             ["arm", rest @ ..] => Knob::parse(rest)?.turn(&mut self.arm),

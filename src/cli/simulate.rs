@@ -120,7 +120,8 @@ impl Simulation {
             printable!(""),
             printable!("Pods change until Ctrl-C."),
         ])?;
-        let live_ccm = LiveCcm::beside(&self.fakes, &self.world, &self.story, args.seed, args.speed).await;
+        let live_ccm =
+            LiveCcm::start_for_story(&self.fakes, &self.world, &self.story, args.seed, args.speed).await;
         let pattern = match self.story.pattern {
             Pattern::Churn { rate, .. } => Pattern::Churn { rate, duration_us: us(MAX_DURATION) },
             other
@@ -147,7 +148,8 @@ impl Simulation {
         reports: &ReportFiles,
         stop: impl Future<Output = ()>,
     ) -> anyhow::Result<()> {
-        let live_ccm = LiveCcm::beside(&self.fakes, &self.world, &self.story, args.seed, args.speed).await;
+        let live_ccm =
+            LiveCcm::start_for_story(&self.fakes, &self.world, &self.story, args.seed, args.speed).await;
         let program = std::env::current_exe().context("failed to find this program")?;
         let log = self.log(args);
         let mut process = Process::start(&program, &self.files, log.as_deref())

@@ -48,6 +48,8 @@ mod codec;
 mod decode;
 #[path = "simulation/drain.rs"]
 mod drain;
+#[path = "simulation/fault_injection.rs"]
+mod fault_injection;
 #[path = "simulation/kubernetes.rs"]
 mod kubernetes;
 #[path = "simulation/leases.rs"]
@@ -80,8 +82,6 @@ mod trace;
 mod truth;
 #[path = "simulation/watchdog.rs"]
 mod watchdog;
-#[path = "simulation/weather.rs"]
-mod weather;
 #[path = "simulation/world.rs"]
 mod world;
 #[path = "simulation/xds_port.rs"]

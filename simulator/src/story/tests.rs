@@ -176,7 +176,7 @@ fn z2_a_scenario_sets_the_world_the_knobs_and_what_happens_when() {
     assert_eq!((story.size.services, story.size.load_balancers, story.size.dual_stack), (12, 3, true));
     assert_eq!(story.arm.operation, Some(Latency::LogNormal { median_us: 2_000_000, p95_us: 8_000_000 }));
     assert_eq!(story.arm.visibility, Visibility::AtEnd);
-    assert_eq!(story.beside, Beside::ManagerAndUpdater);
+    assert_eq!(story.ccm_mode, CcmMode::ManagerAndUpdater);
     assert_eq!(story.controller, json!({"members": {"removalDelay": "5s"}}));
     assert_eq!(story.pattern, Pattern::Rollout { within_us: 120_000_000, step_us: 10_000_000 });
     let words: Vec<&str> = story.happenings.iter().map(|happening| &*happening.words).collect();

@@ -1,7 +1,7 @@
 //! The fakes over real HTTP, and runs against them.
 
 mod azure;
-mod beside;
+mod ccm;
 mod disruption;
 mod kubernetes;
 mod run;

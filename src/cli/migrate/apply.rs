@@ -11,7 +11,7 @@ use migration::journal::Journal;
 use migration::plan::{Blocker, Plan};
 use model::redact::Printable;
 
-use super::drive::{Driven, EndingSignals, Run, Signals};
+use super::drive::{EndingSignals, Run, RunResult, Signals};
 use super::journal::{Kind, Store};
 use super::output::Output;
 use super::unattended::{Finished, Unattended};
@@ -95,7 +95,7 @@ async fn migrate<'a>(
             let cluster = facts::read(environment).await?;
             let output = run.output.clone();
             let survey = azure::survey(&environment.arm, environment.clock, cluster, &output);
-            let Some(inventory) = run.beside(survey).await else {
+            let Some(inventory) = run.run_unless_interrupted(survey).await else {
                 bail!("interrupted before anything was changed");
             };
             let now = Plan::of(&inventory, &plan.accepted);
@@ -107,8 +107,8 @@ async fn migrate<'a>(
         }
     };
     run.output.notices(&plan.notices);
-    let driven = run.drive(Apply::new(journal, is_stored), &store).await;
-    print_result(driven, Some(file))
+    let run_result = run.drive(Apply::new(journal, is_stored), &store).await;
+    print_result(run_result, Some(file))
 }
 
 /// Plans from the live state and applies the plan.
@@ -126,7 +126,7 @@ async fn unattended(environment: &Environment, args: &ApplyArgs) -> anyhow::Resu
             Ok(ExitCode::from(NOT_DONE))
         }
         Finished::Paused | Finished::Interrupted => bail!("interrupted before anything was changed"),
-        Finished::Driven(driven) => print_result(driven, file),
+        Finished::RunResult(run_result) => print_result(run_result, file),
     }
 }
 
@@ -136,9 +136,9 @@ fn nothing_to_do() -> anyhow::Result<ExitCode> {
 }
 
 /// Prints the result of the migration and returns the exit code.
-fn print_result(driven: Driven, file: Option<&Path>) -> anyhow::Result<ExitCode> {
-    match driven {
-        Driven::Ended(Outcome::Done) => {
+fn print_result(run_result: RunResult, file: Option<&Path>) -> anyhow::Result<ExitCode> {
+    match run_result {
+        RunResult::Ended(Outcome::Done) => {
             print_lines([
                 printable!("Every load balancer is migrated, and all addresses are as they were."),
                 printable!(
@@ -147,13 +147,13 @@ fn print_result(driven: Driven, file: Option<&Path>) -> anyhow::Result<ExitCode>
             ])?;
             Ok(ExitCode::SUCCESS)
         }
-        Driven::Ended(Outcome::Incomplete(problems)) => {
+        RunResult::Ended(Outcome::Incomplete(problems)) => {
             print_lines([printable!("Every load balancer is migrated, except for these frontends:")])?;
             print_lines(problems.iter().map(|problem| printable!("- {problem}")))?;
             print_lines([printable!("Remove the cause and run this command again: it tries them again.")])?;
             Ok(ExitCode::from(NOT_DONE))
         }
-        Driven::Ended(Outcome::Stopped(guide)) => {
+        RunResult::Ended(Outcome::Stopped(guide)) => {
             print_lines(guide.lines().iter().map(|blocker_line| printable!("{blocker_line}")))?;
             print_lines([match file {
                 Some(file) => printable!("The journal is in {} and in the cluster.", file.display()),
@@ -161,7 +161,7 @@ fn print_result(driven: Driven, file: Option<&Path>) -> anyhow::Result<ExitCode>
             }])?;
             Ok(ExitCode::from(NOT_DONE))
         }
-        Driven::CutOff(stage) => {
+        RunResult::Interrupted(stage) => {
             print_lines([cut_off(stage)])?;
             Ok(ExitCode::from(NOT_DONE))
         }

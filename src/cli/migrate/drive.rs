@@ -92,7 +92,7 @@ impl Signals {
 
 /// The result of the wait for the own Lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Waited {
+pub(super) enum LeaseWait {
     /// This process holds it.
     Held,
     /// Another client has taken it.
@@ -103,11 +103,11 @@ pub(super) enum Waited {
 
 /// The end of the state machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Driven {
+pub(super) enum RunResult {
     /// The migration ended by itself.
     Ended(Outcome),
     /// A signal interrupted it in this stage; the next process continues there.
-    CutOff(Stage),
+    Interrupted(Stage),
 }
 
 /// Runs a migration in this process: holds both Leases and drives the state machine.
@@ -165,28 +165,28 @@ impl<'a> Run<'a> {
     pub(super) async fn acquire_own_lease(&mut self) -> anyhow::Result<()> {
         loop {
             match self.wait_for_own_lease().await {
-                Waited::Held => return Ok(()),
-                Waited::OtherHolder => {}
-                Waited::Interrupted => bail!("interrupted before anything was changed"),
+                LeaseWait::Held => return Ok(()),
+                LeaseWait::OtherHolder => {}
+                LeaseWait::Interrupted => bail!("interrupted before anything was changed"),
             }
         }
     }
 
     /// Waits for the own Lease, or until another client has taken it.
-    pub(super) async fn wait_for_own_lease(&mut self) -> Waited {
+    pub(super) async fn wait_for_own_lease(&mut self) -> LeaseWait {
         self.lease(LeaseName::Own, LeaseIn::Want(true));
         while !self.holds_own_lease() {
             if std::mem::take(&mut self.has_other_holder) {
-                return Waited::OtherHolder;
+                return LeaseWait::OtherHolder;
             }
             let deadline = self.own.deadline();
             tokio::select! {
                 Some(completion) = self.answers.next() => drop(self.on_answer(completion)),
                 () = azure::until(self.environment.clock, deadline) => self.tick_leases(),
-                _ = self.signals.next() => return Waited::Interrupted,
+                _ = self.signals.next() => return LeaseWait::Interrupted,
             }
         }
-        Waited::Held
+        LeaseWait::Held
     }
 
     /// Returns whether this process holds its own Lease now.
@@ -195,7 +195,7 @@ impl<'a> Run<'a> {
     }
 
     /// Awaits `work` while renewing the Leases; `None` if a signal came first.
-    pub(super) async fn beside<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+    pub(super) async fn run_unless_interrupted<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         loop {
             let deadline = earliest(self.own.deadline(), self.shared.deadline());
@@ -228,7 +228,7 @@ impl<'a> Run<'a> {
     }
 
     /// Drives a migration to its end.
-    pub(super) async fn drive(&mut self, mut machine: Apply, store: &Arc<Store<'a>>) -> Driven {
+    pub(super) async fn drive(&mut self, mut machine: Apply, store: &Arc<Store<'a>>) -> RunResult {
         let clock = self.environment.clock;
         let (mut out, mut has_leases) = (Vec::new(), false);
         let mut end = None;
@@ -236,12 +236,12 @@ impl<'a> Run<'a> {
         loop {
             for action in std::mem::take(&mut out) {
                 if let Some(outcome) = self.handle_output(action, store) {
-                    return Driven::Ended(outcome);
+                    return RunResult::Ended(outcome);
                 }
             }
             if end.is_some_and(|end| end <= clock.now()) {
                 self.wait_for_answers().await;
-                return Driven::CutOff(machine.stage());
+                return RunResult::Interrupted(machine.stage());
             }
             let has_leases_now = self.permit().is_some();
             if has_leases_now != has_leases {

@@ -12,7 +12,7 @@ use migration::journal::Journal;
 use migration::plan::PoolsPlan;
 
 use super::apply::{NOT_DONE, cut_off};
-use super::drive::{Driven, EndingSignals, Run, Signals};
+use super::drive::{EndingSignals, Run, RunResult, Signals};
 use super::journal::{Kind, Store};
 use super::output::Output;
 use super::{CommonArgs, Environment, azure, facts};
@@ -79,7 +79,7 @@ async fn change<'a>(
                         .await,
                 )
             };
-            let Some(inventory) = run.beside(survey).await else {
+            let Some(inventory) = run.run_unless_interrupted(survey).await else {
                 bail!("interrupted before anything was changed");
             };
             let inventory = inventory?;
@@ -92,19 +92,19 @@ async fn change<'a>(
         }
     };
     match run.drive(Apply::new(journal, is_stored), &store).await {
-        Driven::Ended(Outcome::Done) => {
+        RunResult::Ended(Outcome::Done) => {
             print_lines([printable!("All pools of the cluster name their members by address.")])?;
             Ok(ExitCode::SUCCESS)
         }
-        Driven::Ended(Outcome::Incomplete(problems)) => {
+        RunResult::Ended(Outcome::Incomplete(problems)) => {
             print_lines(problems.iter().map(|problem| printable!("- {problem}")))?;
             Ok(ExitCode::from(NOT_DONE))
         }
-        Driven::Ended(Outcome::Stopped(guide)) => {
+        RunResult::Ended(Outcome::Stopped(guide)) => {
             print_lines(guide.lines().iter().map(|line| printable!("{line}")))?;
             Ok(ExitCode::from(NOT_DONE))
         }
-        Driven::CutOff(stage) => {
+        RunResult::Interrupted(stage) => {
             print_lines([cut_off(stage)])?;
             Ok(ExitCode::from(NOT_DONE))
         }

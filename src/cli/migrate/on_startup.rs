@@ -9,7 +9,7 @@ use migration::apply::Outcome;
 use migration::plan::{Blocker, Plan};
 
 use super::Environment;
-use super::drive::{Driven, EndingSignals, Run, Signals};
+use super::drive::{EndingSignals, Run, RunResult, Signals};
 use super::output::Output;
 use super::unattended::{Finished, Task, Unattended};
 use crate::cli::observe::POLL_INTERVAL;
@@ -86,7 +86,7 @@ impl Start {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        if run.beside(pauses).await.is_none() {
+        if run.run_unless_interrupted(pauses).await.is_none() {
             return Ok(());
         }
         let finished = migration.execute(&mut run).await;
@@ -148,12 +148,12 @@ fn log_finished(finished: Finished, is_asked_to_stop: bool) {
             "everything is paused, so Basic load balancers are not migrated"
         ),
         Finished::Interrupted => {}
-        Finished::Driven(Driven::Ended(Outcome::Done)) => {
+        Finished::RunResult(RunResult::Ended(Outcome::Done)) => {
             tracing::info!(
                 "migrated from Basic to Standard load balancers, and all addresses are as they were"
             );
         }
-        Finished::Driven(Driven::Ended(Outcome::Incomplete(problems))) => {
+        Finished::RunResult(RunResult::Ended(Outcome::Incomplete(problems))) => {
             for (object, finding) in problems.iter().map(|problem| parts(problem)) {
                 tracing::error!(
                     object,
@@ -163,12 +163,12 @@ fn log_finished(finished: Finished, is_asked_to_stop: bool) {
                 );
             }
         }
-        Finished::Driven(Driven::Ended(Outcome::Stopped(guide)))
+        Finished::RunResult(RunResult::Ended(Outcome::Stopped(guide)))
             if is_asked_to_stop && guide.is_before_outage() =>
         {
             tracing::info!("the migration from Basic load balancers ended before it interrupted traffic");
         }
-        Finished::Driven(Driven::Ended(Outcome::Stopped(guide))) => {
+        Finished::RunResult(RunResult::Ended(Outcome::Stopped(guide))) => {
             for (object, finding) in guide.problems.iter().map(|problem| parts(problem)) {
                 tracing::error!(
                     object,
@@ -180,7 +180,7 @@ fn log_finished(finished: Finished, is_asked_to_stop: bool) {
             }
             tracing::error!(guide = ?guide.lines(), "how to go on with the migration from Basic load balancers");
         }
-        Finished::Driven(Driven::CutOff(stage)) => tracing::warn!(
+        Finished::RunResult(RunResult::Interrupted(stage)) => tracing::warn!(
             stage = stage.title(),
             remedy = "start the controller again: it continues there",
             "the end of the process interrupts the migration from Basic load balancers"

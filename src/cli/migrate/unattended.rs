@@ -10,7 +10,7 @@ use migration::apply::Apply;
 use migration::journal::Journal;
 use migration::plan::{Accepted, Blocker, Plan};
 
-use super::drive::{Driven, Run, Waited};
+use super::drive::{LeaseWait, Run, RunResult};
 use super::journal::{Kind, Store};
 use super::{Environment, azure, facts};
 use crate::service::ServiceHandle;
@@ -43,7 +43,7 @@ pub(super) enum Finished {
     /// A signal came before anything was changed.
     Interrupted,
     /// A plan was applied, completely or not.
-    Driven(Driven),
+    RunResult(RunResult),
 }
 
 pub(super) struct Unattended<'a> {
@@ -85,7 +85,7 @@ impl<'a> Unattended<'a> {
                 Err(error) if is_transient(&error) => run.output.retrying_read(&error),
                 read => return read,
             }
-            if run.beside(tokio::time::sleep(READ_AGAIN_AFTER)).await.is_none() {
+            if run.run_unless_interrupted(tokio::time::sleep(READ_AGAIN_AFTER)).await.is_none() {
                 return Ok(None);
             }
         }
@@ -93,14 +93,16 @@ impl<'a> Unattended<'a> {
     }
 
     async fn try_task(&self, run: &mut Run<'a>) -> anyhow::Result<Option<Task>> {
-        let Some(journal) = run.beside(self.store.read()).await else { return Ok(None) };
+        let Some(journal) = run.run_unless_interrupted(self.store.read()).await else { return Ok(None) };
         if let Some(journal) = journal?.filter(|journal| !journal.done) {
             return Ok(Some(Task::Resume(Box::new(journal))));
         }
-        let Some(cluster) = run.beside(facts::read(self.environment)).await else { return Ok(None) };
+        let Some(cluster) = run.run_unless_interrupted(facts::read(self.environment)).await else {
+            return Ok(None);
+        };
         let output = run.output.clone();
         let survey = azure::survey(&self.environment.arm, self.environment.clock, cluster?, &output);
-        let Some(inventory) = run.beside(survey).await else { return Ok(None) };
+        let Some(inventory) = run.run_unless_interrupted(survey).await else { return Ok(None) };
         let plan = Plan::of(&inventory, &self.accepted);
         Ok(Some(if !plan.blockers.is_empty() {
             Task::Blocked(plan)
@@ -129,14 +131,14 @@ impl<'a> Unattended<'a> {
                 Task::Resume(journal) if is_held => Apply::new(*journal, true),
                 Task::Begin(..) | Task::Resume(_) => {
                     match run.wait_for_own_lease().await {
-                        Waited::Held | Waited::OtherHolder => {}
-                        Waited::Interrupted => return Ok(Finished::Interrupted),
+                        LeaseWait::Held | LeaseWait::OtherHolder => {}
+                        LeaseWait::Interrupted => return Ok(Finished::Interrupted),
                     }
                     continue;
                 }
             };
             let machine = if self.service.is_some() { machine.without_patience() } else { machine };
-            return Ok(Finished::Driven(run.drive(machine, &self.store).await));
+            return Ok(Finished::RunResult(run.drive(machine, &self.store).await));
         }
     }
 }

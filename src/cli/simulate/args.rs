@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use model::redact::Printable;
 use simulator::models::arm::{Fault, Latency};
-use simulator::{Beside, FileOptions, NAMED, Pattern, Story, lay_over};
+use simulator::{CcmMode, FileOptions, NAMED, Pattern, Story, lay_over};
 
 use super::us;
 
@@ -51,8 +51,8 @@ pub(in crate::cli) struct SimulateArgs {
     #[arg(long, value_enum)]
     pattern: Option<PatternName>,
     /// Simulates a cloud-controller-manager: off (the default), on, or on with its own updater.
-    #[arg(long, value_parser = Beside::parse, value_name = "off|on|updater")]
-    ccm: Option<Beside>,
+    #[arg(long, value_parser = CcmMode::parse, value_name = "off|on|updater")]
+    ccm: Option<CcmMode>,
     /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
@@ -164,7 +164,7 @@ impl SimulateArgs {
         size.endpoints = self.endpoints.unwrap_or(size.endpoints);
         size.dual_stack |= self.dual_stack;
         story.pattern = self.pattern(story.pattern);
-        story.beside = self.ccm.unwrap_or(story.beside);
+        story.ccm_mode = self.ccm.unwrap_or(story.ccm_mode);
         if let (Some(duration), None) = (self.duration, &self.scenario) {
             story.settle = duration + SETTLE;
         }
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(story.size, Size::default());
         assert_eq!(story.controller, json!({}));
         assert_eq!(story.pattern, Pattern::Churn { rate: 5.0, duration_us: 60_000_000 });
-        assert_eq!((story.settle, story.beside), (Duration::from_secs(180), Beside::Off));
+        assert_eq!((story.settle, story.ccm_mode), (Duration::from_secs(180), CcmMode::Off));
     }
 
     #[test]
@@ -276,15 +276,15 @@ mod tests {
         assert_eq!(story.pattern, Pattern::Still);
         let story = args(&["--duration", "10s", "--pattern", "rollout", "--ccm", "updater"]).story().unwrap();
         assert_eq!(story.pattern, Pattern::Rollout { within_us: 10_000_000, step_us: 2_000_000 });
-        assert_eq!((story.settle, story.beside), (Duration::from_secs(130), Beside::ManagerAndUpdater));
+        assert_eq!((story.settle, story.ccm_mode), (Duration::from_secs(130), CcmMode::ManagerAndUpdater));
     }
 
     #[test]
     fn z2_flags_win_over_the_scenario_and_leave_the_rest_of_it() {
         let default = args(&["--scenario", "realistic"]).story().unwrap();
-        assert_eq!((default.size.services, default.beside), (200, Beside::Manager));
+        assert_eq!((default.size.services, default.ccm_mode), (200, CcmMode::Manager));
         let story = args(&["--scenario", "realistic", "--services", "20", "--ccm", "off"]).story().unwrap();
-        assert_eq!((story.size.services, story.beside), (20, Beside::Off));
+        assert_eq!((story.size.services, story.ccm_mode), (20, CcmMode::Off));
         assert_eq!((story.size.load_balancers, story.arm.operation), (10, default.arm.operation));
         assert_eq!((story.pattern, story.settle), (default.pattern, default.settle));
     }

@@ -90,14 +90,14 @@ pub struct KubernetesPort {
     /// closed empty.
     pub watches_last_us: Option<u64>,
     /// Objects that lists lack, if any.
-    pub lacking: Option<Lacking>,
+    pub incomplete_lists: Option<IncompleteLists>,
     /// True if any list was incomplete: without another list, the missing objects may stay unknown.
-    pub has_lacked: bool,
+    pub had_incomplete_lists: bool,
 }
 
 /// Lists of a kind are incomplete.
 #[derive(Clone, Copy)]
-pub struct Lacking {
+pub struct IncompleteLists {
     /// Kind of the objects.
     pub kind: Kind,
     /// End of the fault.
@@ -119,8 +119,8 @@ impl KubernetesPort {
             posts_fail: 0,
             cut_until: 0,
             watches_last_us: None,
-            lacking: None,
-            has_lacked: false,
+            incomplete_lists: None,
+            had_incomplete_lists: false,
         }
     }
 
@@ -449,14 +449,14 @@ impl KubernetesPort {
 
     /// Removes objects from a list during the fault.
     fn lose_objects(&mut self, now: u64, kind: Kind, items: &mut Vec<Line>) {
-        let Some(Lacking { listed_per_mille, .. }) =
-            self.lacking.filter(|one| one.kind == kind && now < one.until)
+        let Some(IncompleteLists { listed_per_mille, .. }) =
+            self.incomplete_lists.filter(|one| one.kind == kind && now < one.until)
         else {
             return;
         };
         let before = items.len();
         items.retain(|line| !matches!(line, Line::Object(_)) || self.random.per_mille(listed_per_mille));
-        self.has_lacked |= items.len() < before;
+        self.had_incomplete_lists |= items.len() < before;
     }
 
     /// Applies a planted bug to a list.

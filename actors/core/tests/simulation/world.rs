@@ -39,6 +39,7 @@ use simulator_models::kube::{self, KubeModel};
 
 use crate::azure::{Sent, Throttled};
 use crate::ccm::{self, Ccm};
+use crate::fault_injection;
 use crate::kubernetes::{Effect, Step};
 use crate::leases::{Fate, LeaseStep};
 use crate::notes::NotesStep;
@@ -50,7 +51,6 @@ use crate::replica::{Actor, EdgeId};
 use crate::story::{Often, Size, Story};
 use crate::trace::{Entry, Trace};
 use crate::watchdog::Watchdog;
-use crate::weather;
 use crate::xds_port::XdsStep;
 
 /// An event at a moment.
@@ -136,7 +136,7 @@ pub struct World {
     delays: Random,
     /// Cases in a thousand in which a batch is slow on its edge.
     slow_edges: u64,
-    weather: Random,
+    fault_random: Random,
     wishing: Random,
     asks: u64,
     restoring: Random,
@@ -180,7 +180,7 @@ impl World {
     /// Creates the world of this seed and size, with or without a planted bug.
     pub fn new(seed: u64, size: Size, plant: Option<Plant>) -> World {
         let mut random = Random::new(seed);
-        let arm_settings = weather::arm_settings(&mut random.fork());
+        let arm_settings = fault_injection::arm_settings(&mut random.fork());
         let mut arm = ArmModel::new(arm_settings);
         let mut ccm = Ccm::new(size.balancers, random.fork());
         ccm.begin(&mut arm);
@@ -204,7 +204,7 @@ impl World {
             plant,
             delays: random.fork(),
             slow_edges: if random.per_mille(250) { 200 } else { 10 },
-            weather: random.fork(),
+            fault_random: random.fork(),
             wishing: Random::new(seed ^ 0x7769_7368),
             planes,
             planing: Random::new(seed ^ 0x7064_6573),

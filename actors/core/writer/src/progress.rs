@@ -428,7 +428,7 @@ impl Writer {
             return Ok(leading);
         }
         let held =
-            self.lock_send_before().filter(|last| now <= *last).ok_or("the shared lease is released")?;
+            self.lock_send_deadline().filter(|last| now <= *last).ok_or("the shared lease is released")?;
         Ok(leading.min(held))
     }
 

@@ -72,7 +72,7 @@ fn failure(kind: FailureKind) -> Arc<Failure> {
 }
 
 /// A 404 with this code.
-fn lacks(code: &str) -> Arc<Failure> {
+fn not_found(code: &str) -> Arc<Failure> {
     let code = (!code.is_empty()).then(|| Arc::from(code));
     Arc::new(Failure { code, ..Failure::clone(&failure(FailureKind::Status(404))) })
 }
@@ -83,7 +83,7 @@ enum Answer {
     Is(Arc<LbFacts>),
     Fails(FailureKind),
     /// A 404 with this code; without a code it is not from ARM.
-    Lacks(&'static str),
+    NotFound(&'static str),
     Never,
 }
 
@@ -190,10 +190,10 @@ impl Bench {
 
     fn answer(&mut self, call: CallId, lb: &LbName, began: Now) {
         let result = match self.arm.get(lb) {
-            None => Err(lacks("ResourceNotFound")),
+            None => Err(not_found("ResourceNotFound")),
             Some(Answer::Is(facts)) => Ok(Arc::clone(facts)),
             Some(Answer::Fails(kind)) => Err(failure(*kind)),
-            Some(Answer::Lacks(code)) => Err(lacks(code)),
+            Some(Answer::NotFound(code)) => Err(not_found(code)),
             Some(Answer::Never) => return,
         };
         self.step(In::Read { call, began, result, puts: Default::default() });
@@ -283,7 +283,7 @@ fn d1_a_load_balancer_that_is_not_there_is_a_fact() {
 fn n4_a_404_that_does_not_mean_a_missing_load_balancer_is_a_failure() {
     for code in ["ResourceGroupNotFound", "SubscriptionNotFound", ""] {
         let mut bench = Bench::synced(&["a"]);
-        bench.set("a", Answer::Lacks(code));
+        bench.set("a", Answer::NotFound(code));
         bench.pass(70_000);
         let view = bench.view("a");
         assert_eq!((view.exists, view.last_error.is_some()), (Some(true), true), "{code}");
@@ -291,7 +291,7 @@ fn n4_a_404_that_does_not_mean_a_missing_load_balancer_is_a_failure() {
     }
     for code in ["ResourceNotFound", "NotFound"] {
         let mut bench = Bench::synced(&["a"]);
-        bench.set("a", Answer::Lacks(code));
+        bench.set("a", Answer::NotFound(code));
         bench.pass(70_000);
         assert_eq!(bench.view("a").exists, Some(false), "{code}");
         assert!(
@@ -304,8 +304,8 @@ fn n4_a_404_that_does_not_mean_a_missing_load_balancer_is_a_failure() {
 #[test]
 fn d6_without_the_resource_group_its_load_balancers_are_unknown() {
     let mut bench = Bench::new(&["a", "b"]);
-    bench.set("a", Answer::Lacks("ResourceGroupNotFound"));
-    bench.set("b", Answer::Lacks("ResourceGroupNotFound"));
+    bench.set("a", Answer::NotFound("ResourceGroupNotFound"));
+    bench.set("b", Answer::NotFound("ResourceGroupNotFound"));
     bench.step(In::ListsSynced);
     bench.pass(60_000);
     assert_eq!((bench.synced_sent(), bench.view("a").exists), (0, None));

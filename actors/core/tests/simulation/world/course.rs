@@ -4,9 +4,9 @@
 use simulator_models::arm::Latency;
 
 use super::{World, WorldEvent};
+use crate::fault_injection;
 use crate::notes;
 use crate::process::{Life, unanswered_balancers};
-use crate::weather;
 
 /// Time until everything has been read again: a read of all load balancers, with some margin.
 const SEEN_AGAIN_US: u64 = 120_000_000;
@@ -27,7 +27,10 @@ impl World {
         self.record_cluster();
         self.record_nodes();
         self.create_first_resources()?;
-        weather::hang_reads(&mut self.arm, unanswered_balancers(self.settings).map(|lb| lb.to_string()));
+        fault_injection::hang_reads(
+            &mut self.arm,
+            unanswered_balancers(self.settings).map(|lb| lb.to_string()),
+        );
         self.add_listed();
         for happening in [
             WorldEvent::Story,
@@ -78,8 +81,8 @@ impl World {
         self.ccm.end_faults();
         self.record_cluster();
         self.record_nodes();
-        weather::clear_kube(&mut self.kube);
-        weather::clear_arm(&mut self.arm);
+        fault_injection::clear_kube(&mut self.kube);
+        fault_injection::clear_arm(&mut self.arm);
         for process in 0..self.processes.len() {
             self.end_faults_of_process(process);
         }
@@ -90,8 +93,9 @@ impl World {
                 self.blind(number, FOR_GOOD_US);
             }
         }
-        let lacked = self.processes.iter().any(|process| process.kubernetes.has_lacked);
-        if self.weather.per_mille(400) || lacked {
+        let had_incomplete_lists =
+            self.processes.iter().any(|process| process.kubernetes.had_incomplete_lists);
+        if self.fault_random.per_mille(400) || had_incomplete_lists {
             // The last fault: the API server loses all memory, and everything is listed again. Only then are the
             // objects known that lists have lacked.
             self.kube.restart();

@@ -11,11 +11,11 @@ use sources::xds_source;
 
 use super::{World, WorldEvent};
 use crate::ccm::lease_object;
+use crate::fault_injection::{self, LongFault};
 use crate::plant::Plant;
 use crate::process::{Life, Process, used};
 use crate::replica::{Actor, Replica};
 use crate::story::Often;
-use crate::weather::{self, Spell};
 
 /// Time after a fault within which a process must see everything again.
 const SIGHT_US: u64 = 90_000_000;
@@ -146,7 +146,7 @@ impl World {
     /// Ends all faults of a process.
     pub(super) fn end_faults_of_process(&mut self, number: usize) {
         let process = &mut self.processes[number];
-        weather::clear_port(&mut process.kubernetes, &mut process.azure);
+        fault_injection::clear_port(&mut process.kubernetes, &mut process.azure);
         process.leases.trouble = 0;
         process.notes.trouble = 0;
         process.notes.cut_until = 0;
@@ -385,29 +385,29 @@ impl World {
             )
             | None => (150, 200),
         };
-        let dice = self.weather.below(1_000);
+        let dice = self.fault_random.below(1_000);
         let long = if dice < refusals {
-            Some(Spell::Refusals)
+            Some(LongFault::Refusals)
         } else {
-            (dice < either).then_some(Spell::FailingPolls)
+            (dice < either).then_some(LongFault::FailingPolls)
         };
-        let denials = Some(Spell::Denials).filter(|_| self.size.faults.often == Some(Often::LostEvents));
+        let denials = Some(LongFault::Denials).filter(|_| self.size.faults.often == Some(Often::LostEvents));
         let long = denials.filter(|_| dice < 700).or(long);
-        let mut words = weather::change_arm(&mut self.weather, &mut self.arm, long);
-        if self.weather.per_mille(HANGING) {
-            let hanging = self.weather.pick(&used(self.settings)).map(|lb| lb.to_string());
+        let mut words = fault_injection::change_arm(&mut self.fault_random, &mut self.arm, long);
+        if self.fault_random.per_mille(HANGING) {
+            let hanging = self.fault_random.pick(&used(self.settings)).map(|lb| lb.to_string());
             words.push_str(&format!(", reads of {hanging:?} hang"));
-            weather::hang_reads(&mut self.arm, hanging);
+            fault_injection::hang_reads(&mut self.arm, hanging);
         }
-        let (twice, late) = weather::answers(&mut self.weather);
+        let (twice, late) = fault_injection::answers(&mut self.fault_random);
         for number in there {
             (self.processes[number].azure.twice, self.processes[number].azure.late) = (twice, late);
         }
-        self.record(format!("weather: {words}, twice {twice}, late {late}"));
+        self.record(format!("faults: {words}, twice {twice}, late {late}"));
         let pause = if long.is_some() {
-            self.weather.between(120_000_000, 240_000_000)
+            self.fault_random.between(120_000_000, 240_000_000)
         } else {
-            self.weather.between(5_000_000, 40_000_000)
+            self.fault_random.between(5_000_000, 40_000_000)
         };
         self.at(self.now + pause, WorldEvent::ArmWeather);
     }
@@ -415,15 +415,15 @@ impl World {
     /// Changes the faults of the API server.
     pub(super) fn change_kube_faults(&mut self) -> Result<(), String> {
         let now = self.now;
-        weather::clear_kube(&mut self.kube);
+        fault_injection::clear_kube(&mut self.kube);
         let there: Vec<usize> =
             (0..self.processes.len()).filter(|number| self.processes[*number].is_there()).collect();
-        let pause = self.weather.between(10_000_000, 60_000_000);
+        let pause = self.fault_random.between(10_000_000, 60_000_000);
         for number in &there {
             let port = &mut self.processes[*number].kubernetes;
             (port.posts_fail, port.watches_last_us) = (0, None);
         }
-        if let Some(number) = self.weather.pick(&there) {
+        if let Some(number) = self.fault_random.pick(&there) {
             let port = &mut self.processes[number].kubernetes;
             let for_long = match self.size.faults.often {
                 Some(Often::LackingLists) => Some(false),
@@ -444,16 +444,18 @@ impl World {
                 | None => None,
             };
             let lost_events = Some(Often::LostEvents) == self.size.faults.often;
-            let (words, blind, effects) = match for_long.filter(|_| self.weather.per_mille(700)) {
+            let (words, blind, effects) = match for_long.filter(|_| self.fault_random.per_mille(700)) {
                 _ if lost_events => {
-                    port.posts_fail = [300, 600, 900][self.weather.index(3)];
+                    port.posts_fail = [300, 600, 900][self.fault_random.index(3)];
                     ("events are refused".to_owned(), false, Vec::new())
                 }
                 _ if self.size.faults.often == Some(Often::EmptyWatches) => {
                     ("watches are closed empty".to_owned(), true, port.cut_watches(&mut self.kube, 0))
                 }
-                Some(long) => weather::break_lists(&mut self.weather, &mut self.kube, port, now, long),
-                None => weather::change_kube(&mut self.weather, &mut self.kube, port, now),
+                Some(long) => {
+                    fault_injection::break_lists(&mut self.fault_random, &mut self.kube, port, now, long)
+                }
+                None => fault_injection::change_kube(&mut self.fault_random, &mut self.kube, port, now),
             };
             self.follow(number, effects)?;
             if blind {
@@ -461,7 +463,7 @@ impl World {
                     self.blind(number, pause);
                 }
             }
-            self.record(format!("weather: {words}"));
+            self.record(format!("faults: {words}"));
         }
         self.at(now + pause, WorldEvent::KubeWeather);
         Ok(())

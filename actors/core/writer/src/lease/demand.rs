@@ -77,7 +77,7 @@ impl Writer {
     }
 
     /// Time until which a PUT may be sent under the Lease. `None`: no PUT may (W8).
-    pub(crate) fn lock_send_before(&self) -> Option<Now> {
+    pub(crate) fn lock_send_deadline(&self) -> Option<Now> {
         self.shared_lease.as_ref().map_or(Some(Now::NEVER), SharedLease::send_deadline)
     }
 

@@ -551,7 +551,7 @@ fn w7_a_hold_with_failing_renewals_ends_60_s_after_the_last_good_one() {
     }
     assert_eq!(waits[..4], [1, 2, 5, 10], "failures back off");
     assert!(!bench.writer.shared_lease.as_ref().expect("it is used").may_start(super::at(bench.now)));
-    assert_eq!(bench.writer.lock_send_before(), None);
+    assert_eq!(bench.writer.lock_send_deadline(), None);
 }
 
 #[test]
@@ -587,7 +587,7 @@ fn w7_an_acquisition_whose_answer_was_lost_is_found_and_made_again() {
     let late = bench.lease(CallId(2), state(2, Some(OURS)));
     assert!(takes(&late).is_empty(), "a request that was given up has no answer");
     take(&bench.lease(call, state(3, Some(OURS))));
-    assert_eq!(bench.writer.lock_send_before(), Some(at(36_000)), "it counts from the second request");
+    assert_eq!(bench.writer.lock_send_deadline(), Some(at(36_000)), "it counts from the second request");
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn w7_a_renewal_overtaken_by_a_namesake_ends_the_hold() {
     let (renewal, ..) = replaces(&bench.until(30_000));
     bench.lease(watch, state(4, Some(OURS)));
     let mut output = bench.lease(renewal, LeaseAnswer::Conflict);
-    assert_eq!(bench.writer.lock_send_before(), None);
+    assert_eq!(bench.writer.lock_send_deadline(), None);
     while bench.now < 100_000 {
         assert!(none_replaced(&output), "what a stranger holds is given back or renewed: {output:?}");
         let open =

@@ -70,7 +70,7 @@ fn w7_a_hold_lost_by_a_restore_ends_with_the_read_after_its_renewal() {
     let output = bench.until(15_000);
     let output = bench.lease(replaces(&output).0, LeaseAnswer::Conflict);
     bench.lease(lease_read(&output), state(900_000, None));
-    assert_eq!(bench.writer.lock_send_before(), None);
+    assert_eq!(bench.writer.lock_send_deadline(), None);
     assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_released());
 }
 
@@ -277,10 +277,10 @@ fn w7_a_deletion_from_a_watch_ends_a_hold_only_when_a_read_confirms() {
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
         bench.take_level(&web, attempt, &[1]);
         let output = bench.lease(watch, LeaseAnswer::Absent);
-        assert_eq!(bench.writer.lock_send_before(), None, "it may be true");
+        assert_eq!(bench.writer.lock_send_deadline(), None, "it may be true");
         let found = if deleted { LeaseAnswer::Absent } else { state(2, Some(OURS)) };
         bench.lease(lease_read(&output), found);
-        assert_eq!(bench.writer.lock_send_before().is_some(), !deleted, "the watch was late");
+        assert_eq!(bench.writer.lock_send_deadline().is_some(), !deleted, "the watch was late");
     }
 }
 
@@ -484,11 +484,11 @@ fn w8_a_watch_that_repeats_the_known_state_ends_no_doubt() {
     let output = bench.until(15_000);
     let output = bench.lease(replaces(&output).0, LeaseAnswer::Conflict);
     let looking = lease_read(&output);
-    assert_eq!(bench.writer.lock_send_before(), None, "another client has written it too");
+    assert_eq!(bench.writer.lock_send_deadline(), None, "another client has written it too");
     bench.lease(watch, state(2, Some(OURS)));
-    assert_eq!(bench.writer.lock_send_before(), None, "an old event proves nothing");
+    assert_eq!(bench.writer.lock_send_deadline(), None, "an old event proves nothing");
     bench.lease(looking, state(2, Some(OURS)));
-    assert!(bench.writer.lock_send_before().is_some(), "it was read: no other client has written it");
+    assert!(bench.writer.lock_send_deadline().is_some(), "it was read: no other client has written it");
 }
 
 #[test]
@@ -599,11 +599,11 @@ fn w8_a_read_sent_before_a_doubt_does_not_end_the_doubt() {
     bench.lease(replaces(&output).0, lost());
     let early = lease_read(&bench.until(16_000));
     bench.lease(watch, LeaseAnswer::Absent);
-    assert_eq!(bench.writer.lock_send_before(), None, "it may have been deleted");
+    assert_eq!(bench.writer.lock_send_deadline(), None, "it may have been deleted");
     let output = bench.lease(early, state(2, Some(OURS)));
-    assert_eq!(bench.writer.lock_send_before(), None, "as it was before");
+    assert_eq!(bench.writer.lock_send_deadline(), None, "as it was before");
     bench.lease(lease_read(&output), state(2, Some(OURS)));
-    assert!(bench.writer.lock_send_before().is_some(), "as it is now");
+    assert!(bench.writer.lock_send_deadline().is_some(), "as it is now");
 }
 
 #[test]

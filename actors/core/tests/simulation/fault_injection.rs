@@ -1,4 +1,4 @@
-//! Faults around the controller, by the seed: new conditions at ARM and at the API server every while.
+//! Injects faults by the seed: from time to time, ARM and the API server behave in another way.
 
 use model::object::Kind;
 use simulator_models::arm::{
@@ -8,10 +8,10 @@ use simulator_models::arm::{
 use simulator_models::kube::{KubeModel, StreamingLists};
 
 use crate::azure::ArmPort;
-use crate::kubernetes::{Effect, KubernetesPort, Lacking};
+use crate::kubernetes::{Effect, IncompleteLists, KubernetesPort};
 use crate::random::Random;
 
-/// Returns the settings of ARM for a whole world: not faults, but kinds of ARM.
+/// Returns the settings of ARM for a whole world. They are variants of correct behaviour, not faults.
 pub fn arm_settings(random: &mut Random) -> Settings {
     let fixed = |us: u64| Latency::Fixed { us };
     let operation = match random.below(4) {
@@ -86,7 +86,7 @@ fn fault(random: &mut Random) -> Fault {
 
 /// A fault of ARM that lasts for a long time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Spell {
+pub enum LongFault {
     /// ARM refuses every write with a retriable error.
     Refusals,
     /// Polls of operations fail, or are not answered.
@@ -121,12 +121,12 @@ fn failing_poll(random: &mut Random) -> Fault {
 }
 
 /// Changes the faults of ARM, for long or not; returns a description.
-pub fn change_arm(random: &mut Random, arm: &mut ArmModel, long: Option<Spell>) -> String {
+pub fn change_arm(random: &mut Random, arm: &mut ArmModel, long: Option<LongFault>) -> String {
     let mut faults: Vec<Fault> = (0..random.below(3)).map(|_| fault(random)).collect();
     match long {
-        Some(Spell::Refusals) => faults = vec![refusal(random)],
-        Some(Spell::FailingPolls) => faults = vec![failing_poll(random)],
-        Some(Spell::Denials) => faults = vec![denial()],
+        Some(LongFault::Refusals) => faults = vec![refusal(random)],
+        Some(LongFault::FailingPolls) => faults = vec![failing_poll(random)],
+        Some(LongFault::Denials) => faults = vec![denial()],
         None => {}
     }
     let silent_loss = if random.per_mille(150) { 0.3 } else { 0.0 };
@@ -173,16 +173,16 @@ pub fn clear_port(kubernetes: &mut KubernetesPort, azure: &mut ArmPort) {
     kubernetes.posts_fail = 0;
     kubernetes.cut_until = 0;
     kubernetes.watches_last_us = None;
-    kubernetes.lacking = None;
+    kubernetes.incomplete_lists = None;
     kubernetes.end_stalls();
 }
 
 /// Longest time for which lists are incomplete, in microseconds: less than the 30 s after which a second read starts
 /// (G2). A source that is broken for longer cannot be distinguished from a correct one.
-const MAX_LACK_US: u64 = 20_000_000;
+const MAX_INCOMPLETE_US: u64 = 20_000_000;
 
 /// Shortest and longest time for which lists are incomplete if a second read must return the same.
-const LONG_LACK_US: (u64, u64) = (100_000_000, 200_000_000);
+const LONG_INCOMPLETE_US: (u64, u64) = (100_000_000, 200_000_000);
 
 /// Changes the faults of the API server; returns a description, and whether the controller may be blind for a while.
 pub fn change_kube(
@@ -253,10 +253,15 @@ pub fn change_kube(
         }
         10..12 => {
             let (listed_per_mille, lasts) =
-                ([0, 0, 500, 900][random.index(4)], random.between(2_000_000, MAX_LACK_US));
+                ([0, 0, 500, 900][random.index(4)], random.between(2_000_000, MAX_INCOMPLETE_US));
             // Other planted bugs need complete lists, unless the world tests lists.
             let listed_per_mille = if port.is_planted() { 1_000 } else { listed_per_mille };
-            return lack(kube, port, now, Lacking { kind, until: now + lasts, listed_per_mille });
+            return make_lists_incomplete(
+                kube,
+                port,
+                now,
+                IncompleteLists { kind, until: now + lasts, listed_per_mille },
+            );
         }
         _ => return ("API server is well".to_owned(), false, effects),
     };
@@ -272,22 +277,27 @@ pub fn break_lists(
     for_long: bool,
 ) -> (String, bool, Vec<Effect>) {
     let lasts = if for_long {
-        random.between(LONG_LACK_US.0, LONG_LACK_US.1)
+        random.between(LONG_INCOMPLETE_US.0, LONG_INCOMPLETE_US.1)
     } else {
-        random.between(2_000_000, MAX_LACK_US)
+        random.between(2_000_000, MAX_INCOMPLETE_US)
     };
     let listed_per_mille = [0, 300, 500][random.index(3)];
-    lack(kube, port, now, Lacking { kind: Kind::EndpointSlices, until: now + lasts, listed_per_mille })
+    make_lists_incomplete(
+        kube,
+        port,
+        now,
+        IncompleteLists { kind: Kind::EndpointSlices, until: now + lasts, listed_per_mille },
+    )
 }
 
-fn lack(
+fn make_lists_incomplete(
     kube: &mut KubeModel,
     port: &mut KubernetesPort,
     now: u64,
-    lacking: Lacking,
+    incomplete_lists: IncompleteLists,
 ) -> (String, bool, Vec<Effect>) {
-    let Lacking { kind, until, listed_per_mille } = lacking;
-    port.lacking = Some(lacking);
+    let IncompleteLists { kind, until, listed_per_mille } = incomplete_lists;
+    port.incomplete_lists = Some(incomplete_lists);
     kube.compact();
     let effects = port.break_stream(kube, kind);
     let lasts = until - now;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use simulator::models::arm::Latency;
 use simulator::{
-    Beside, Churn, Fakes, LiveCcm, Outcome, Pattern, Play, Report, RunInfo, Settings, Size, States, Story,
+    CcmMode, Churn, Fakes, LiveCcm, Outcome, Pattern, Play, Report, RunInfo, Settings, Size, States, Story,
     World, vnet_id, wanted_pools, wrong_pools,
 };
 
@@ -13,7 +13,7 @@ const SIZE: Size = Size { services: 12, load_balancers: 3, nodes: 12, endpoints:
 
 /// Returns a rolling restart of everything within a minute; operations of 5 s.
 fn story() -> Story {
-    let mut story = Story { size: SIZE, beside: Beside::Manager, ..Story::default() };
+    let mut story = Story { size: SIZE, ccm_mode: CcmMode::Manager, ..Story::default() };
     story.pattern = Pattern::Rollout { within_us: 60_000_000, step_us: 10_000_000 };
     story.arm.operation = Some(Latency::Fixed { us: 5_000_000 });
     story
@@ -49,14 +49,14 @@ fn z1_a_refused_pool_stays_wrong_under_upstream() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn z1_a_manager_beside_the_service_leaves_pools_as_they_were() {
-    let story = Story { size: SIZE, beside: Beside::Manager, ..Story::default() };
+    let story = Story { size: SIZE, ccm_mode: CcmMode::Manager, ..Story::default() };
     let settings = Settings { arm: story.arm.clone(), ..Settings::default() };
     let fakes = Fakes::start(settings).await.expect("a free port");
     let world = World::new(SIZE, 1);
     world.populate(&fakes, &vnet_id()).await;
-    let alone = Story { beside: Beside::Off, ..story.clone() };
-    assert!(LiveCcm::beside(&fakes, &world, &alone, 1, 1).await.is_none());
-    let live_ccm = LiveCcm::beside(&fakes, &world, &story, 1, 1).await.expect("the story has one");
+    let alone = Story { ccm_mode: CcmMode::Off, ..story.clone() };
+    assert!(LiveCcm::start_for_story(&fakes, &world, &alone, 1, 1).await.is_none());
+    let live_ccm = LiveCcm::start_for_story(&fakes, &world, &story, 1, 1).await.expect("the story has one");
     assert_eq!(live_ccm.sums().0.reconciled, 0, "what comes before the story does not count");
     let arm = fakes.azure.ask(|azure, _| azure.model.settings().clone()).await;
     assert_eq!(arm.put_latency, story.arm.put_latency, "ARM takes its time again");
@@ -79,8 +79,8 @@ async fn n1_a_manager_beside_the_service_taints_nodes_that_stop() {
     let fakes = Fakes::start(Settings::default()).await.expect("a free port");
     let world = World::new(SIZE, 1);
     world.populate(&fakes, &vnet_id()).await;
-    let story = Story { size: SIZE, beside: Beside::Manager, ..Story::default() };
-    let _rival = LiveCcm::beside(&fakes, &world, &story, 1, 50).await.expect("the story has one");
+    let story = Story { size: SIZE, ccm_mode: CcmMode::Manager, ..Story::default() };
+    let _rival = LiveCcm::start_for_story(&fakes, &world, &story, 1, 50).await.expect("the story has one");
     let acts = Story::read("at 0s nodes stop 2\n").expect("a story").timetable();
     let play = Play::new(&fakes, world.clone(), Churn::new(Pattern::Still, 1)).await.with(&acts);
     let outcome: Outcome = play.run(Duration::ZERO, |_| ()).await;
