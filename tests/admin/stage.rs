@@ -442,7 +442,8 @@ impl Stage {
         kill_process(pid.expect("the controller runs"), signal).expect("the controller is still there");
     }
 
-    /// Returns the peak memory of the controller, in bytes.
+    /// Returns the peak memory of the controller, in bytes. The kernel counts per CPU, so a later peak can be some pages
+    /// less than an earlier one.
     pub fn peak_bytes(&self) -> u64 {
         let pid = self.child.id().expect("the controller runs");
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it is still there");
