@@ -1,5 +1,5 @@
 //! Stories: a world, the behaviour of ARM and of the cloud-controller-manager, changes of pods, and acts with their
-//! times. Owns the language of scenario files (docs/simulator.md) and the scenarios that have names.
+//! times. Owns the language of scenario files (simulator/scenarios/README.md) and the scenarios that have names.
 
 mod act;
 mod disruption;

@@ -363,12 +363,12 @@ fn q6_a_fresh_change_after_a_missing_pool_waits_for_an_observation() {
     }
 }
 
-/// The number in `docs/metrics.md` above which the contentions of an hour raise an alert.
+/// The number above which the contentions of an hour raise the chart's alert.
 fn alert_above() -> usize {
-    let metrics = include_str!("../../../../../../docs/metrics.md");
+    let alerts = include_str!("../../../../../../charts/azure-backend-pool-controller/files/alerts.yaml");
     let (_, rest) =
-        metrics.split_once("(increase(backend_pool_controller_fights_total[1h])) > ").expect("an alert");
-    rest.split('`').next().and_then(|number| number.parse().ok()).expect("a number")
+        alerts.split_once("(increase(backend_pool_controller_fights_total[1h])) > ").expect("an alert");
+    rest.lines().next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
 /// Two more than the alert needs: `increase` estimates, and discovery may be slower than once a minute.
