@@ -11,7 +11,7 @@
 #   make features                 writes the common features of the workspace's crates (needs cargo-hakari)
 #   make update-dependencies      takes the newest versions that Cargo.toml and go.mod allow, and checks them
 #   make update-fixtures          writes everything that is made from other files or modules
-#   make test-e2e                 runs the tests against a cluster and a subscription of one's own
+#   make test-e2e                 runs the tests against your own cluster and subscription
 #   make deploy-workload-cluster, make delete-workload-cluster    a cluster on Azure, with Cluster API
 #
 # With DRY_RUN=true the last five print what they would do.

@@ -1,5 +1,5 @@
-//! The listeners of the real binary, as an operator and a monitoring system see them, and the documents that describe
-//! them: health, metrics, the admin API, and what becomes of objects that are wrong.
+//! The listeners of the real binary, and the documents that describe them: health, metrics, the admin API, and the
+//! handling of invalid objects.
 
 mod api;
 mod browser;

@@ -1,4 +1,4 @@
-//! `.ci/advisories` with a copy of the advisory database: how old it may be, and how it is made from a clone.
+//! `.ci/advisories` with a copy of the advisory database: its maximum age, and its creation from a clone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ fn a_copy_may_be_60_days_old() {
 }
 
 #[test]
-fn a_copy_is_made_of_a_clone() {
+fn a_copy_is_created_from_a_clone() {
     let folder = Folder::new("clone");
     let clone = folder.0.join("advisory-db");
     let advisory = |package: &str, id: &str, facts: &str, versions: &str| {
@@ -94,7 +94,7 @@ fn a_copy_is_made_of_a_clone() {
 }
 
 #[test]
-fn the_copy_in_the_repository_has_whole_lines() {
+fn the_copy_in_the_repository_has_valid_lines() {
     let copy = fs::read_to_string(Path::new(ROOT).join(".config/advisories")).expect("the copy is there");
     let mut lines = copy.lines();
     assert!(lines.next().is_some_and(|line| line.starts_with("# taken: 20")), "the first line has the date");

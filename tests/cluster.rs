@@ -163,7 +163,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         self.api.merge(&self.path("pods", pod), &json!({ "metadata": { "finalizers": finalizers } })).await;
     }
 
-    /// Waits until a Pod was told to end.
+    /// Waits until the deletion of a Pod was requested.
     async fn is_being_deleted(&self, pod: &str) {
         let path = self.path("pods", pod);
         eventually(&format!("Pod {pod} is being deleted"), PATIENCE, || async {
@@ -205,7 +205,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         services
     }
 
-    /// Does the cloud-controller-manager's part for all Services of the story, and starts the controller.
+    /// Makes the cloud-controller-manager's changes for all Services of the story, and starts the controller.
     async fn start_controller(&self, flags: Flags) -> Controller {
         self.provision(self.namespace).await;
         Controller::start(&self.cluster, self.namespace, &self.azure, flags).await

@@ -1,4 +1,4 @@
-//! The commands of the real binary (docs/design/surface.md, commands): what they print, how they fail, how they end.
+//! The commands of the real binary (docs/design/surface.md, commands): output, failures, exit codes.
 
 pub mod bench;
 pub mod check;
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::admin::stage::{PROGRAM, Stage};
 
-/// The most lines of a clear error.
+/// Maximum number of lines of an error.
 const ONE_SCREEN: usize = 25;
 
 /// Maximum time in which a controller without writes in flight ends, on a busy machine.
@@ -43,7 +43,7 @@ impl Folder {
     }
 }
 
-/// Returns the binary with these arguments, untouched by the environment of the tests.
+/// Returns the binary with these arguments and without the environment of the tests.
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).stdin(Stdio::null());
@@ -71,7 +71,7 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("temporary paths are text")
 }
 
-/// Requires a clear error: exit code 1, nothing on standard output, one screen, no panic, and these words.
+/// Asserts an error with these texts: exit code 1, no standard output, at most one screen, no panic.
 fn refused(arguments: &[&str], words: &[&str]) -> String {
     let Output { status, stdout, stderr } = run(arguments);
     let output = text(&stderr);
@@ -80,7 +80,7 @@ fn refused(arguments: &[&str], words: &[&str]) -> String {
     assert!(output.lines().count() <= ONE_SCREEN, "{output}");
     assert!(output.contains("error: "), "{output}");
     for word in words {
-        assert!(output.contains(word), "{arguments:?} says nothing of {word:?}: {output}");
+        assert!(output.contains(word), "the output of {arguments:?} lacks {word:?}: {output}");
     }
     output
 }
@@ -96,7 +96,7 @@ fn cloud() -> Value {
     })
 }
 
-/// Signs in with workload identity, at the public cloud.
+/// Configures workload identity in the public cloud.
 fn signs_in(cloud: &mut Value) {
     cloud.as_object_mut().expect("an object").remove("resourceManagerEndpoint");
     cloud["useFederatedWorkloadIdentityExtension"] = json!(true);
@@ -117,7 +117,7 @@ fn version_prints_name_and_version() {
 }
 
 #[test]
-fn c1_check_config_prints_what_is_in_force_and_no_secret() {
+fn c1_check_config_prints_effective_values_and_no_secret() {
     let folder = Folder::new();
     let mut cloud = cloud();
     signs_in(&mut cloud);
@@ -128,7 +128,7 @@ fn c1_check_config_prints_what_is_in_force_and_no_secret() {
     let (shown, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{stderr}");
     assert!(shown.contains("quietPeriod") && shown.contains("250ms"), "{shown}");
-    assert!(shown.contains("minInterval"), "defaults are in force too: {shown}");
+    assert!(shown.contains("minInterval"), "defaults are printed too: {shown}");
     assert!(!shown.contains("swordfish") && !stderr.contains("swordfish"), "{shown}{stderr}");
     assert!(shown.contains(config::REDACTED), "{shown}");
 }
@@ -165,7 +165,7 @@ fn c2_check_config_lists_the_changes_by_compatibility() {
 }
 
 #[test]
-fn restore_looks_at_the_file_before_the_terminal() {
+fn restore_checks_the_file_before_the_terminal() {
     let folder = Folder::new();
     let output = refused(&["restore", "/nowhere/snapshot.json"], &["failed to read /nowhere/snapshot.json"]);
     assert!(!output.contains("terminal"), "{output}");

@@ -1,8 +1,8 @@
-//! Every story that has a name (`simulate --scenario NAME`), told to the real binary by itself: `simulate` plays it, and
-//! is judged by its exit code, by its report, and by the log that the controller leaves behind. `STORY_SPEED=N` plays them
-//! N times as fast as written, whatever the tables below say.
+//! Every named scenario (`simulate --scenario NAME`) with the real binary: `simulate` runs it, and the test checks its
+//! exit code, its report and the controller's log. `STORY_SPEED=N` runs all of them N times as fast as written, instead
+//! of the speeds below.
 //!
-//! No story may end with a pool out of sync, an error in the log that the story does not expect, or work that waits.
+//! No scenario may end with a pool out of sync, with an unexpected error in the log, or with pending work.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
@@ -18,10 +18,10 @@ use crate::support::reaper::Reaper;
 /// The binary under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
 
-/// Speed of a story as a multiple of that of its file, where the table below has no other.
+/// Default speed of a scenario, as a multiple of that of its file.
 const SPEED: u32 = 4;
 
-/// Stories that depend on times that the speed does not change, such as those of the Leases.
+/// Scenarios that depend on times that the speed does not change, such as those of the Leases.
 const SLOWER: [(&str, u32); 10] = [
     ("suspended", 1),
     ("file-descriptors", 1),
@@ -35,18 +35,18 @@ const SLOWER: [(&str, u32); 10] = [
     ("etcd-catches-up", 2),
 ];
 
-/// Stories that take many minutes at any speed: they are measurements (`benches/realistic.sh`).
+/// Scenarios that take many minutes at any speed: they are measurements (`benches/realistic.sh`).
 const TOO_LONG: [&str; 1] = ["realistic"];
 
-/// Stories in which another client empties pools.
+/// Scenarios in which another client empties pools.
 const EMPTIED_BY_OTHERS: [&str; 1] = ["ccm-removes-needed"];
 
 /// Reason of the event with which guards report that they have stopped all removals (G4).
 const STOPPED: &str = "BackendPoolRemovalsStopped";
 
-/// Reasons for which guards may hold back removals where organic changes alone happen, and for how long by their rules,
-/// in seconds that run as fast as the story (G2, D6). Nodes and slices, and slices and Services, arrive in any order,
-/// and a fact about the one alone is held until the other is known.
+/// Reasons for which guards may hold removals if there are only organic changes, and the maximum times by their rules,
+/// in seconds of the scenario's speed (G2, D6). Nodes and slices, and slices and Services, arrive in any order, and a
+/// fact about one of them is held until the other is known.
 const ORGANIC: [(&str, &[(&str, u32)]); 6] = [
     ("scale-to-zero", &[("empty_confirm", 60)]),
     ("recreate", &[("empty_confirm", 60)]),
@@ -56,30 +56,30 @@ const ORGANIC: [(&str, &[(&str, u32)]); 6] = [
     ("blue-green", &[("no_usable_node", 0)]),
 ];
 
-/// Additional time for which something may be shown as held, in seconds: for turns, polls and a slow machine.
+/// Additional time for which a removal may be shown as held, in seconds: for turns, polls and a slow machine.
 const SLACK: f64 = 5.0;
 
-/// Number of items that may wait at once for each Service: its pool, that pool's place in a lane, and a message or two
-/// in flight. Pods change more often than that, so a queue that only grows is longer in the end.
+/// Maximum number of waiting items per Service: its pool, the pool's entry in a lane, and one or two messages in
+/// flight. Pods change more often, so a queue that only grows exceeds this number.
 const MAX_PER_SERVICE: u64 = 4;
 
-/// Maximum time of a story on a slow and shared machine.
+/// Maximum time of a scenario on a slow and shared machine.
 const PATIENCE: Duration = Duration::from_secs(1200);
 
-/// Interval between polls of a story.
+/// Interval between polls.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Results of a played story.
+/// Results of a run.
 struct Played {
     status: ExitStatus,
     report: Value,
     /// Output of `simulate`.
     output: String,
-    /// The controller's log, from its start to its end.
+    /// The controller's complete log.
     log: String,
 }
 
-/// Plays a story, given as its name or its text.
+/// Runs a scenario, given by name or text.
 async fn play(name: &str, text: Option<&str>, speed: u32) -> Result<Played, String> {
     let reaper = Reaper::new();
     let file = |name: &str| -> PathBuf { reaper.folder().join(name) };
@@ -109,14 +109,14 @@ async fn ended(child: &mut Child) -> Result<ExitStatus, String> {
         again.tick().await;
         match child.try_wait() {
             Ok(Some(status)) => return Ok(status),
-            Ok(None) if Instant::now() > until => return Err(format!("it goes on after {PATIENCE:?}")),
+            Ok(None) if Instant::now() > until => return Err(format!("it still runs after {PATIENCE:?}")),
             Ok(None) => {}
             Err(error) => return Err(error.to_string()),
         }
     }
 }
 
-/// Returns the first defect of a story that was played, if any.
+/// Checks a run, and returns the first problem.
 fn check(name: &str, story: &Story, played: &Played) -> Result<(), String> {
     let Played { status, report, output, log } = played;
     let end = |text: &str| text.lines().rev().take(4).collect::<Vec<_>>().join(" | ");
@@ -129,7 +129,7 @@ fn check(name: &str, story: &Story, played: &Played) -> Result<(), String> {
         return Err(format!("{name}: {}", summary(report)));
     }
     if report["queue_depth_end"] != 0 {
-        return Err(format!("{name}: something waits: {}", summary(report)));
+        return Err(format!("{name}: work is pending: {}", summary(report)));
     }
     let most = report["services"].as_u64().unwrap_or(0) * MAX_PER_SERVICE;
     if report["queue_depth_max"].as_u64().is_none_or(|depth| depth > most) {
@@ -145,12 +145,14 @@ fn check(name: &str, story: &Story, played: &Played) -> Result<(), String> {
     // The report was made before the controller ended.
     match log_errors(log, &story.errors) {
         (unexpected, missing) if unexpected.is_empty() && missing.is_empty() && !log.is_empty() => Ok(()),
-        (unexpected, missing) => Err(format!("{name}: errors {unexpected:?}, not said {missing:?}")),
+        (unexpected, missing) => {
+            Err(format!("{name}: unexpected errors {unexpected:?}, missing {missing:?}"))
+        }
     }
 }
 
-/// Returns the first wrong action of guards, if any: `simulate` polls held removals twice a second, and events tell all
-/// the rest.
+/// Checks the actions of guards, and returns the first problem. `simulate` polls held removals twice a second; the
+/// events have the rest.
 fn check_guards(name: &str, story: &Story, report: &Value) -> Result<(), String> {
     let expected = report["events"][STOPPED].as_u64().unwrap_or(0);
     if expected != u64::from(story.guarded.stopped) {
@@ -206,7 +208,7 @@ fn the_tables_of_this_file_name_stories_that_exist() {
     }
 }
 
-/// Defines one test per named story, with `_` for `-`, and the list of the names.
+/// Defines one test per named scenario, with `_` for `-`, and the list of the names.
 macro_rules! stories {
     ($($name:ident)*) => {
         const TESTED: &[&str] = &[$(stringify!($name)),*];
@@ -219,7 +221,7 @@ macro_rules! stories {
     };
 }
 
-/// Plays the story with this name.
+/// Runs the scenario with this name.
 async fn ends_in_sync(name: &str) {
     let name = name.replace('_', "-");
     let story = Story::named(&name).expect("it has this name").expect("it can be read");
@@ -227,7 +229,7 @@ async fn ends_in_sync(name: &str) {
     check(&name, &story, &played).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Every named story ends with the required pools, without unexpected errors and without waiting work.
+/// Every named scenario ends with the required pools, without unexpected errors and without pending work.
 mod z2_stories {
     use super::{NAMED, TOO_LONG};
 
@@ -274,16 +276,16 @@ mod z2_stories {
         let named = NAMED.iter().map(|(name, _)| *name).filter(|name| !TOO_LONG.contains(name));
         let mut named: Vec<String> = named.map(|name| name.replace('-', "_")).collect();
         named.sort();
-        assert_eq!(named, TESTED, "the list in tests/faults.rs is that of `NAMED`, sorted");
+        assert_eq!(named, TESTED, "the list in tests/faults.rs must equal the sorted `NAMED`");
     }
 }
 
-/// A story that makes `simulate` itself fail reports that: one story for each cause.
+/// `simulate` fails and reports the cause: one scenario per cause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn z2_a_story_that_ends_wrong_or_without_its_error_fails() {
     let world = "services 4\nload-balancers 2\nnodes 6\npods burst\n";
-    // One pool for each load balancer, which its only write brings into sync at once; the operation goes on. Pool and lane
-    // wait for it.
+    // One pool per load balancer. Its only write brings it into sync immediately, while the operation continues. Pool
+    // and lane wait for the operation.
     let busy = "services 2\nload-balancers 2\nnodes 6\npods burst\n\
                 arm operation 10m\narm retry-after 1\narm visible at-once\n\
                 controller members.removalDelay 0s\nsettle 30s\n";
@@ -321,7 +323,7 @@ async fn z2_a_story_that_ends_wrong_or_without_its_error_fails() {
             assert_eq!(played.status.code(), Some(1), "{name}: {}", played.output);
             let wrong = check(name, &story, &played).expect_err(name);
             let verdict = format!("{wrong} {}", played.output);
-            assert!(verdict.contains(expected), "{name}: {expected:?} is not said: {verdict}");
+            assert!(verdict.contains(expected), "{name}: the output lacks {expected:?}: {verdict}");
         });
     }
     playing.join_all().await;

@@ -35,12 +35,12 @@ const VARIABLES: [&str; 8] = [
     "no_proxy",
 ];
 
-/// Returns the API server's port in the bench.
+/// Returns the port of the API server.
 fn port(bench: &Bench) -> &str {
     bench.fakes.kubernetes_url.rsplit(':').next().expect("it has a port")
 }
 
-/// Sets the cluster in the kubeconfig of the bench.
+/// Sets the cluster of the kubeconfig.
 fn cluster(bench: &Bench, cluster: &Value) {
     let path = &bench.files.kubeconfig;
     let text = std::fs::read_to_string(path).expect("the simulator has written it");
@@ -141,7 +141,7 @@ async fn run_is_ready_through_the_proxy_of_the_kubeconfig() {
         let server = format!("http://{NAME}:{}", port(&bench));
         let url = format!("{scheme}://{LOGIN}@{}", gateway.address);
         cluster(&bench, &json!({ "server": server, "proxy-url": url }));
-        // It takes precedence over the environment.
+        // The kubeconfig takes precedence over the environment.
         let environment = [("HTTP_PROXY", DEAD), ("HTTPS_PROXY", DEAD), ("NO_PROXY", "*")];
         ready(&bench, &environment).await;
         let targets = gateway.targets();
@@ -176,7 +176,7 @@ async fn run_is_ready_through_a_proxy_with_tls_that_it_trusts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn run_goes_past_the_proxy_where_no_proxy_covers_the_api_server() {
+async fn run_connects_directly_if_no_proxy_covers_the_api_server() {
     let (bench, gateway) = (Bench::new(1).await, Gateway::start(Speaks::Http).await);
     cluster(&bench, &json!({ "server": format!("http://{HERE}:{}", port(&bench)) }));
     let url = format!("http://{}", gateway.address);
@@ -190,7 +190,7 @@ async fn run_goes_past_the_proxy_where_no_proxy_covers_the_api_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_go_through_the_proxy_and_past_it_as_run_does() {
+async fn commands_use_the_proxy_as_run_does() {
     let mut bench = Bench::new(2).await;
     let gateway = Gateway::start(Speaks::HttpWithLogin).await;
     let url = format!("http://{LOGIN}@{}", gateway.address);
@@ -216,7 +216,7 @@ async fn commands_go_through_the_proxy_and_past_it_as_run_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proxy_that_cannot_be_used_is_named_with_the_remedy() {
+async fn an_unusable_proxy_is_named_with_the_remedy() {
     let bench = Bench::new(1).await;
     let file = bench.path("pools.json");
     assert_eq!(ended(&bench, "snapshot", &["--output", &file], &[]).await.code, Some(0));
@@ -258,7 +258,7 @@ async fn a_proxy_that_cannot_be_used_is_named_with_the_remedy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unused_broken_proxy_is_no_fault() {
+async fn an_unused_broken_proxy_is_no_error() {
     let bench = Bench::new(1).await;
     cluster(&bench, &json!({ "server": format!("http://{HERE}:{}", port(&bench)) }));
     ready(&bench, &[("HTTPS_PROXY", "ftp://p")]).await;

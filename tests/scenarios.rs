@@ -1,21 +1,21 @@
-//! Stories as text files, played against the real binary over loopback HTTP, with the simulator's models of ARM and of
-//! the API server as its world. Each story has fakes, a configuration and a process of its own; each file of
-//! `tests/scenarios/*.txt` is a test: `cargo test --test main scenarios::stories::d1_paused`.
+//! Scenarios as text files, run against the real binary over loopback HTTP, with the simulator's models of ARM and the
+//! API server. Each scenario has its own fake servers, configuration and process; each file of `tests/scenarios/*.txt`
+//! is a test: `cargo test --test main scenarios::stories::d1_paused`.
 //!
-//! The time is real. Lines are carried out one after another: `given` before the controller starts; `at 1.5s` that
-//! long after it was ready, or at once when that has passed; `after 1s` that long after the line before; `expect`
-//! waits until it is so. What must not happen is judged by the fakes' own times. Nothing here may depend on how fast
-//! the machine is.
+//! The clock is real. Lines run one after another: `given` before the controller starts; `at 1.5s` this long after the
+//! controller became ready, or immediately if that time has passed; `after 1s` this long after the previous line;
+//! `expect` waits until the condition holds. Absence is checked against the timestamps that the fake servers record. No
+//! test here may depend on the speed of the machine.
 //!
 //! A Service `web` is `shop/web` with the pool `shop-web` (and `shop-web-ipv6`); `team.web` is `team/web`. Nodes are
-//! `node-1` with the address 10.0.0.1 (and fd00::1) and so on. In lists of members, an address stands for itself, and
-//! `nobody` is the empty list. A pool is called by its name, or `<load balancer>/<pool>` where several load balancers
-//! have one of this name, or none has yet.
+//! `node-1` with the address 10.0.0.1 (and fd00::1) and so on. In lists of members, an address is written literally,
+//! and `nobody` is the empty list. A pool is named `<pool>`, or `<load balancer>/<pool>` if several load balancers have
+//! a pool of this name, or none has yet.
 //!
 //! ```text
-//! # Comments begin so; the first names the rules that the story shows.
+//! # A comment. The first one names the rules that the scenario tests.
 //! given nodes 3 [dual]                            given load balancers kubernetes lb-2
-//! given load balancer single prod                 and prod-internal, filled by interfaces; no Service has a pool
+//! given load balancer single prod                 and prod-internal, filled by NICs; no Service has a pool
 //! given service web [dual] on kubernetes hosted node-1     with rules, and pools that are in sync
 //! given pool shop-web holds node-9                given controller batching.quietPeriod 2s
 //! given dry run                                   given patience 2s
@@ -31,7 +31,7 @@
 //! [outbound|nat] rule <name> for <pool>           no rule of web
 //! pool <pool> nic-backed|automatic|by subnet <nodes>       pool <pool> removed             unknown fields
 //! load balancer <name> created again              deleted before; it has its rules, and empty pools
-//! load balancer <name> failed                     the last operation of another client did; nothing else changes
+//! load balancer <name> failed                     another client's last operation failed; nothing else changes
 //! foreign PUT <pool> <members>   foreign down|up|none <pool> <node>      the admin state of one entry
 //! arm get|put <latency>          arm operation <latency> retry-after <seconds>
 //! arm fault put|get|lb-get|poll|any <status>|lost|refused|failed|canceled [code C] [every N] [times N]
@@ -45,32 +45,32 @@
 //!
 //! expect PUT <pool> <members> [down <nodes>] [-> <status>|lost]       the next write of this pool, in which no node
 //!                                                 else is Down; every write must be expected
-//! expect no PUT [<pool>] until 2s                 of the story's clock
+//! expect no PUT [<pool>] until 2s                 on the scenario's clock
 //! expect no PUT [<pool>] for 2s                   from the last change or the last expected PUT's answer
 //! expect no PUT [<pool>] for 2s after PUT         from the last expected PUT's answer
 //! expect no pool GET for 1s      expect no ARM write|call for 2s
-//! expect quiet 2s                waits until nothing was asked of ARM for so long
+//! expect quiet 2s                waits until ARM has had no request for this long
 //! expect polls <at least>        expect members <pool> <members>     expect down <pool> <nodes>
 //! expect overlap <pool> <pool>   the last expected PUTs of both
 //! expect [no] body <text>        expect unknown fields in body          of the last expected PUT
-//! expect traffic <pool> new <nodes> [kept <nodes>]         of the healthy: who gets new connections, and who gets
-//!                                                 none and keeps those that it has
-//! expect taints node-1 <taints>|none              expect records <nodes>, of which our ConfigMap has one
-//! expect event <reason> <service>|node <node> [x<exactly so many by the end>] [<text>]
+//! expect traffic <pool> new <nodes> [kept <nodes>]         the healthy members that get new connections, and those
+//!                                                 that only keep their existing ones
+//! expect taints node-1 <taints>|none              expect records <nodes>, those in the controller's ConfigMap
+//! expect event <reason> <service>|node <node> [x<exact number at the end>] [<text>]
 //! expect no event <reason> <service>|node <node>  expect no events
 //! expect held <service> <reason> expect gauge <series> <value>|any|absent  expect shared lease never ours
 //! expect GET <path> <pointer> <value>             expect log <level> <text>
-//! finally <pool> <members>       finally any <pool>           where plain truth does not say how a pool ends
-//! finally any admin states       where plain truth does not say which entries are Down
-//! finally refused PUTs <pool> -> <status>         of which the story does not speak one by one
-//! finally something waits        where the controller has something to do all the same
+//! finally <pool> <members>       finally any <pool>           the members of this pool are not computed
+//! finally any admin states       the Down entries are not computed
+//! finally refused PUTs <pool> -> <status>         that no `expect` lists
+//! finally pending work           work is pending at the end
 //! ```
 //!
 //! A taint is `KEY[=VALUE][:EFFECT]`, or `out-of-service`, `shutdown` or `spot-eviction`.
 //!
-//! At the end every pool is in sync, the entries of nodes that leave service are Down and no others, except those that
-//! another client has set Down, nothing waits, every write was expected, none overlapped another on its load balancer,
-//! SIGTERM ends the process with 0, and its log has no ERROR line that no `expect log ERROR` names.
+//! At the end of a scenario: every pool is in sync; exactly the entries of draining nodes are Down, except entries that
+//! another client has set Down; no work is pending; every write was expected, and no two writes overlapped on a load
+//! balancer; the process exits with 0 on SIGTERM; and its log has no ERROR line without an `expect log ERROR`.
 
 mod act;
 mod azure;
@@ -92,17 +92,17 @@ use tokio::task::JoinSet;
 use stage::Stage;
 use story::{Story, When};
 
-/// Number of the failing stories that are played at the same time.
-const AT_ONCE: usize = 10;
+/// Maximum number of failing scenarios that run concurrently.
+const MAX_CONCURRENT: usize = 10;
 
-/// Plays a story; what is wrong with it, if anything.
+/// Runs a scenario and returns the first problem.
 async fn play(story: &Story) -> Result<(), String> {
     let mut stage = Stage::set_up().await;
-    let played = scenes(story, &mut stage).await;
+    let played = run_lines(story, &mut stage).await;
     played.map_err(|error| format!("{error}\n{}", stage.remains()))
 }
 
-async fn scenes(story: &Story, stage: &mut Stage) -> Result<(), String> {
+async fn run_lines(story: &Story, stage: &mut Stage) -> Result<(), String> {
     let mut started = false;
     stage.prepare(&["load", "balancers", "kubernetes"]).await?;
     for line in &story.lines {
@@ -118,7 +118,7 @@ async fn scenes(story: &Story, stage: &mut Stage) -> Result<(), String> {
         }
         let done = match (line.when, words.as_slice()) {
             (When::Given, words) => stage.prepare(words).await,
-            (When::Finally, words) => stage.promise(words),
+            (When::Finally, words) => stage.expect_at_end(words),
             (When::Expect, words) | (When::At(_) | When::After(_), ["expect", words @ ..]) => {
                 stage.expect(words).await
             }
@@ -136,12 +136,12 @@ fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Returns the folder of the stories.
+/// Returns the folder of the scenarios.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios")
 }
 
-/// Defines one test per named story, and the list of the names.
+/// Defines one test per named scenario, and the list of the names.
 macro_rules! stories {
     ($($name:ident)*) => {
         const TESTED: &[&str] = &[$(stringify!($name)),*];
@@ -154,14 +154,14 @@ macro_rules! stories {
     };
 }
 
-/// Plays the story with this name.
+/// Runs the scenario with this name.
 async fn plays(name: &str) {
     let text = std::fs::read_to_string(folder().join(format!("{name}.txt"))).expect("a story can be read");
     let story = Story::parse(name, &text).unwrap_or_else(|error| panic!("{error}"));
     play(&story).await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Every story goes as told.
+/// Each scenario passes.
 mod stories {
     stories! {
         c4_a_dry_run_sets_nothing_down_and_shows_leaving_nodes
@@ -172,20 +172,20 @@ mod stories {
         d1_rules_make_the_mapping
         d1_selection
         d1_service_appears
+        d2_ownership_is_proven_before_each_write
         d2_pools_without_proof
-        d2_proof_is_made_again_before_each_write
         d2_two_services_share_a_pool
-        d3_discovery_outlives_nonsense
+        d3_discovery_survives_malformed_answers
         d3_drift_is_restored
         d4_dual_stack
         d4_each_family_has_its_own_members
-        d4_nodes_come_and_go
+        d4_nodes_are_deleted_changed_and_excluded
         d4_removal_delay
         d4_terminating_is_tolerated
         d4_two_slices_share_a_node
-        d5_a_node_that_is_about_to_be_deleted_serves_to_the_end
-        d5_nodes_that_are_left_out_are_named
-        d6_a_list_that_lacks_nodes_costs_no_member
+        d5_a_node_to_be_deleted_stays_while_it_hosts_endpoints
+        d5_excluded_nodes_are_named
+        d6_a_list_that_lacks_nodes_removes_no_member
         d6_endpoint_without_node
         d6_expired_by_an_error_event
         d6_garbage_in_the_watch
@@ -200,16 +200,16 @@ mod stories {
         e2_metrics_of_one_drain
         e2_metrics_of_one_write
         g2_a_list_without_slices_is_held
-        g2_emptied_at_once_when_confirmed_by_configuration
         g2_emptiness_is_confirmed
+        g2_empty_confirm_of_0s_empties_pools_immediately
         g2_last_member
         g2_vanished_slices_are_held
         g2_vanished_slices_wait_for_a_second_read
-        g3_a_list_counts_only_what_is_in_the_pool
+        g3_a_list_counts_only_members_of_the_pool
         g3_a_list_that_lacks_most_of_a_pool_is_read_twice
-        g3_half_of_a_pool_and_what_a_watch_takes_goes_at_once
+        g3_small_removals_and_removals_by_watch_are_not_held
         g4_a_mass_change_is_held_until_released
-        g4_a_mass_change_that_is_taken_back_has_not_happened
+        g4_a_reverted_mass_change_is_ignored
         g4_few_pools_and_replaced_nodes_are_not_held
         g4_services_that_scale_to_zero_stop_no_removals
         g6_a_pause_of_everything_holds_downs_and_taints
@@ -219,31 +219,31 @@ mod stories {
         g6_observe_sets_nothing_down_and_taints_nothing
         g6_observe_writes_nothing
         h3_the_last_attempt_names_what_it_changed_and_why
-        n1_each_taint_turns_traffic_away_until_it_is_gone
+        n1_each_taint_sets_entries_down_until_it_is_removed
         n1_freeze_reboot_failed_queries_and_cordons_cost_no_call
         n1_notices_come_in_either_group_of_events_and_as_conditions
         n1_only_notices_that_are_less_than_60_s_overdue_count
         n2_a_deletion_while_the_pool_waits_is_no_failure
-        n2_a_member_that_is_down_is_seen_from_its_service
+        n2_a_service_shows_its_required_members_that_are_down
         n2_a_single_load_balancer_that_network_interfaces_fill
-        n2_a_taint_that_goes_halfway_turns_the_rest_round
+        n2_a_taint_removed_halfway_cancels_the_other_writes
         n2_every_load_balancer_family_and_kind_of_pool
-        n2_one_put_has_all_leaving_nodes_and_due_members
+        n2_one_put_has_all_draining_nodes_and_due_members
         n2_refusals_for_network_interfaces_are_reported_and_retried
         n3_a_404_of_an_admin_write_is_no_failure
         n3_a_parked_pool_delays_no_down
         n3_a_paused_pool_or_service_delays_no_down
         n3_the_window_of_members_delays_no_down
         n4_a_foreign_down_or_up_is_reported_and_left
-        n4_a_killed_process_leaves_what_its_successor_takes_back
-        n4_a_lost_down_is_set_again_and_a_new_entry_is_born_down
+        n4_a_lost_down_is_reset_and_new_entries_start_down
+        n4_a_new_process_restores_the_downs_of_a_killed_one
         n4_a_recreated_node_is_not_down
-        n4_disabled_our_downs_are_restored_and_calls_end
+        n4_when_disabled_downs_are_restored_and_calls_end
         n5_half_of_the_nodes_go_down_and_the_others_wait
-        q2_change_that_returns_vanishes
+        q2_a_change_reverted_in_its_window_causes_no_call
         q2_rolling_update_costs_one_put
+        q4_deleted_rules_are_no_failure
         q4_gone_before_the_retry
-        q4_rules_that_have_gone_are_no_failure
         q5_changes_join_a_parked_pool
         q6_conflicts_until_the_budget_is_spent
         q6_exhausted_and_requeued
@@ -253,32 +253,32 @@ mod stories {
         q8_a_slice_event_retries_after_failure
         s1_a_drain_by_kubectl_is_membership_alone
         s1_a_foreign_write_is_neither_lost_nor_superseded
-        s1_a_machine_is_shut_down_and_two_signals_end_with_the_last
-        s1_a_node_that_is_deleted_while_it_is_down_costs_no_call
-        s1_a_service_with_one_pod_is_cut_off_until_the_pod_moves
-        s1_a_throttled_down_is_tried_again_when_the_gate_opens
+        s1_a_node_drains_until_its_last_signal_ends
+        s1_a_throttled_down_is_retried_when_the_gate_opens
         s1_an_eviction_event_taints_its_node_once
+        s1_an_only_member_goes_down_until_its_pod_moves
+        s1_deleting_a_down_node_causes_no_call
         s1_failed_pools_are_reported_on_the_node
         w1_lanes_are_parallel
-        w2_a_load_balancer_created_again_loses_no_write
+        w2_a_recreated_load_balancer_loses_no_write
         w2_asynchronous_operation
         w2_canceled_operation_is_retried
         w2_failing_polls_hold_no_lane
         w2_foreign_operation_is_not_superseded
         w2_lost_write_is_found
-        w2_one_412_is_a_new_round
+        w2_one_412_is_retried_with_a_new_etag
         w3_new_entries_name_the_subnet_of_their_pool
         w3_unknown_fields_survive
         w4_arm_is_down
         w4_arm_stays_down
         w4_bad_gateway
         w4_lost_answer
-        w5_arm_talks_nonsense
-        w5_success_that_nobody_can_read
+        w5_unparseable_answers
+        w5_unreadable_success_body
         w6_lock_closes_one_lane
         w6_quota_closes_the_gate
-        x5_unreadable_and_vanished_slices_go_if_configured
-        x5_unreadable_and_vanished_slices_stay_in_use
+        x5_unreadable_and_deleted_slices_are_dropped_if_configured
+        x5_unreadable_and_deleted_slices_stay_in_use
     }
 
     #[test]
@@ -288,13 +288,13 @@ mod stories {
             files.filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(".txt")?.to_owned()));
         let mut files: Vec<String> = files.collect();
         files.sort();
-        assert_eq!(files, TESTED, "the list in tests/scenarios.rs is that of the files, sorted");
+        assert_eq!(files, TESTED, "the list in tests/scenarios.rs must equal the sorted list of files");
     }
 }
 
-/// Plays them, a few at a time; what is wrong with each, by name.
+/// Runs scenarios, a few at a time, and returns the result of each, sorted by name.
 async fn play_all(stories: Vec<Story>) -> Vec<(String, Result<(), String>)> {
-    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let places = Arc::new(Semaphore::new(MAX_CONCURRENT));
     let mut playing = JoinSet::new();
     for story in stories {
         let places = Arc::clone(&places);
@@ -309,13 +309,17 @@ async fn play_all(stories: Vec<Story>) -> Vec<(String, Result<(), String>)> {
     played
 }
 
-/// A story that goes wrong, and what is said of it.
+/// Failing scenarios report the expected error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_story_with_another_outcome_fails() {
     let world = "given patience 2s\ngiven nodes 2\ngiven service web on kubernetes hosted node-1\n";
     let wrong = [
         ("other members", "at 0s slice web hosted node-2\nexpect PUT shop-web node-1", "the next PUT has"),
-        ("untold", "at 0s slice web hosted node-2\nexpect members shop-web node-2", "does not speak of"),
+        (
+            "unlisted PUT",
+            "at 0s slice web hosted node-2\nexpect members shop-web node-2",
+            "a PUT that no `expect` lists",
+        ),
         ("no write", "at 0s slice web hosted node-1\nexpect PUT shop-web node-1", "not within"),
         ("too early", "at 0s slice web hosted node-2\nexpect no PUT for 1.5s", "was written at"),
         ("no event", "at 0s slice web hosted node-1\nexpect event Nothing web", "not in time"),
@@ -326,7 +330,7 @@ async fn a_story_with_another_outcome_fails() {
             "at 0s slice web hosted node-2\nexpect PUT shop-web node-2\nexpect shared lease never ours",
             "it had",
         ),
-        ("nonsense", "at 0s sing", "unknown act"),
+        ("unknown action", "at 0s sing", "unknown act"),
         ("other Downs", "at 0s node node-1 taint shutdown\nexpect PUT shop-web node-1", "Down are [Entry"),
         (
             "wrong admin state",
@@ -334,7 +338,7 @@ async fn a_story_with_another_outcome_fails() {
             "its node leaves service",
         ),
         (
-            "asked",
+            "unexpected ARM call",
             "at 0s slice web hosted node-2\nexpect PUT shop-web node-2\nexpect no ARM call for 2s",
             "there was one",
         ),
@@ -359,15 +363,15 @@ async fn a_story_with_another_outcome_fails() {
     }
 }
 
-/// Plays a story; what was asked of ARM from the first look at a pool on, and what was written.
+/// Runs a scenario; returns the requests to ARM from the first read of a pool on, and the writes.
 async fn requests_to_arm(text: &str) -> (Vec<String>, Vec<String>) {
     let story = Story::parse("the same", text).expect("a story");
     let mut stage = Stage::set_up().await;
-    if let Err(error) = scenes(&story, &mut stage).await {
+    if let Err(error) = run_lines(&story, &mut stage).await {
         panic!("{error}\n{}", stage.remains());
     }
     let log = stage.fakes.log().await;
-    // When a term begins, how often load balancers are read hangs on which of two messages comes first.
+    // At the start of a term, the number of load balancer reads depends on the order of two messages.
     let from_first = log.iter().skip_while(|call| call.kind != Kind::PoolGet);
     let requests = from_first
         .map(|call| format!("{:?} {:?} {:?} -> {}", call.kind, call.load_balancer, call.pool, call.status));
@@ -376,7 +380,7 @@ async fn requests_to_arm(text: &str) -> (Vec<String>, Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1_while_no_node_leaves_the_same_requests_reach_arm() {
+async fn s1_without_draining_nodes_arm_gets_the_same_requests() {
     let story = "given controller discovery.interval 1h\n\
                  given load balancers kubernetes lb-2\n\
                  given nodes 3\n\
@@ -400,12 +404,12 @@ async fn s1_while_no_node_leaves_the_same_requests_reach_arm() {
 }
 
 #[test]
-fn a_line_without_meaning_is_refused_with_its_number() {
-    let error = |text: &str| Story::parse("tale", text).err().unwrap_or_default();
-    assert!(error("# words\n\nonce there was").starts_with("tale:3: a line begins with"));
-    assert!(error("at noon slice web empty").starts_with("tale:1: \"noon\""));
-    assert!(error("at 1s slice web empty\ngiven nodes 1").starts_with("tale:2: given comes before"));
-    assert!(error("expect").starts_with("tale:1: the line ends"));
+fn an_invalid_line_is_rejected_with_its_number() {
+    let error = |text: &str| Story::parse("bad", text).err().unwrap_or_default();
+    assert!(error("# words\n\nunknown line").starts_with("bad:3: a line begins with"));
+    assert!(error("at later slice web empty").starts_with("bad:1: \"later\""));
+    assert!(error("at 1s slice web empty\ngiven nodes 1").starts_with("bad:2: given comes before"));
+    assert!(error("expect").starts_with("bad:1: the line ends"));
     let times = |text: &str| story::duration(text).ok();
     assert_eq!(times("0.2s"), Some(Duration::from_millis(200)));
     assert_eq!(times("150ms"), Some(Duration::from_millis(150)));

@@ -1,5 +1,5 @@
 //! The real binary with each identity against a login endpoint, an instance metadata service and ARM on this machine,
-//! over TLS: that it gets a token and uses it (C3), and that no secret is ever seen, whatever goes wrong (C1).
+//! over TLS: it gets a token and uses it (C3), and it never shows a secret, in any failure (C1).
 
 pub mod peer;
 mod proxied;
@@ -20,7 +20,7 @@ use self::peer::{Authority, Peer, ReceivedRequest};
 use crate::admin::stage::PROGRAM;
 use crate::support::{PATIENCE, eventually, log_lines};
 
-/// Secrets that must never appear. Each is planted where the real one would be.
+/// Secrets that must never appear, in place of the real ones.
 const SECRET: &str = "planted/client+secret";
 const SECRET_ENCODED: &str = "planted%2Fclient%2Bsecret";
 const PASSWORD: &str = "planted-certificate-password";
@@ -32,17 +32,17 @@ const KUBERNETES_TOKEN: &str = "planted-kubernetes-token";
 const MARKERS: [&str; 8] =
     [SECRET, SECRET_ENCODED, PASSWORD, ASSERTION, TOKEN, HEADER, SIGNATURE, KUBERNETES_TOKEN];
 
-/// Every line of every crate, also of those that are quiet by default.
+/// A log filter with every line of every crate, also of those that are filtered by default.
 const FINEST: &str =
     "trace,kube_client=trace,actix_server=trace,typespec_client_core=trace,hyper=trace,rustls=trace";
 
-/// Path of the controller's readiness; it is not ready while ARM refuses it.
+/// Path of the readiness probe; the controller is not ready while ARM rejects its requests.
 const READY: &str = "/readyz?verbose";
 
 /// Time within which a process must end.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Files, a cluster without Services, and a server that gives tokens and answers as ARM.
+/// Files, a cluster without Services, and a server that issues tokens and answers as ARM.
 struct Scene {
     folder: TempDir,
     files: Files,
@@ -55,7 +55,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// With these keys in the cloud configuration, and an authority that does this.
+    /// Creates an environment with these keys in the cloud configuration and this behaviour of the authority.
     async fn new(keys: &Value, authority: Authority) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
@@ -128,7 +128,7 @@ impl Scene {
         std::fs::read_to_string(&self.log).expect("the log")
     }
 
-    /// Everything that the listeners show.
+    /// Returns all pages of the listeners.
     async fn shown(&self) -> String {
         let started = eventually("the controller has its listeners", PATIENCE, || async {
             let started = log_lines(&self.log).into_iter().find(|line| line["message"] == "started");
@@ -161,7 +161,7 @@ impl Scene {
 
     async fn end(&self, mut child: Child) {
         let pid = i32::try_from(child.id().expect("it runs")).expect("process ids are small");
-        kill_process(Pid::from_raw(pid).expect("not 0"), Signal::TERM).expect("it can be told");
+        kill_process(Pid::from_raw(pid).expect("not 0"), Signal::TERM).expect("it can be signalled");
         let ended = tokio::time::timeout(ENDED_WITHIN, child.wait()).await.expect("it ends");
         assert_eq!(ended.expect("it is a child").code(), Some(0), "{}", self.logged());
     }
@@ -203,7 +203,7 @@ const CASES: [Case; 4] = [
     },
     Case {
         keys: |_| json!({ "useManagedIdentityExtension": true, "userAssignedIdentityID": "user-1" }),
-        // What tells the SDK of another metadata service than the virtual machine's.
+        // Variables that select another metadata service than the virtual machine's.
         environment: &[("IDENTITY_ENDPOINT", "http://127.0.0.1:PORT/msi"), ("IDENTITY_HEADER", HEADER)],
         is_expected: |request| {
             request.line.contains("client_id=user-1")
@@ -264,7 +264,7 @@ async fn c3_a_token_is_renewed_early_with_the_current_account_token() {
     std::fs::write(scene.path("assertion"), &renewed).expect("the folder can be written");
     scene.azure.until("the second token", |request| request.body.contains(&renewed)).await;
     scene.end(child).await;
-    assert!(!scene.logged().contains("no token"), "no call was without one: {}", scene.logged());
+    assert!(!scene.logged().contains("no token"), "no call lacked a token: {}", scene.logged());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -34,7 +34,7 @@ pub fn limit(goal: Duration, shared: Duration) -> Duration {
     if std::env::var_os("QUIET_MACHINE").is_some() { goal } else { shared }
 }
 
-/// Checks real processes until `condition` gives a value, and returns that value.
+/// Polls until `condition` returns a value, and returns that value.
 ///
 /// # Panics
 /// The deadline has passed; the panic says what was seen last.
@@ -52,16 +52,16 @@ where
     }
 }
 
-/// Returns the whole lines of a JSON log so far; what is no JSON is kept as text.
+/// Returns the complete lines of a JSON log so far; a line that is not JSON is returned as a string.
 pub fn log_lines(log: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(log).unwrap_or_default();
-    // A line that is being written at this moment has no end yet.
+    // The last line may be incomplete.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line))).collect()
 }
 
-/// Writes a line to the standard error of the process, past the test harness, so that it is seen in any case.
+/// Writes a line to the standard error of the process, past the test harness, so that it is always shown.
 pub fn log_line(line: &str) {
-    // A failure of that cannot be reported.
+    // This failure cannot be reported.
     drop(std::io::stderr().write_all(format!("{line}\n").as_bytes()));
 }

@@ -1,5 +1,5 @@
-//! The rules of the house that a compiler does not know: layout, architecture invariants, words. It reads the sources
-//! as text and needs nothing but the standard library.
+//! House rules that a compiler cannot check: layout, architecture invariants, words. The tests read the sources as text
+//! and need only the standard library.
 
 mod cycles;
 mod english;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The most lines of code in a file; tests, blank lines and comments do not count.
+/// Maximum number of lines of code in a file; tests, blank lines and comments do not count.
 const MAX_FILE: usize = 500;
 
 fn root() -> PathBuf {
@@ -38,12 +38,12 @@ pub fn files(endings: &[&str]) -> BTreeMap<String, String> {
     found
 }
 
-/// Returns whether a file holds nothing but tests.
+/// Returns whether a file contains only tests.
 pub fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part == "tests") || path.ends_with("/tests.rs")
 }
 
-/// Returns a source file up to its unit tests. Those in a file of their own are named anywhere, and end nothing.
+/// Returns a source file up to its unit tests. A `mod tests;` with its own file ends nothing.
 pub fn before_tests(text: &str) -> &str {
     const MODULE: &str = "\n#[cfg(test)]\nmod ";
     let opens = |at: &usize| text[at + MODULE.len()..].lines().next().is_some_and(|line| line.ends_with('{'));
@@ -117,7 +117,7 @@ fn output_is_escaped_in_one_place() {
     );
 }
 
-/// Azure is written by `Client::execute`, with a permit; only the conformance suite sends requests as they stand.
+/// Azure is written by `Client::execute`, with a permit; only the conformance suite sends raw requests.
 #[test]
 fn only_the_conformance_suite_sends_raw_requests() {
     let word = ["Raw", "Client"].concat();
@@ -129,7 +129,7 @@ fn only_the_conformance_suite_sends_raw_requests() {
     fail_if_any("the product has no raw client", &offences);
 }
 
-/// Returns whether a line has a word by itself, not as a part of a longer name.
+/// Returns whether a line contains a whole word.
 fn mentions(line: &str, word: &str) -> bool {
     let named = |end: Option<char>, letter: Option<char>| {
         let of_a_name = |c: char| c.is_alphanumeric() || c == '_';
@@ -171,7 +171,8 @@ fn has_machines(folder: &str) -> bool {
     name.is_some_and(|name| !["mechanisms", "model", "testing"].contains(&name))
 }
 
-/// The packages of the workspace that a package besides the machines may depend on: all of it, and its tests alone.
+/// Packages of the workspace that a package may depend on, except those of machines: for its code, and for its tests
+/// only.
 const ARROWS: &[(&str, &[&str], &[&str])] = &[
     ("actors/core/model", &[], &["pool-testing"]),
     ("actors/core/mechanisms", &["model"], &["pool-testing"]),
@@ -208,7 +209,7 @@ fn dependencies_point_one_way() {
                 continue;
             }
         };
-        // For its features only: it has no code.
+        // A dependency for features only: it has no code.
         let is_ours = |name: &&String| ours.contains(&name.as_str()) && *name != "workspace-features";
         let all = dependencies(manifest, false);
         let of_tests = dependencies(manifest, true);
@@ -225,7 +226,7 @@ fn dependencies_point_one_way() {
 }
 
 #[test]
-fn worlds_are_played_by_optimised_machines() {
+fn the_simulation_runs_optimised_machines() {
     let manifest = fs::read_to_string(root().join(".config/worlds.toml")).expect("a file of the workspace");
     let core = members().into_iter().filter(|(folder, _)| folder.starts_with("actors/core"));
     let missing: Vec<String> = core
@@ -289,8 +290,8 @@ fn every_module_has_a_description() {
 }
 
 #[test]
-fn nothing_is_left_for_later_or_switched_off() {
-    // Put together here, so that this file does not contain what it looks for.
+fn there_are_no_todos_and_no_ignored_tests() {
+    // Concatenated, so that this file does not contain the words.
     let words = [
         ["TO", "DO"],
         ["FIX", "ME"],
@@ -316,7 +317,7 @@ fn tests_do_not_sleep() {
     for (path, text) in files(&[".rs"]) {
         let paused = text.contains("start_paused = true") || text.contains("time::pause()");
         if is_test(&path) && !paused && (text.contains("thread::sleep(") || text.contains("time::sleep(")) {
-            // The places that wait for real processes, with a deadline.
+            // These files wait for real processes, with a deadline.
             if path != "tests/support.rs" && path != "tests/e2e/src/wait.rs" {
                 offences.push(path);
             }
@@ -327,7 +328,7 @@ fn tests_do_not_sleep() {
 
 /// The seeds of `src/a/b.rs` are read from `proptest-regressions/a/b.txt` beside that `src`, and from nowhere else.
 #[test]
-fn seeds_stand_where_their_property_tests_read_them() {
+fn seeds_are_where_their_property_tests_read_them() {
     let sources = files(&[".rs"]);
     let has_reader = |path: &str| {
         let (package, name) = path.split_once("proptest-regressions/").expect("a path of seeds");
@@ -336,7 +337,7 @@ fn seeds_stand_where_their_property_tests_read_them() {
     };
     let seeds = files(&[".txt"]).into_keys().filter(|path| path.contains("proptest-regressions/"));
     let offences: Vec<String> = seeds.filter(|path| !has_reader(path)).collect();
-    fail_if_any("no property test reads these seeds", &offences);
+    fail_if_any("no property test uses these seeds", &offences);
 }
 
 #[test]
@@ -358,5 +359,5 @@ fn the_repository_speaks_of_the_product_alone() {
             }
         }
     }
-    fail_if_any("say it without that", &offences);
+    fail_if_any("remove these words", &offences);
 }

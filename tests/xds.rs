@@ -1,5 +1,5 @@
-//! Backend pools that are filled from xDS control planes, with the real binary over real streams: what A88 asks of each
-//! error (X1, X3), what becomes of addresses (X2), what is told of it (X4), and what CSDS shows (H5).
+//! Backend pools with xDS sources, with the real binary over real streams: A88's handling of each error (X1, X3),
+//! addresses (X2), reports (X4), and CSDS (H5).
 
 mod addresses;
 mod assignments;

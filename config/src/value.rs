@@ -117,18 +117,18 @@ pub(crate) fn yaml_text(text: &str) -> String {
 /// Renders values as nested YAML; each line ends with the value's origin.
 pub(crate) fn render_section(title: &str, values: &[EffectiveValue]) -> String {
     let mut out = format!("{title}:\n");
-    let mut above: Vec<&str> = Vec::new();
+    let mut open_sections: Vec<&str> = Vec::new();
     for entry in values {
         let mut segments: Vec<&str> = entry.path.split('.').collect();
         let leaf = segments.pop().unwrap_or_default();
-        let shared = above.iter().zip(&segments).take_while(|(a, b)| a == b).count();
+        let shared = open_sections.iter().zip(&segments).take_while(|(a, b)| a == b).count();
         for (depth, segment) in segments.iter().enumerate().skip(shared) {
             out.push_str(&format!("{:indent$}{segment}:\n", "", indent = 2 * (depth + 1)));
         }
         let indent = 2 * (segments.len() + 1);
         writeln!(out, "{:indent$}{leaf}: {}  # {}", "", entry.value.yaml(), entry.origin.text())
             .expect("writing to a String cannot fail");
-        above = segments;
+        open_sections = segments;
     }
     out
 }

@@ -1,4 +1,4 @@
-//! ARM's model as an owner task has it, together with the convergence tracker that watches its pools.
+//! ARM's model in its owner task, with the trackers of its pools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,32 +18,32 @@ pub(crate) const FOREIGN_AGENT: &str = "kubernetes-cloudprovider";
 
 /// The state of the simulated Azure.
 pub struct Azure {
-    /// The model. Writes that go past [`Azure::handle`] and [`Azure::foreign_put`] are not seen by the convergence tracker.
+    /// The model. The convergence tracker sees only writes by [`Azure::handle`] and [`Azure::foreign_put`].
     pub model: ArmModel,
-    /// Required members of the pools, and since when they are required.
+    /// Required members of the pools, with the times of their changes.
     pub convergence: ConvergenceTracker,
     /// Time for which pools had no serving member.
     pub outages: Outages,
     /// The writes of each load balancer.
     pub lanes: Lanes,
-    /// The entries that are Down, and the clients that have set them so.
+    /// The Down entries, and the clients that have set them.
     pub(crate) downs: Downs,
-    /// While set, every connection is cut.
+    /// True while every connection is aborted.
     pub down: bool,
     /// The requests that its listener records, and the hook that decides about requests before the model does.
     pub wire: Wire,
-    /// Requests that met that.
+    /// Number of aborted requests.
     pub(crate) cut: u64,
-    /// Seconds by which its wall clock is ahead of ours.
+    /// Seconds by which its wall clock is ahead of the local one.
     pub(crate) ahead_s: i64,
-    /// Counts of the models at the time of each act of the story.
+    /// Counts of the models at the time of each action of the scenario.
     pub(crate) reach: Reach,
-    /// The last pool written on each load balancer, while its content may still be taken back.
+    /// The last written pool of each load balancer, while its content may still be reverted.
     unsettled: BTreeMap<String, PoolName>,
 }
 
 impl Azure {
-    /// Azure as this model has it, with nothing wanted yet.
+    /// Creates Azure with this model and without required members.
     #[must_use]
     pub fn new(model: ArmModel) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl Azure {
         }
     }
 
-    /// Answers one request; a write counts as there from the moment of its answer.
+    /// Answers one request; a write takes effect at its answer.
     pub fn handle(&mut self, request: &Request, now_us: u64) -> Reply {
         if self.down {
             self.cut += 1;
@@ -95,7 +95,7 @@ impl Azure {
         reply
     }
 
-    /// Returns the changes of admin states that a request asks for, if it is a PUT of the service with any.
+    /// Returns the changes of admin states in a request, if it is a PUT of the controller with any.
     fn admin_put(&self, request: &Request, now_us: u64) -> Option<AdminPut> {
         if request.method != Method::Put || is_foreign(request) {
             return None;
@@ -103,7 +103,7 @@ impl Azure {
         self.downs.admin_put(pool_of(&request.path_and_query)?, &request.body, now_us)
     }
 
-    /// Keeps a write of a load balancer on its lane.
+    /// Records a write on the lane of its load balancer.
     fn record(&mut self, request: &Request, status: u16, started_us: u64, answered_us: u64) {
         let Some(load_balancer) = balancer_of(&request.path_and_query) else { return };
         let pool = pool_of(&request.path_and_query);
@@ -121,7 +121,7 @@ impl Azure {
         self.lanes.wrote(write, runs);
     }
 
-    /// Sets the required members of pools since `changed_us` in the convergence tracker.
+    /// Changes the required members of pools at `changed_us` in the convergence tracker.
     pub(crate) fn want(&mut self, wanted: Vec<(PoolName, Wanted)>, changed_us: u64) {
         for (pool, wanted) in wanted {
             let members = truth::members(&self.model, &pool.load_balancer, &pool.pool);
@@ -130,7 +130,7 @@ impl Azure {
         }
     }
 
-    /// Observes every pool, after an act that may have changed any of them.
+    /// Observes every pool, after an action that may have changed any of them.
     pub(crate) fn observe_all(&mut self, at_us: u64) {
         let pools: BTreeSet<PoolName> = self.convergence.names().chain(self.downs.names()).cloned().collect();
         for pool in pools {
@@ -138,7 +138,7 @@ impl Azure {
         }
     }
 
-    /// Returns a write of another client; answers with its status.
+    /// Writes a pool as another client, and returns the status.
     pub fn foreign_put(
         &mut self,
         load_balancer: &str,
@@ -166,8 +166,8 @@ impl Azure {
         status
     }
 
-    /// Begins the record of admin states with the pools that there are.
-    pub(crate) fn begin_downs(&mut self) {
+    /// Starts the record of admin states with the existing pools.
+    pub(crate) fn track_admin_states(&mut self) {
         let model = &self.model;
         let of = |lb| model.pools(lb).map(move |pool| PoolName::new(lb, pool));
         let pools: Vec<PoolName> = model.load_balancers().flat_map(of).collect();
@@ -176,7 +176,7 @@ impl Azure {
         }
     }
 
-    /// Returns the entries whose admin states are not as they must be by the taints of the nodes.
+    /// Returns the entries whose admin states differ from those required by the nodes' taints.
     #[must_use]
     pub fn wrong_entries(&self, states: &States) -> Vec<WrongEntry> {
         truth::wrong_entries(&self.model, states, &self.downs)
@@ -228,7 +228,7 @@ fn is_foreign(request: &Request) -> bool {
     agent.is_some_and(|(_, agent)| agent.starts_with(FOREIGN_AGENT))
 }
 
-/// Returns the fate of a write by its status; 0 stands for a lost answer.
+/// Returns the result of a write by its status; 0 is a lost answer.
 fn fate_of(status: u16) -> Fate {
     match status {
         0 => Fate::Lost,
@@ -237,14 +237,14 @@ fn fate_of(status: u16) -> Fate {
     }
 }
 
-/// Returns the load balancer that a path names, as a whole or by something below it.
+/// Returns the load balancer of a path to it or to one of its children.
 fn balancer_of(path_and_query: &str) -> Option<String> {
     let path = path_and_query.split('?').next()?;
     let mut words = path.split('/').skip_while(|word| !word.eq_ignore_ascii_case("loadBalancers"));
     words.nth(1).map(str::to_lowercase)
 }
 
-/// Returns the pool that a path names: `…/loadBalancers/<name>/backendAddressPools/<pool>`.
+/// Returns the pool of a path: `…/loadBalancers/<name>/backendAddressPools/<pool>`.
 pub(crate) fn pool_of(path_and_query: &str) -> Option<PoolName> {
     let path = path_and_query.split('?').next()?;
     let mut last = path.rsplit('/');

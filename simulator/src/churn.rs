@@ -1,11 +1,11 @@
-//! The changes of the pods of a world, and their times. The n-th change follows from the seed alone.
+//! The changes of pods, and their times. Only the seed determines the n-th change.
 
 use std::collections::BTreeMap;
 
 use crate::random::Random;
 use crate::world::{Phase, Pod, World};
 
-/// Percentage of changes that continue a rollout that has begun.
+/// Percentage of changes that continue a running rollout.
 const CARRIED_ON: usize = 66;
 /// Percentage of new rollouts that replace a pod; the others scale up or down in equal parts.
 const REPLACING: usize = 70;
@@ -13,7 +13,7 @@ const REPLACING: usize = 70;
 const BURST_CHANGES: u64 = 5;
 /// Number of times a Service changes while one of its pods is replaced.
 const STEPS_PER_POD: u64 = 3;
-/// Number of times a Service changes while all of its pods are replaced at once.
+/// Number of times a Service changes while all of its pods are replaced at the same time.
 const STEPS_OF_ALL: u64 = 4;
 /// Duration of a burst, in microseconds.
 const BURST_US: u64 = 1_000_000;
@@ -25,25 +25,25 @@ pub enum Pattern {
     Churn {
         /// Changes per second.
         rate: f64,
-        /// For how long, in microseconds.
+        /// Duration, in microseconds.
         duration_us: u64,
     },
     /// Every Service changes five times within one second, evenly.
     Burst,
-    /// A rolling restart of everything: the Services begin one after the other, evenly, and each replaces its pods one
-    /// by one, in three steps: a new pod starts, it is ready and an old one terminates, the old one is gone.
+    /// A rolling restart of all Services, which begin evenly one after the other. Each Service replaces its pods one by
+    /// one, in three steps: a new pod starts; it is ready and an old one terminates; the old one is gone.
     Rollout {
-        /// Within which the Services begin, in microseconds.
+        /// Time in which the Services begin, in microseconds.
         within_us: u64,
-        /// From one step of a Service to its next, in microseconds.
+        /// Time between two steps of a Service, in microseconds.
         step_us: u64,
     },
-    /// Every Service is deployed again with the strategy Recreate: the Services begin one after the other, evenly, and each
-    /// takes four steps: all pods terminate, all are gone, as many new ones start, they are ready.
+    /// A rollout of every Service with the strategy Recreate. The Services begin evenly one after the other, and each
+    /// takes four steps: all pods terminate; all are gone; as many new ones start; they are ready.
     Recreate {
-        /// Within which the Services begin, in microseconds.
+        /// Time in which the Services begin, in microseconds.
         within_us: u64,
-        /// From one step of a Service to its next, in microseconds.
+        /// Time between two steps of a Service, in microseconds.
         step_us: u64,
     },
     /// Nothing changes.
@@ -51,7 +51,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Within which the changes begin, in microseconds.
+    /// Returns the time in which the changes begin, in microseconds.
     #[must_use]
     pub fn length_us(self) -> u64 {
         match self {
@@ -90,16 +90,16 @@ pub struct Churn {
     rolling: Vec<usize>,
     /// The steps of a rollout with their Services, in the order of time.
     steps: Vec<(u64, usize, u64)>,
-    /// Number of pods of each Service that has none for the moment.
+    /// Number of future pods of each Service that has none temporarily.
     coming: BTreeMap<usize, usize>,
 }
 
-/// One change: which slice of which Service is to be written.
+/// One change: the slice to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The number of the Service.
+    /// Index of the Service.
     pub service: usize,
-    /// The number of its slice.
+    /// Index of its slice.
     pub slice: usize,
 }
 
@@ -107,7 +107,7 @@ impl Churn {
     /// Returns the changes of this pattern and seed.
     #[must_use]
     pub fn new(pattern: Pattern, seed: u64) -> Self {
-        // Not the stream that planned the world.
+        // Another stream than that of the plan.
         Self {
             pattern,
             random: Random::new(!seed),
@@ -118,7 +118,7 @@ impl Churn {
         }
     }
 
-    /// Returns the same, fit for a world; a rollout makes no change before that.
+    /// Returns the same changes, planned for a cluster; a rollout makes no change without a plan.
     #[must_use]
     pub fn planned(mut self, world: &World) -> Self {
         match self.pattern {
@@ -149,7 +149,7 @@ impl Churn {
         self
     }
 
-    /// Returns the number of changes that a world will have.
+    /// Returns the total number of changes.
     #[must_use]
     pub fn total(&self, world: &World) -> u64 {
         let services = world.services().len() as u64;
@@ -168,7 +168,7 @@ impl Churn {
         self.made
     }
 
-    /// Time at which the next change is due, in microseconds since the first could be; `None` when all are made.
+    /// Returns the time of the next change, in microseconds from the start; `None` if all are made.
     #[must_use]
     pub fn next_due_us(&self, world: &World) -> Option<u64> {
         let total = self.total(world);
@@ -184,7 +184,7 @@ impl Churn {
         Some(at)
     }
 
-    /// Makes the next change. Nothing when there are no Services.
+    /// Makes the next change, if there are Services.
     pub fn make(&mut self, world: &mut World) -> Option<Change> {
         let services = world.services().len();
         if services == 0 {
@@ -205,7 +205,7 @@ impl Churn {
         self.steps.get(usize::try_from(self.made).ok()?).copied()
     }
 
-    /// Returns the next step of a rolling restart; the pods that have been there longest are replaced first.
+    /// Makes the next step of a rolling restart; the oldest pods are replaced first.
     fn restart(&mut self, world: &mut World) -> Option<Change> {
         let (_, service, _) = self.next_step()?;
         if let Some(slice) = world.service_mut(service).advance() {
@@ -222,8 +222,8 @@ impl Churn {
         Some(Change { service, slice })
     }
 
-    /// Returns the next change of a Service whose pods are all replaced; the first of a step does it, the others only
-    /// tell of it.
+    /// Returns the next change of a Service whose pods are all replaced. The first change of a step applies it, and the
+    /// others write the other slices.
     fn recreate(&mut self, world: &mut World) -> Option<Change> {
         let (_, service, change) = self.next_step()?;
         let slices = world.services()[service].slices as u64;
@@ -256,7 +256,7 @@ impl Churn {
         Some(Change { service, slice })
     }
 
-    /// Carries a rollout on, or begins one.
+    /// Continues a rollout, or begins one.
     fn roll(&mut self, world: &mut World, services: usize) -> Change {
         let carry_on = !self.rolling.is_empty() && self.random.percent(CARRIED_ON);
         let service = if carry_on {
@@ -307,7 +307,7 @@ impl Churn {
         slice
     }
 
-    /// Puts a ready pod on another node in one step.
+    /// Moves a ready pod to another node in one step.
     fn jump(&mut self, world: &mut World, services: usize) -> Change {
         let turn = usize::try_from(self.made).unwrap_or(usize::MAX);
         let service = turn % services;
@@ -324,7 +324,7 @@ impl Churn {
     }
 }
 
-/// A Service without pods has nothing to change, and is written as it is.
+/// Returns a change that writes a Service without pods unchanged.
 fn nothing_of(service: usize) -> Change {
     Change { service, slice: 0 }
 }

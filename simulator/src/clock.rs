@@ -1,8 +1,8 @@
-//! The simulator's clock: one start for both models, so that their moments compare.
+//! The simulator's clock: one start for both models, so that their times are comparable.
 
 use tokio::time::Instant;
 
-/// Microseconds since the fakes were started, and the wall time that belongs to them.
+/// Microseconds since the start of the fakes, and the corresponding wall time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -10,25 +10,25 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Returns a clock that shows 0 at the moment of the call.
+    /// Returns a clock that starts at 0.
     #[must_use]
     pub fn start() -> Self {
         Self { start: Instant::now(), wall_start: jiff::Timestamp::now() }
     }
 
-    /// Microseconds since the start.
+    /// Returns the microseconds since the start.
     #[must_use]
     pub fn now_us(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Returns the moment `at_us` on tokio's clock, for timers.
+    /// Returns the time `at_us` on tokio's clock, for timers.
     #[must_use]
     pub fn instant(&self, at_us: u64) -> Instant {
         self.start + std::time::Duration::from_micros(at_us)
     }
 
-    /// Returns the same clock with another wall time: so many seconds ahead of this one.
+    /// Returns the same clock with a wall time that is this number of seconds ahead.
     #[must_use]
     pub(crate) fn ahead(mut self, seconds: i64) -> Self {
         let shifted = self.wall_start.checked_add(jiff::SignedDuration::from_secs(seconds));
@@ -36,7 +36,7 @@ impl Clock {
         self
     }
 
-    /// Returns the wall time of `at_us` as HTTP writes it into headers.
+    /// Returns the wall time of `at_us` in the format of HTTP headers.
     pub(crate) fn http_date(&self, at_us: u64) -> String {
         let span = jiff::SignedDuration::from_micros(i64::try_from(at_us).unwrap_or(i64::MAX));
         let time = self.wall_start.checked_add(span).unwrap_or(jiff::Timestamp::MAX);
@@ -44,13 +44,13 @@ impl Clock {
         printer.timestamp_to_rfc9110_string(&time).expect("every timestamp has a year of four digits")
     }
 
-    /// Wall-clock seconds since 1970 at the start.
+    /// Returns the wall time of the start, in seconds since 1970.
     #[must_use]
     pub fn epoch_s(&self) -> u64 {
         u64::try_from(self.wall_start.as_second()).unwrap_or(0)
     }
 
-    /// Returns the wall time of `at_us` as Kubernetes writes it into annotations (RFC 3339, UTC).
+    /// Returns the wall time of `at_us` in the format of Kubernetes (RFC 3339, UTC).
     #[must_use]
     pub fn rfc3339(&self, at_us: u64) -> String {
         let span = jiff::SignedDuration::from_micros(i64::try_from(at_us).unwrap_or(i64::MAX));

@@ -1,5 +1,4 @@
-//! The API server's model as an owner task has it, with a record of who held the shared Lease, and of the nodes that left
-//! service.
+//! The API server's model in its owner task, with records of the holders of the shared Lease and of the draining nodes.
 
 use std::collections::BTreeSet;
 
@@ -21,18 +20,18 @@ pub struct Cluster {
     pub holds: Holds,
     /// The resourceVersion of the backup that a scenario has made.
     pub(crate) backup: Option<u64>,
-    /// The objects of nodes that a scenario has deleted and means to bring back.
+    /// The objects of nodes that a scenario has deleted and will recreate.
     pub(crate) hidden_nodes: Vec<Value>,
-    /// Seconds by which its wall clock is ahead of ours.
+    /// Seconds by which its wall clock is ahead of the local one.
     pub(crate) ahead_s: i64,
-    /// Nodes that leave service.
+    /// Draining nodes.
     pub(crate) signals: Signals,
     /// The nodes whose machines a scenario has stopped.
     pub(crate) stopped: BTreeSet<String>,
 }
 
 impl Cluster {
-    /// Returns the cluster as this model has it.
+    /// Creates a cluster with this model.
     #[must_use]
     pub fn new(model: KubeModel) -> Self {
         Self {
@@ -60,7 +59,7 @@ impl Cluster {
         reply
     }
 
-    /// Observes the shared Lease after a change that went past [`Cluster::handle`].
+    /// Observes the shared Lease after a change without [`Cluster::handle`].
     pub(crate) fn record_holder(&mut self, now_us: u64) {
         let [namespace, name] = LEASE;
         let lease = self.model.get(Resource::Leases, namespace, name).unwrap_or_default();

@@ -1,16 +1,15 @@
-//! A control plane for tests and simulations: real ADS (state of the world) on loopback that does what a script says,
-//! well or badly.
+//! A control plane for tests and simulations: real ADS (state of the world) on loopback, with scripted behaviour and
+//! faults.
 //!
-//! Owns the listener, the streams and the journal of what clients asked; what is served, and what is due to whom, is the
-//! model's ([`simulator_models::control_plane`]). It does not judge clients: whether a client asked the right thing is
-//! for the reader of the journal. One owner task holds the state (`plane`); `stream` puts the model's words into
-//! protobuf, `serving` puts bytes on the wire.
+//! Owns the listener, the streams and the journal of requests. The model ([`simulator_models::control_plane`]) owns the
+//! resources and decides about responses. The control plane does not check requests: that is left to readers of the
+//! journal. One owner task holds the state (`plane`); `stream` converts to protobuf, and `serving` transports bytes.
 //!
-//! As a server may, it answers a first request and one with new names, pushes changes, and leaves an ACK or a NACK
-//! without an answer. A response of clusters names all subscribed ones that exist; one of endpoints only what is new
-//! on its stream, so that removed endpoints are silently gone. Errors of TP3 are said once per stream and change.
-//! There are no wildcards: a request without names subscribes to nothing. A request of a type that it does not have is
-//! journaled and not answered; one that cannot be decoded ends its stream with INVALID_ARGUMENT.
+//! It answers the first request and requests with new names, pushes changes, and does not answer ACKs and NACKs. A
+//! response of clusters has all subscribed ones that exist; a response of endpoints only those that are new on its
+//! stream, so that removed endpoints are omitted silently. Per-resource errors (TP3) are sent once per stream and
+//! change. There are no wildcards: a request without names subscribes to nothing. A request of an unknown type is
+//! recorded and not answered; a request that cannot be decoded ends its stream with INVALID_ARGUMENT.
 
 mod journal;
 mod plane;
@@ -46,12 +45,12 @@ pub use resources::{Bad, Endpoint, Kind, Locality, cluster, endpoints, packed};
 pub use stream_behaviour::{Ending, StreamBehaviour};
 pub use tls::Identity;
 
-/// Time for which [`ControlPlane::wait_until`] and its like wait.
+/// Time limit of [`ControlPlane::wait_until`] and the other waits.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Number of bytes that a connection in memory holds in each direction.
 const PIPE: usize = 1 << 16;
 
-/// The handle of a running control plane; the listener and all streams end with the last clone of it.
+/// The handle of a running control plane; dropping its last clone ends the listener and all streams.
 #[derive(Clone)]
 pub struct ControlPlane {
     host: Arc<Host>,
@@ -70,9 +69,9 @@ impl Drop for Host {
     }
 }
 
-/// Its life: starting, stopping, and connections.
+/// Start, stop, and connections.
 impl ControlPlane {
-    /// Starts it on the current runtime, without TLS; port 0 takes a free one.
+    /// Starts the control plane on the current runtime, without TLS; port 0 selects a free port.
     ///
     /// # Errors
     /// The address cannot be listened on.
@@ -80,7 +79,7 @@ impl ControlPlane {
         Self::start_with(address, None).await
     }
 
-    /// Starts it with TLS: HTTP/2 by ALPN, and clients' certificates if the identity has roots for them.
+    /// Starts the control plane with TLS: HTTP/2 by ALPN, and client certificates if the identity has roots for them.
     ///
     /// # Errors
     /// The PEMs are no identity ([`io::ErrorKind::InvalidInput`]), or the address cannot be listened on.
@@ -108,20 +107,20 @@ impl ControlPlane {
         self.host.port.address
     }
 
-    /// Closes the listener and cuts all connections; afterwards the port is refused.
+    /// Closes the listener and all connections; afterwards connections are refused.
     pub async fn stop(&self) {
         let (listening, mut connections) = self.host.plane.ask(|plane, _| plane.stop()).await;
         if let Some(listening) = listening {
             listening.abort();
-            // It was told to end, and so its result says nothing.
+            // The task was told to end, so its result is irrelevant.
             drop(listening.await);
         }
         connections.shutdown().await;
         self.host.plane.ask(|plane, _| plane.forget_streams()).await;
     }
 
-    /// Stops it, if it runs, and starts it again on the same address: versions and nonces begin again, resources, errors,
-    /// manners and the journal are kept. [`ControlPlane::clear`] before it makes it forget the resources too.
+    /// Restarts the control plane on the same address: versions and nonces begin again; resources, errors, behaviour
+    /// and the journal are kept. Call [`ControlPlane::clear`] first to remove the resources too.
     ///
     /// # Errors
     /// The address cannot be listened on.
@@ -133,7 +132,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Opens a connection in memory and gives the client's end of it, for tests on a paused clock. It never has TLS.
+    /// Opens a connection in memory and returns the client's end, for tests on a paused clock. It never has TLS.
     ///
     /// # Errors
     /// It is stopped ([`io::ErrorKind::ConnectionRefused`]).
@@ -145,37 +144,37 @@ impl ControlPlane {
     }
 }
 
-/// The served resources and errors. Each change is pushed at once to the streams that have subscribed to its name.
+/// The served resources and errors. Each change is pushed immediately to the streams that subscribe to its name.
 impl ControlPlane {
-    /// Configures a resource, in place of an earlier one or an error.
+    /// Sets a resource, which replaces an earlier one or an error.
     pub async fn set(&self, kind: Kind, name: &str, resource: Any) {
         self.set_all(kind, [(name.to_owned(), resource)]).await;
     }
 
-    /// Configures several resources by one change, and so by one response to each stream.
+    /// Sets several resources in one change, and so in one response to each stream.
     pub async fn set_all(&self, kind: Kind, resources: impl IntoIterator<Item = (String, Any)>) {
         let resources: Vec<(String, Any)> = resources.into_iter().collect();
         self.change(kind, move |plane| plane.catalogue.set(kind, resources)).await;
     }
 
-    /// Configures a resource that a client must refuse.
+    /// Sets a resource that a client must reject.
     pub async fn set_bad(&self, kind: Kind, name: &str, bad: Bad) {
         self.set(kind, name, bad.resource(kind, name)).await;
     }
 
-    /// Removes a resource and its error. Streams hear of it only in a response of clusters that no longer names it.
+    /// Removes a resource and its error. Streams get the removal only as a response of clusters without it.
     pub async fn remove(&self, kind: Kind, name: &str) {
         let name = name.to_owned();
         self.change(kind, move |plane| plane.catalogue.remove(kind, &name)).await;
     }
 
-    /// Reports in `resource_errors` that a resource is not available (TP3), in place of the resource, once per stream.
+    /// Sends an error in `resource_errors` (TP3) in place of the resource, once per stream.
     pub async fn fail(&self, kind: Kind, name: &str, code: Code, message: &str) {
         let (name, refusal) = (name.to_owned(), Refusal { code, message: message.to_owned() });
         self.change(kind, move |plane| plane.catalogue.fail(kind, name, refusal)).await;
     }
 
-    /// Ends an error: the resource that it hid, if there is one, is sent again.
+    /// Ends an error: the hidden resource, if there is one, is sent again.
     pub async fn forget_error(&self, kind: Kind, name: &str) {
         let name = name.to_owned();
         self.change(kind, move |plane| plane.catalogue.forget_error(kind, &name)).await;
@@ -197,35 +196,34 @@ impl ControlPlane {
     }
 }
 
-/// The behaviour of streams: lasting behaviour, and single faults.
+/// The behaviour of streams, and single faults.
 impl ControlPlane {
-    /// Deals with streams in this manner from now on. What a silent one owes is sent when it answers again.
+    /// Sets the behaviour of streams. Pending responses of a silent server are sent when it answers again.
     pub async fn behave(&self, behaviour: StreamBehaviour) {
         self.host.plane.ask(move |plane, _| plane.behave(behaviour)).await;
     }
 
-    /// Wraps each resource in a `Resource` with its name and version, or no longer.
+    /// Sets whether each resource is wrapped in a `Resource` with its name and version.
     pub async fn wrap(&self, wraps: bool) {
         self.host.plane.ask(move |plane, _| plane.wraps = wraps).await;
     }
 
-    /// Answers each NACK at once with what was refused, under a new nonce, or no longer.
+    /// Sets whether each NACK is answered immediately with the rejected resources under a new nonce.
     pub async fn repeat_on_nack(&self, repeats: bool) {
         self.host.plane.ask(move |plane, _| plane.repeats = repeats).await;
     }
 
-    /// Sets whether each ACK is answered at once with the accepted resources under a new nonce.
+    /// Sets whether each ACK is answered immediately with the accepted resources under a new nonce.
     pub async fn repeat_on_ack(&self, repeats: bool) {
         self.host.plane.ask(move |plane, _| plane.repeats_accepted = repeats).await;
     }
 
-    /// Takes a first request with the current version as proof that its sender knows all, as snapshot caches do, or no
-    /// longer.
+    /// Sets whether a first request with the current version gets no response, as with snapshot caches.
     pub async fn trust_versions(&self, trusts: bool) {
         self.host.plane.ask(move |plane, _| plane.trusts = trusts).await;
     }
 
-    /// Sends the response headers of streams opened from now on with their first message, as servers in Go do, or at once.
+    /// Sets whether new streams send their response headers with the first message, as servers in Go do.
     pub async fn hold_headers(&self, holds: bool) {
         self.host.plane.ask(move |plane, _| plane.holds = holds).await;
     }
@@ -235,19 +233,19 @@ impl ControlPlane {
         self.host.plane.ask(move |plane, _| plane.freeze(frozen)).await;
     }
 
-    /// Ends all open streams now; answers with their number.
+    /// Ends all open streams; returns their number.
     pub async fn cut(&self, ending: Ending) -> usize {
         self.host.plane.ask(move |plane, _| plane.cut(&ending)).await
     }
 
-    /// Sends these bytes as one message on every open stream; answers with the number of streams.
+    /// Sends these bytes as one message on every open stream; returns the number of streams.
     pub async fn send_bytes(&self, bytes: impl Into<Bytes>) -> usize {
         let bytes = bytes.into();
         self.host.plane.ask(move |plane, _| plane.send_bytes(&bytes)).await
     }
 
-    /// Sends a response as it stands on every open stream, with a version and a nonce where it has none; answers with the
-    /// number of streams. It changes nothing in what is configured.
+    /// Sends a response on every open stream, with a version and a nonce if it has none; returns the number of streams.
+    /// The configured resources do not change.
     pub async fn send(&self, response: DiscoveryResponse) -> usize {
         self.host.plane.ask(move |plane, _| plane.send_to_all(&response)).await
     }
@@ -255,12 +253,12 @@ impl ControlPlane {
 
 /// The recorded requests.
 impl ControlPlane {
-    /// Returns the time on the clock of the journal, in microseconds since it was first started.
+    /// Returns the time on the journal's clock, in microseconds since the first start.
     pub async fn now_us(&self) -> u64 {
         self.host.plane.ask(|_, now_us| now_us).await
     }
 
-    /// Returns all requests so far, over restarts too, oldest first.
+    /// Returns all requests so far, across restarts, oldest first.
     pub async fn journal(&self) -> Vec<RecordedRequest> {
         self.host.plane.ask(|plane, _| plane.journal.clone()).await
     }
@@ -276,10 +274,10 @@ impl ControlPlane {
         self.host.plane.ask(|plane, _| plane.stream_counts()).await
     }
 
-    /// Waits until the journal is as asked, and gives it; never longer than 20 s.
+    /// Waits at most 20 s until the journal satisfies the condition, and returns it.
     ///
     /// # Errors
-    /// It never was; the error tells the journal in words.
+    /// The time limit was reached; the error lists the journal.
     pub async fn wait_until(
         &self,
         awaited: impl Fn(&[RecordedRequest]) -> bool,
@@ -291,10 +289,10 @@ impl ControlPlane {
         .await
     }
 
-    /// Waits until connections and streams are as asked, and gives them; never longer than 20 s.
+    /// Waits at most 20 s until connections and streams satisfy the condition, and returns them.
     ///
     /// # Errors
-    /// They never were; the error tells the journal in words.
+    /// The time limit was reached; the error lists the journal.
     pub async fn wait_for_streams(&self, awaited: impl Fn(&Streams) -> bool) -> Result<Streams, NeverCame> {
         self.wait(async || {
             let streams = self.streams().await;

@@ -1,4 +1,4 @@
-//! When each pool came to hold what its Service wants: the measure of a run.
+//! The convergence of pools: the time until each pool has the members that its Service requires.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,19 +22,19 @@ impl PoolName {
     }
 }
 
-/// Required members of each pool since when, and the times until pools had them.
+/// Required members of each pool with the times of their changes, and the times until the pools had them.
 #[derive(Clone, Debug, Default)]
 pub struct ConvergenceTracker {
     pools: BTreeMap<PoolName, Entry>,
     out_of_sync: usize,
     first_change_us: Option<u64>,
     all_converged_since_us: Option<u64>,
-    /// Time at which members came, and how long they had been waited for.
+    /// Arrival times of members, with the durations of their waits.
     waits: Vec<(u64, u64)>,
     moves: u64,
     history: Vec<(u64, usize)>,
     emptied: usize,
-    /// Time for which members stayed that no Service wants any more.
+    /// Time for which members stayed after no Service required them.
     removals_us: Vec<u64>,
 }
 
@@ -42,23 +42,23 @@ pub struct ConvergenceTracker {
 struct Entry {
     wanted: Wanted,
     converged: bool,
-    /// Time at which it last got in sync.
+    /// Time at which the pool last became in sync.
     converged_since_us: u64,
-    /// Time at which the changes were made whose new members are not all there yet.
+    /// Times of the changes whose new members are not all present yet.
     waiting: Vec<u64>,
-    /// True if it held no member when it was last seen.
+    /// True if the pool had no member at the last observation.
     empty: bool,
-    /// True if it held all required members when it was last seen.
+    /// True if the pool had all required members at the last observation.
     held: bool,
-    /// The members that it held then and may not hold.
+    /// Members at the last observation that are not allowed.
     surplus: BTreeSet<IpAddr>,
-    /// Time since which those of them that were wanted before are not.
+    /// Of these, the formerly required ones, with the time of that change.
     leaving: BTreeMap<IpAddr, u64>,
 }
 
 impl Entry {
-    /// Returns whether the pool is in sync: it holds all required members, and other members only as long as
-    /// `members.removalDelay` keeps those that were wanted before.
+    /// Returns whether the pool is in sync: it has all required members, and other members only if they were required
+    /// before and `members.removalDelay` has not passed.
     fn is_in_sync(&self, now_us: u64, removal_delay_us: u64) -> bool {
         let may_stay = |ip: &IpAddr| {
             let since = self.leaving.get(ip);
@@ -68,22 +68,22 @@ impl Entry {
     }
 }
 
-/// Number of pools in sync at one moment.
+/// Numbers of pools in sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InSync {
     /// Pools that are in sync.
     pub pools: usize,
-    /// Those of them that hold members that `members.removalDelay` lets stay.
+    /// Those of them with members that stay for `members.removalDelay`.
     pub keeping: usize,
 }
 
-/// Steps of the history that are kept; later ones are left out.
+/// Maximum number of steps in the history; later ones are dropped.
 const MAX_HISTORY: usize = 200_000;
 
 impl ConvergenceTracker {
-    /// Sets other requirements of a pool since `changed_us`; `members` are its present members.
+    /// Changes the requirements of a pool at `changed_us`; `members` are its current members.
     ///
-    /// A change is waited for when it requires a member that the pool has not got.
+    /// A change waits if it requires a member that the pool does not have.
     pub fn want(&mut self, pool: PoolName, wanted: Wanted, members: &BTreeSet<IpAddr>, changed_us: u64) {
         self.first_change_us.get_or_insert(changed_us);
         let out_of_sync = &mut self.out_of_sync;
@@ -101,7 +101,7 @@ impl ConvergenceTracker {
         self.observe(&pool, members, changed_us);
     }
 
-    /// Sets the initial members of a pool; these are not waited for.
+    /// Sets the initial members of a pool, without a wait.
     pub fn begin(&mut self, pool: PoolName, wanted: Wanted, members: &BTreeSet<IpAddr>) {
         self.out_of_sync += 1;
         let entry = Entry { wanted, ..Entry::default() };
@@ -145,7 +145,7 @@ impl ConvergenceTracker {
         };
     }
 
-    /// Forgets a pool that is no longer wanted, with all that waited for it.
+    /// Removes a pool that is no longer required, with its waits.
     pub fn forget(&mut self, pool: &PoolName, at_us: u64) {
         let Some(entry) = self.pools.remove(pool) else { return };
         if entry.converged {
@@ -172,7 +172,7 @@ impl ConvergenceTracker {
         self.pools.len()
     }
 
-    /// Their names.
+    /// Returns their names.
     pub fn names(&self) -> impl Iterator<Item = &PoolName> {
         self.pools.keys()
     }
@@ -193,7 +193,7 @@ impl ConvergenceTracker {
         })
     }
 
-    /// Moves when a pool gets in sync or goes out of sync.
+    /// Returns a counter that changes when a pool gets in sync or out of sync.
     #[must_use]
     pub fn moves(&self) -> u64 {
         self.moves
@@ -205,32 +205,32 @@ impl ConvergenceTracker {
         self.emptied
     }
 
-    /// Returns the number of pools out out of sync from each moment on, in microseconds; nearly in the order of time.
+    /// Returns the number of pools out of sync from each time on, in microseconds; almost in the order of time.
     #[must_use]
     pub fn history(&self) -> &[(u64, usize)] {
         &self.history
     }
 
-    /// Time at which each change that was waited for found its members, and how long it had waited, in microseconds.
+    /// Returns the end and the duration of each wait, in microseconds.
     #[must_use]
     pub fn arrivals_us(&self) -> &[(u64, u64)] {
         &self.waits
     }
 
-    /// Time since which all pools are in sync, if they are; up to one answer's latency ahead of the clock.
+    /// Returns the time since which all pools are in sync, if they are; up to one answer's latency ahead of the clock.
     #[must_use]
     pub fn all_converged_since_us(&self) -> Option<u64> {
         self.all_converged_since_us
     }
 
-    /// Microseconds from the first change until all pools were in sync, if they are.
+    /// Returns the microseconds from the first change until all pools were in sync, if they are.
     #[must_use]
     pub fn first_change_to_converged_us(&self) -> Option<u64> {
         Some(self.all_converged_since_us?.saturating_sub(self.first_change_us?))
     }
 
-    /// Microseconds from the first change until all pools of each load balancer were in sync; `None` for one of which
-    /// a pool is not.
+    /// Returns the microseconds from the first change until all pools of each load balancer were in sync; `None` if one
+    /// of its pools is not.
     #[must_use]
     pub fn first_change_to_converged_by_load_balancer_us(&self) -> BTreeMap<String, Option<u64>> {
         let mut all: BTreeMap<String, Option<u64>> = BTreeMap::new();
@@ -243,8 +243,7 @@ impl ConvergenceTracker {
         all
     }
 
-    /// Returns the time for which each change waited for its members, in microseconds, sorted; without those that still
-    /// wait.
+    /// Returns the durations of all completed waits, in microseconds, sorted.
     #[must_use]
     pub fn waits_us(&self) -> Vec<u64> {
         let mut waits: Vec<u64> = self.waits.iter().map(|(_, waited)| *waited).collect();
@@ -252,8 +251,8 @@ impl ConvergenceTracker {
         waits
     }
 
-    /// Returns the time for which each member stayed after the change that no longer wants it, in microseconds, sorted;
-    /// without those that are still there.
+    /// Returns the time from the change that no longer requires a member to its removal, in microseconds, sorted;
+    /// without members that are still present.
     #[must_use]
     pub fn removals_us(&self) -> Vec<u64> {
         let mut removals = self.removals_us.clone();
@@ -261,7 +260,7 @@ impl ConvergenceTracker {
         removals
     }
 
-    /// Returns the number of members that are no longer wanted and still present.
+    /// Returns the number of members that are no longer required and still present.
     #[must_use]
     pub fn leaving(&self) -> usize {
         self.pools.values().map(|entry| entry.leaving.len()).sum()
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_waits_for_its_members_and_then_for_the_others_to_go() {
+    fn a_change_waits_for_new_members_then_for_removals() {
         let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("LB-2", "Shop-Web");
         convergence.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
@@ -358,11 +357,11 @@ mod tests {
             ((1, 0), vec![31_000], 0)
         );
         convergence.observe(&pool, &ips(&[2, 9]), 33_000);
-        assert_eq!(counts(&convergence, 33_000), (0, 0), "nothing keeps a member that was never wanted");
+        assert_eq!(counts(&convergence, 33_000), (0, 0), "a member that was never required does not stay");
     }
 
     #[test]
-    fn a_member_that_is_wanted_again_was_not_removed() {
+    fn a_member_that_is_required_again_counts_as_kept() {
         let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("lb", "pool");
         convergence.begin(pool.clone(), wanted(&[1, 2], &[1, 2]), &ips(&[1, 2]));
@@ -375,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_is_forgotten_is_neither_wrong_nor_waited_for() {
+    fn a_removed_pool_is_neither_out_of_sync_nor_waiting() {
         let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("lb", "pool");
         convergence.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
@@ -385,11 +384,11 @@ mod tests {
         assert_eq!((convergence.pools(), convergence.out_of_sync(), convergence.waiting()), (0, 0, 0));
         assert_eq!(convergence.all_converged_since_us(), Some(200));
         convergence.observe(&pool, &ips(&[9]), 300);
-        assert_eq!(convergence.out_of_sync(), 0, "it is forgotten");
+        assert_eq!(convergence.out_of_sync(), 0, "the pool is removed");
     }
 
     #[test]
-    fn changes_that_only_take_members_away_are_not_waited_for() {
+    fn changes_that_only_remove_members_do_not_wait() {
         let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("lb", "pool");
         convergence.begin(pool.clone(), wanted(&[1, 2], &[1, 2]), &ips(&[1, 2]));
@@ -401,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_wait_together_are_answered_by_one_write() {
+    fn one_write_ends_the_waits_of_several_changes() {
         let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("lb", "pool");
         convergence.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));

@@ -1,7 +1,7 @@
-//! The admin states of entries over time: which PUTs of the service turn entries Down or take that back, from when on
-//! that is there, and which Downs are another client's.
+//! The admin states of entries over time: the controller's PUTs that set entries Down or restore them, the times of
+//! their effects, and the Downs of other clients.
 //!
-//! Owns the record alone. What should be Down is `truth`'s business, and which nodes leave service that of `signals`.
+//! Owns only the record. `truth` computes the expected states, and `signals` the draining nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use simulator_models::arm::ArmModel;
 
 use crate::convergence::PoolName;
 
-/// Changes and PUTs that are kept; later ones are left out.
+/// Maximum number of changes and PUTs; later ones are dropped.
 const MOST: usize = 500_000;
 
 /// State of a Down that another client has set, while its entry stays.
@@ -19,14 +19,14 @@ const MOST: usize = 500_000;
 pub(crate) enum Others {
     /// The Down is present.
     Set,
-    /// A write of the service took it back.
+    /// A write of the controller restored it.
     TakenBack,
 }
 
-/// A pool by its number in the record.
+/// Index of a pool in the record.
 pub(crate) type PoolNumber = usize;
 
-/// An entry that came, went, or changed its state.
+/// An entry that was added, was removed, or changed its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     /// Time, in microseconds.
@@ -39,18 +39,18 @@ pub(crate) struct Change {
     pub(crate) down: Option<bool>,
 }
 
-/// A PUT of the service that changes admin states, or lets entries be born Down.
+/// A PUT of the controller that changes admin states, or adds Down entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdminPut {
     /// Time at which it arrived, in microseconds.
     pub(crate) sent_us: u64,
     /// Its pool.
     pub(crate) pool: PoolName,
-    /// The addresses that are Down by it and were not.
+    /// The addresses that it sets Down.
     pub(crate) downs: Vec<IpAddr>,
-    /// Those that were Down and are not by it.
+    /// The addresses that it restores.
     pub(crate) restores: Vec<IpAddr>,
-    /// True if ARM carried it out, or began to.
+    /// True if ARM accepted it.
     pub(crate) taken: bool,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Downs {
     moves: u64,
 }
 
-/// A pool as it was seen last.
+/// The last observed state of a pool.
 #[derive(Clone, Debug, Default)]
 struct Known {
     /// Each entry, and true if it is Down.
@@ -83,7 +83,7 @@ impl Downs {
         self.pools[number].by_others = by_others;
     }
 
-    /// Observes a pool as it is at `at_us`.
+    /// Records the state of a pool at `at_us`.
     pub(crate) fn observe(&mut self, azure: &ArmModel, pool: &PoolName, at_us: u64) {
         let members = azure.members(&pool.load_balancer, &pool.pool).unwrap_or_default();
         let entries = members.iter().filter_map(|member| {
@@ -114,7 +114,7 @@ impl Downs {
                     known.others.insert(ip, Others::Set);
                     self.set_by_others += 1;
                 }
-                // Where the write did not last, it is there again.
+                // If the write was lost, the Down is present again.
                 (Some(down), false) => {
                     let state = if down { Others::Set } else { Others::TakenBack };
                     if let Some(known) = known.others.get_mut(&ip) {
@@ -129,7 +129,7 @@ impl Downs {
         self.moves += 1;
     }
 
-    /// Returns the changes of admin states in a PUT of the service that arrives now; `None` if it has none.
+    /// Returns the changes of admin states in a PUT of the controller that arrives now; `None` if it has none.
     pub(crate) fn admin_put(&self, pool: PoolName, body: &[u8], sent_us: u64) -> Option<AdminPut> {
         let body: Value = serde_json::from_slice(body).ok()?;
         let wanted = body.pointer("/properties/loadBalancerBackendAddresses")?.as_array()?;
@@ -149,7 +149,7 @@ impl Downs {
         changes.then_some(AdminPut { sent_us, pool, downs, restores, taken: false })
     }
 
-    /// Keeps a PUT, if there is one, of which is known by now whether it was taken.
+    /// Records a PUT, if any, with its result.
     pub(crate) fn sent_if(&mut self, put: Option<AdminPut>, taken: bool) {
         if self.puts.len() < MOST {
             self.puts.extend(put.map(|put| AdminPut { taken, ..put }));
@@ -177,7 +177,7 @@ impl Downs {
         self.numbers.keys()
     }
 
-    /// Returns the pools, each at the place of its number.
+    /// Returns the pools by their indices.
     pub(crate) fn by_number(&self) -> Vec<&PoolName> {
         let mut all: Vec<(&PoolName, PoolNumber)> =
             self.numbers.iter().map(|(pool, number)| (pool, *number)).collect();
@@ -185,12 +185,12 @@ impl Downs {
         all.into_iter().map(|(pool, _)| pool).collect()
     }
 
-    /// Returns the changes, nearly in the order of time: a write counts from its answer on.
+    /// Returns the changes, almost in the order of time: a write takes effect at its answer.
     pub(crate) fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// Returns the service's PUTs that are about admin states, in the order of their arrival.
+    /// Returns the controller's PUTs that change admin states, in the order of their arrival.
     pub(crate) fn puts(&self) -> &[AdminPut] {
         &self.puts
     }
@@ -200,7 +200,7 @@ impl Downs {
         self.set_by_others
     }
 
-    /// Moves when an entry comes, goes, or changes its state.
+    /// Returns a counter that changes when an entry is added, is removed, or changes its state.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
     }
@@ -225,12 +225,12 @@ mod tests {
     }
 
     #[test]
-    fn n4_a_foreign_down_lasts_until_it_is_lifted_or_the_entry_goes() {
+    fn n4_a_foreign_down_lasts_until_a_change_or_removal() {
         let mut downs = Downs::default();
         let of = |downs: &Downs, last| downs.of_others(&pool(), ip(last));
         write(&mut downs, true, &[(1, false), (2, false)], 0);
         write(&mut downs, false, &[(1, true), (2, false)], 10);
-        assert_eq!((of(&downs, 1), downs.set_by_others()), (None, 0), "the service has set it");
+        assert_eq!((of(&downs, 1), downs.set_by_others()), (None, 0), "the controller has set it");
         write(&mut downs, true, &[(1, true), (2, true)], 20);
         assert_eq!((of(&downs, 1), of(&downs, 2)), (None, Some(Others::Set)));
         write(&mut downs, false, &[(1, false), (2, true)], 30);
@@ -238,7 +238,7 @@ mod tests {
         write(&mut downs, false, &[(1, false), (2, false)], 40);
         assert_eq!(of(&downs, 2), Some(Others::TakenBack));
         write(&mut downs, false, &[(1, false), (2, true)], 50);
-        assert_eq!(of(&downs, 2), Some(Others::Set), "that write did not last");
+        assert_eq!(of(&downs, 2), Some(Others::Set), "that write was lost");
         write(&mut downs, true, &[(1, false), (2, false)], 60);
         assert_eq!((of(&downs, 2), downs.set_by_others()), (None, 1));
         write(&mut downs, true, &[(1, false), (2, true)], 70);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn n2_a_put_is_about_admin_states_where_it_changes_a_down() {
+    fn n2_a_put_that_changes_a_down_changes_admin_states() {
         let mut downs = Downs::default();
         write(&mut downs, true, &[(1, false), (2, true), (3, true)], 0);
         let put_of = |entries: &[(u8, &str)]| {

@@ -1,4 +1,5 @@
-//! Both fakes, running: their addresses, and what a scenario can do to them. ARM runs alone too, beside a real cluster.
+//! Both running fakes: their addresses, and the changes that a scenario can make to them. ARM can also run alone,
+//! beside a real cluster.
 
 use serde_json::Value;
 use simulator_models::arm::{self, ArmModel, Counters, LogEntry, Member};
@@ -13,24 +14,23 @@ use crate::owner::Owner;
 /// Initial settings of the fakes.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// ARM's knobs; its endpoint is filled in.
+    /// ARM's settings; the endpoint is filled in.
     pub arm: arm::Settings,
-    /// The API server's knobs; its epoch becomes the wall clock's.
+    /// The API server's settings; the epoch becomes the wall clock's.
     pub kube: kube::Settings,
 }
 
-/// ARM alone, running. It ends with this value.
+/// A running ARM without an API server. Dropping this value stops it.
 pub struct Arm {
     /// Base URL, `http://127.0.0.1:port`.
     pub url: String,
-    /// Its model; ask it.
+    /// The owner of its model.
     pub azure: Owner<Azure>,
     listener: Listener,
 }
 
 impl Arm {
-    /// Starts it on the current runtime, with a listener on a free port of the loopback interface. The endpoint in these
-    /// settings is filled in.
+    /// Starts ARM on the current runtime, with a listener on a free loopback port. Sets the endpoint in the settings.
     ///
     /// # Errors
     /// No port is free.
@@ -44,21 +44,21 @@ impl Arm {
     }
 }
 
-/// The running fakes. They end with [`Fakes::stop`], or with this value.
+/// The running fakes. [`Fakes::stop`] or dropping this value stops them.
 pub struct Fakes {
     /// Base URL of ARM, `http://127.0.0.1:port`.
     pub arm_url: String,
     /// Base URL of the API server, `http://127.0.0.1:port`.
     pub kubernetes_url: String,
-    /// ARM's model; ask it.
+    /// The owner of ARM's model.
     pub azure: Owner<Azure>,
-    /// The API server's model; ask it.
+    /// The owner of the API server's model.
     pub cluster: Owner<Cluster>,
     listeners: [Listener; 2],
 }
 
 impl Fakes {
-    /// Starts both on the current runtime, each with a listener on a free port of the loopback interface.
+    /// Starts both on the current runtime, each with a listener on a free loopback port.
     ///
     /// # Errors
     /// No port is free.
@@ -72,7 +72,7 @@ impl Fakes {
         Ok(Self { arm_url, kubernetes_url, azure, cluster, listeners: [listener, kubernetes] })
     }
 
-    /// Returns the clock that both models read.
+    /// Returns the clock of both models.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.azure.clock()
@@ -81,7 +81,7 @@ impl Fakes {
     /// Creates or replaces objects, as controllers of the cluster do.
     ///
     /// # Errors
-    /// The model refuses one of them; the ones before it are there.
+    /// The model rejects one of them; the previous ones are applied.
     pub async fn apply(&self, objects: Vec<Value>) -> Result<(), Refused> {
         let apply = |cluster: &mut Cluster, now_us| {
             objects.into_iter().try_for_each(|object| cluster.model.apply(object, now_us).map(drop))
@@ -89,7 +89,7 @@ impl Fakes {
         self.cluster.ask(apply).await
     }
 
-    /// Deletes an object; false when there is none.
+    /// Deletes an object; returns false if there is none.
     pub async fn delete(&self, resource: Resource, namespace: &str, name: &str) -> bool {
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
         self.cluster
@@ -97,13 +97,13 @@ impl Fakes {
             .await
     }
 
-    /// Returns the members of a pool; `None` when there is no such pool.
+    /// Returns the members of a pool; `None` if there is no such pool.
     pub async fn members(&self, load_balancer: &str, pool: &str) -> Option<Vec<Member>> {
         let (load_balancer, pool) = (load_balancer.to_owned(), pool.to_owned());
         self.azure.ask(move |azure, _| azure.model.members(&load_balancer, &pool)).await
     }
 
-    /// ARM's sums so far.
+    /// Returns ARM's counters.
     pub async fn counters(&self) -> Counters {
         self.azure.ask(|azure, _| azure.model.counters()).await
     }
@@ -113,7 +113,7 @@ impl Fakes {
         self.azure.ask(|azure, _| azure.model.log().to_vec()).await
     }
 
-    /// Writes a pool as another client would (name and IP of each member); answers with the status.
+    /// Writes a pool as another client (name and IP of each member); returns the status.
     pub async fn foreign_put(&self, load_balancer: &str, pool: &str, members: Vec<(String, String)>) -> u16 {
         let (load_balancer, pool) = (load_balancer.to_owned(), pool.to_owned());
         self.azure
@@ -125,28 +125,28 @@ impl Fakes {
             .await
     }
 
-    /// Turns ARM's knobs while it runs; changed faults start counting again.
+    /// Changes ARM's settings; changed faults start counting again.
     pub async fn tune_arm(&self, change: impl FnOnce(&mut arm::Settings) + Send + 'static) {
         self.azure.ask(|azure, _| azure.model.reconfigure(change)).await;
     }
 
-    /// While down, ARM cuts every connection.
+    /// Sets whether ARM aborts every connection.
     pub async fn arm_down(&self, down: bool) {
         self.azure.ask(move |azure, _| azure.down = down).await;
     }
 
-    /// Sets the wall clocks of ARM and of the API server so many seconds ahead of ours.
+    /// Sets by how many seconds the wall clocks of ARM and of the API server are ahead of the local one.
     pub async fn clocks_ahead(&self, arm_s: i64, kubernetes_s: i64) {
         self.azure.ask(move |azure, _| azure.ahead_s = arm_s).await;
         self.cluster.ask(move |cluster, _| cluster.ahead_s = kubernetes_s).await;
     }
 
-    /// Plants a fault in the API server: anything that its model can do.
+    /// Changes the API server's model, for example to inject a fault.
     pub async fn plant(&self, fault: impl FnOnce(&mut KubeModel) + Send + 'static) {
         self.cluster.ask(|cluster, _| fault(&mut cluster.model)).await;
     }
 
-    /// Stops both listeners at once.
+    /// Stops both listeners immediately.
     pub async fn stop(self) {
         for listener in &self.listeners {
             listener.stop().await;

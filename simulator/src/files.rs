@@ -1,4 +1,4 @@
-//! The files that the service under test reads: kubeconfig, cloud configuration, controller.yaml.
+//! The files of the controller under test: kubeconfig, cloud configuration, controller.yaml.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -11,14 +11,14 @@ use thiserror::Error;
 use crate::fakes::Fakes;
 use crate::world::World;
 
-/// Contents of the files besides the fakes' addresses.
+/// Settings of the files, in addition to the fakes' addresses.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Address of the service's health and metrics.
+    /// Address of the controller's health and metrics.
     pub health: SocketAddr,
-    /// Address of the service's admin API.
+    /// Address of the controller's admin API.
     pub admin: SocketAddr,
-    /// Keys of controller.yaml that are laid over ours, except listeners; null removes one.
+    /// Keys of controller.yaml that override those of the simulation, except listeners; null removes one.
     pub overlay: Option<Value>,
 }
 
@@ -45,7 +45,7 @@ pub struct Files {
 }
 
 impl Options {
-    /// Reads an overlay from YAML or JSON.
+    /// Parses an overlay from YAML or JSON.
     ///
     /// # Errors
     /// The text is not a map.
@@ -56,7 +56,7 @@ impl Options {
 }
 
 impl Files {
-    /// Writes all three into a folder, which is made when it is missing.
+    /// Writes all three into a folder, which is created if it is missing.
     ///
     /// # Errors
     /// The folder cannot be written.
@@ -74,7 +74,7 @@ impl Files {
     }
 }
 
-/// Returns the virtual network that the cloud configuration names.
+/// Returns the id of the virtual network in the cloud configuration.
 #[must_use]
 pub fn vnet_id() -> String {
     let defaults = simulator_models::arm::Settings::default();
@@ -84,30 +84,29 @@ pub fn vnet_id() -> String {
     )
 }
 
-/// Ports that the system does not give to a client that names none: those are above, unless it is configured otherwise.
+/// Ports below the default range of ephemeral ports.
 const PORTS: Range<u32> = 10_240..32_768;
 
-/// An address for a listener that another process opens later, so that we know it too.
+/// A reserved address for a listener that another process opens later.
 #[derive(Debug)]
 pub struct Reserved {
     /// The address, with a port.
     pub address: SocketAddr,
-    /// Holds the port against others that reserve addresses in the same way, and leaves TCP's alone.
+    /// A UDP socket that reserves the port against other reservations, without the TCP port.
     _held: Option<UdpSocket>,
 }
 
 impl Reserved {
-    /// This address; where its port is 0, with one that is free, and that is reserved to no other client until this
-    /// value goes.
+    /// Reserves this address; port 0 selects a free port. The reservation lasts until this value is dropped.
     ///
     /// # Errors
-    /// None is free, or the address is none of this machine's.
+    /// No port is free, or the address is not one of this machine.
     pub fn new(address: SocketAddr) -> io::Result<Self> {
         if address.port() != 0 {
             return Ok(Self { address, _held: None });
         }
         let count = PORTS.end - PORTS.start;
-        // Two processes seldom begin at the same one.
+        // Two processes rarely begin at the same port.
         let first = std::process::id().wrapping_mul(37) % count;
         for step in 0..count {
             let port = u16::try_from(PORTS.start + (first + step) % count).expect("ports are below 65536");
@@ -158,7 +157,7 @@ fn cloud_config(arm: &str, world: &World) -> Value {
     })
 }
 
-/// The listeners are ours whatever the overlay says: the caller looks for the service there.
+/// Returns controller.yaml. The overlay cannot change the listeners, because the caller uses them.
 fn controller(options: &Options) -> Value {
     let mut file = json!({"identity": "anonymous"});
     if let Some(overlay) = &options.overlay {
@@ -170,7 +169,7 @@ fn controller(options: &Options) -> Value {
     file
 }
 
-/// Lays keys over others, key by key; null removes one.
+/// Merges keys into others, key by key; null removes one.
 pub fn lay_over(under: &mut Value, over: &Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
@@ -186,7 +185,7 @@ pub fn lay_over(under: &mut Value, over: &Value) {
     }
 }
 
-/// JSON, which is YAML too.
+/// Returns JSON, which is also YAML.
 fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }
@@ -209,13 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn z2_a_listener_without_a_port_gets_one_of_its_own() {
+    fn z2_a_listener_without_a_port_gets_a_free_one() {
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
         let reserve = |address| Reserved::new(address).expect("loopback has free ports");
         let (first, second) = (reserve(any), reserve(any));
         assert!(first.address.port() != 0 && first.address.ip() == any.ip(), "{first:?}");
         assert_ne!(first.address, second.address);
-        // Whom it is for can open it, and then it is not free after the reservation has gone either.
+        // The other process can open the port, which then stays in use after the reservation.
         let opened = TcpListener::bind(first.address).expect("it is free");
         let address = first.address;
         drop(first);

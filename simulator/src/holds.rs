@@ -1,8 +1,8 @@
 //! The holders of the shared Lease over time.
 
-/// Holds that are kept; later ones are left out.
+/// Maximum number of holds; later ones are dropped.
 const MOST: usize = 100_000;
-/// The identity under which the service under test takes the shared Lease (W7).
+/// The controller's identity in the shared Lease (W7).
 pub const OURS: &str = "azure-backend-pool-controller";
 
 /// One hold.
@@ -10,14 +10,14 @@ pub const OURS: &str = "azure-backend-pool-controller";
 pub struct Hold {
     /// The holder's identity.
     pub holder: String,
-    /// Time at which it was taken, in microseconds.
+    /// Start, in microseconds.
     pub from_us: u64,
-    /// Time at which it was given back or taken over, in microseconds; nothing while it lasts.
+    /// End by a release or a take-over, in microseconds; `None` while it lasts.
     pub until_us: Option<u64>,
 }
 
 impl Hold {
-    /// Returns whether the service under test held it.
+    /// Returns whether the controller was the holder.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.holder.starts_with(OURS)
@@ -47,8 +47,7 @@ impl Holds {
         &self.0
     }
 
-    /// Returns the time for which those that `count` were within these moments, in sum and at the longest, in
-    /// microseconds.
+    /// Returns the total and the longest time of the selected holds between two times, in microseconds.
     #[must_use]
     pub fn within(&self, begin_us: u64, end_us: u64, count: impl Fn(&Hold) -> bool) -> (u64, u64) {
         let lasted = |hold: &Hold| {

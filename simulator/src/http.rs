@@ -1,5 +1,5 @@
-//! HTTP on loopback around the models: listeners that stop on command, real waiting times, and connections that
-//! are cut where the model says so.
+//! HTTP on loopback around the models: listeners that can be stopped, real latencies, and connections that are aborted
+//! if the model says so.
 
 mod arm;
 mod kubernetes;
@@ -21,7 +21,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// The largest body that a request may have; a pool of 5000 members has about 2 MiB.
 const LARGEST_BODY: usize = 32 << 20;
 
-/// A running listener; it stops with this value.
+/// A running listener. Dropping this value stops it.
 pub(crate) struct Listener {
     address: SocketAddr,
     handle: ServerHandle,
@@ -53,9 +53,9 @@ impl Listener {
             .workers(1)
             .tcp_nodelay(true)
             .keep_alive(KEEP_ALIVE)
-            // A pool of connections opens some of them early; they are not slow clients.
+            // A connection pool opens connections early; these are no slow clients.
             .client_request_timeout(Duration::ZERO)
-            // A client that closes its side has gone: its watch ends with it.
+            // If a client closes its side, its watch ends.
             .h1_allow_half_closed(false)
             .on_connect(remember)
             .disable_signals()
@@ -66,12 +66,12 @@ impl Listener {
         Ok(Self { address, handle })
     }
 
-    /// `http://127.0.0.1:port`.
+    /// Returns `http://127.0.0.1:port`.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Stops at once, whatever is still being answered.
+    /// Stops immediately, also during answers.
     pub(crate) async fn stop(&self) {
         self.handle.stop(false).await;
     }
@@ -79,12 +79,12 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // The server is told immediately; its end need not be awaited.
+        // The server gets the command immediately; its end need not be awaited.
         drop(self.handle.stop(false));
     }
 }
 
-/// A second handle of a connection's socket, to cut it under the server.
+/// A second handle of a connection's socket, to abort it under the server.
 struct Socket(TcpStream);
 
 fn remember(io: &dyn Any, connection: &mut Extensions) {
@@ -94,10 +94,10 @@ fn remember(io: &dyn Any, connection: &mut Extensions) {
     }
 }
 
-/// Cuts the connection; the response is never seen.
+/// Aborts the connection; the response is never sent.
 fn cut(request: &HttpRequest) -> HttpResponse {
     if let Some(Socket(stream)) = request.conn_data::<Socket>() {
-        // It may be closed already, which is as good.
+        // It may already be closed.
         drop(stream.shutdown(Shutdown::Both));
     }
     HttpResponse::InternalServerError().force_close().finish()

@@ -1,20 +1,20 @@
 //! The writes of each load balancer, their clients, and the ends of their operations.
 //!
-//! It only records; the model decides about writes.
+//! Only records; the model decides about writes.
 
 use std::collections::BTreeMap;
 
-/// Writes that are kept; later ones are left out.
+/// Maximum number of writes; later ones are dropped.
 const MOST: usize = 200_000;
 
-/// Fate of a write.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Its operation still runs, or its answer is still on its way.
+    /// Its operation still runs, or its answer is in flight.
     Running,
     /// The write succeeded.
     Done,
-    /// A later write took its place.
+    /// A later write superseded it.
     Superseded,
     /// The write was answered with an error.
     Refused,
@@ -27,17 +27,17 @@ pub enum Fate {
 pub struct Write {
     /// The load balancer, in lower case.
     pub load_balancer: String,
-    /// The pool, in lower case; nothing for a write of the load balancer itself.
+    /// The pool, in lower case; `None` for a write of the load balancer itself.
     pub pool: Option<String>,
     /// True if the cloud-controller-manager sent it.
     pub foreign: bool,
     /// Time at which it arrived, in microseconds.
     pub started_us: u64,
-    /// Time at which its answer was due, in microseconds.
+    /// Time of the answer, in microseconds.
     pub answered_us: u64,
-    /// When its operation ended, or that of the answer where there was none; the answer's while it runs.
+    /// End of its operation, or the time of the answer without an operation or while it runs.
     pub ended_us: u64,
-    /// Status of the answer; 0 when there was none.
+    /// Status of the answer; 0 if there was none.
     pub status: u16,
     /// Fate of the write.
     pub fate: Fate,

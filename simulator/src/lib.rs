@@ -1,8 +1,8 @@
 //! The models of ARM and Kubernetes behind real HTTP, scenarios and reports (docs/design/surface.md, Z1, Z2).
 //!
-//! Owns the fakes' listeners and clocks, a world of Services with load balancers, the changes that happen to it,
-//! and the judgement of what a service under test has made of it. Knows the service only as a process that reads
-//! files and speaks HTTP: it must not depend on the controller's own crates, whose mistakes it would repeat.
+//! Owns the fakes' listeners and clocks, a simulated cluster of Services with load balancers, its changes, and the
+//! checks of the results. It uses the controller only as a process that reads files and speaks HTTP: it must not depend
+//! on the controller's crates, because it would repeat their mistakes.
 
 mod azure;
 mod churn;

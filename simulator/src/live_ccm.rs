@@ -1,5 +1,5 @@
-//! The model of the cloud-controller-manager beside the service under test: it sees the same cluster, takes the same
-//! Lease, and writes the same pools, while both run.
+//! The model of the cloud-controller-manager next to the controller under test: both see the same cluster, use the same
+//! Lease, and write the same pools.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,27 +19,27 @@ use crate::story::{CcmMode, Story};
 use crate::world::World;
 use crate::{Azure, Cluster};
 
-/// Time for which the cluster is left alone at least after it was looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Looking takes at most this part of the time: it grows with the cluster.
-const LOOK_SHARE: u32 = 20;
+/// Minimum time between two observations of the cluster.
+const MIN_OBSERVE_INTERVAL: Duration = Duration::from_millis(100);
+/// An observation may take at most 1/20 of the time; its duration grows with the cluster.
+const OBSERVE_DUTY_DIVISOR: u32 = 20;
 
 /// The load balancer of each Service, by namespace and name.
 pub(crate) type Places = BTreeMap<(String, String), String>;
 
-/// A running cloud-controller-manager. It stops with this value.
+/// A running cloud-controller-manager. Dropping this value stops it.
 pub struct LiveCcm {
     sums: watch::Receiver<Sums>,
-    /// Counts that are not reported.
-    base: Counters,
+    /// Counters at the end of the warm-up, which are subtracted.
+    warm_up_counters: Counters,
     _running: Running,
 }
 
 struct Running(AbortHandle);
 
 impl LiveCcm {
-    /// Starts the one that a story asks for, if it asks for one. Its time runs `speed` times as fast. It reconciles every
-    /// Service once while ARM answers at once, and that is not reported.
+    /// Starts a cloud-controller-manager if the scenario enables one. Its time runs `speed` times as fast. In the
+    /// warm-up it reconciles every Service once while ARM answers without latency; the warm-up is not reported.
     pub async fn start_for_story(
         fakes: &Fakes,
         world: &World,
@@ -62,16 +62,16 @@ impl LiveCcm {
                 *settings = arm::Settings { endpoint, ..arm };
             })
             .await;
-        fakes.cluster.ask(forget_events).await;
-        let (base, _) = *live_ccm.sums.borrow();
-        Some(Self { base, ..live_ccm })
+        fakes.cluster.ask(delete_events).await;
+        let (warm_up_counters, _) = *live_ccm.sums.borrow();
+        Some(Self { warm_up_counters, ..live_ccm })
     }
 
-    /// Starts one and waits until it has reconciled every Service once.
+    /// Starts a manager and waits until it has reconciled every Service once.
     async fn start(fakes: &Fakes, world: &World, settings: Settings, speed: u32) -> Self {
         let clock = fakes.clock();
         let settings = starting(Settings { epoch_s: clock.epoch_s(), ..settings });
-        let (rests, mut resting) = watch::channel(false);
+        let (idle_sender, mut idle) = watch::channel(false);
         let (published, sums) = watch::channel(Sums::default());
         let driver = Driver {
             ccm: Ccm::new(settings),
@@ -81,22 +81,22 @@ impl LiveCcm {
             cluster: fakes.cluster.clone(),
             observer: ClusterObserver::new(world.places()),
             published,
-            rests,
+            idle_sender,
             services: world.services().len() as u64,
             waits_since_us: None,
         };
         let running = Running(tokio::spawn(driver.run()).abort_handle());
-        // It ends only with this value.
-        drop(resting.wait_for(|rests| *rests).await);
-        Self { sums, base: Counters::default(), _running: running }
+        // The driver ends only when this value is dropped.
+        drop(idle.wait_for(|idle| *idle).await);
+        Self { sums, warm_up_counters: Counters::default(), _running: running }
     }
 
-    /// Returns its sums so far, and the longest time, in microseconds, from the first of several failures to take the
-    /// lock until it was got.
+    /// Returns the sums so far, and the longest time, in microseconds, from the first of several failures to take the
+    /// lock until it acquired it.
     #[must_use]
     pub fn sums(&self) -> (Counters, u64) {
         let (sums, longest_us) = *self.sums.borrow();
-        (since(sums, self.base), longest_us)
+        (difference(sums, self.warm_up_counters), longest_us)
     }
 }
 
@@ -106,8 +106,8 @@ impl Drop for Running {
     }
 }
 
-/// Returns the sums without those of before.
-pub(crate) fn since(sums: Counters, before: Counters) -> Counters {
+/// Returns `sums - before`.
+pub(crate) fn difference(sums: Counters, before: Counters) -> Counters {
     Counters {
         holds: sums.holds - before.holds,
         lock_failures: sums.lock_failures - before.lock_failures,
@@ -122,15 +122,15 @@ pub(crate) fn since(sums: Counters, before: Counters) -> Counters {
     }
 }
 
-/// ARM without waiting times and faults.
+/// Removes ARM's latencies and faults.
 pub(crate) fn answer_at_once(settings: &mut arm::Settings) {
     let at_once = arm::Latency::Fixed { us: 0 };
     (settings.get_latency, settings.put_latency, settings.operation) = (at_once, at_once, None);
     (settings.faults, settings.quotas, settings.silent_loss) = (Vec::new(), None, 0.0);
 }
 
-/// Deletes the events of what is not reported.
-pub(crate) fn forget_events(cluster: &mut Cluster, now_us: u64) {
+/// Deletes the Events of the warm-up.
+pub(crate) fn delete_events(cluster: &mut Cluster, now_us: u64) {
     for resource in [Resource::Events, Resource::EventsV1] {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let events = cluster.model.list(resource).map(|event| {
@@ -145,23 +145,23 @@ pub(crate) fn forget_events(cluster: &mut Cluster, now_us: u64) {
 
 type Sums = (Counters, u64);
 
-/// Until a manager has carried all nodes into all pools once, it does so soon; from then on as often as upstream.
+/// Initial node sync period; afterwards upstream's period applies.
 const FIRST_NODE_SYNC_US: u64 = 1_000_000;
 
 /// Period with which upstream checks for nodes with stopped machines (`--node-monitor-period`).
 const NODE_MONITOR_US: u64 = 5_000_000;
 
-/// Returns the settings of one that is just starting; a caller that has waited until it rests calls [`settled`].
+/// Returns the settings of a manager that starts; a caller that has waited until it is idle calls [`use_steady_state_settings`].
 pub(crate) fn starting(settings: Settings) -> Settings {
     Settings { node_sync_us: FIRST_NODE_SYNC_US, lifecycle_us: Some(NODE_MONITOR_US), ..settings }
 }
 
-/// One that has been running for long.
-pub(crate) fn settled(settings: &mut Settings) {
+/// Applies the settings of a warmed-up manager.
+pub(crate) fn use_steady_state_settings(settings: &mut Settings) {
     settings.node_sync_us = Settings::default().node_sync_us;
 }
 
-/// An observer of the cluster: it finds changed objects.
+/// Finds changed objects of the cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterObserver {
     places: Places,
@@ -191,8 +191,8 @@ impl ClusterObserver {
         Self { places, versions: BTreeMap::new(), stopped: BTreeSet::new(), revision: 0 }
     }
 
-    /// Returns the changes in the cluster since the last call. Nothing while its API server is down; changes of
-    /// machines come with those of their nodes.
+    /// Returns the changes in the cluster since the last call, and none while its API server is down. Changes of
+    /// machines are returned with those of their nodes.
     pub(crate) fn observe(&mut self, cluster: &Cluster) -> Vec<In> {
         let Cluster { model, stopped, .. } = cluster;
         if model.is_down() || self.revision == model.revision() {
@@ -238,10 +238,10 @@ struct Driver {
     cluster: Owner<Cluster>,
     observer: ClusterObserver,
     published: watch::Sender<Sums>,
-    /// True if it has done its first round.
-    rests: watch::Sender<bool>,
+    /// True if every Service was reconciled once.
+    idle_sender: watch::Sender<bool>,
     services: u64,
-    /// Time since which it waits for the lock, in microseconds.
+    /// Start of the current wait for the lock, in microseconds.
     waits_since_us: Option<u64>,
 }
 
@@ -260,12 +260,12 @@ impl Driver {
                 () = tokio::time::sleep_until(due) => {}
                 () = async {
                     tokio::time::sleep_until(observe_at).await;
-                    // The owner outlives this task, or the runtime ends with both.
+                    // The owner lives longer than this task, or the runtime ends with both.
                     drop(moved.changed().await);
                 } => {
                     let began = Instant::now();
                     inputs = self.observe().await;
-                    observe_at = Instant::now() + LOOK_EVERY.max(began.elapsed() * LOOK_SHARE);
+                    observe_at = Instant::now() + MIN_OBSERVE_INTERVAL.max(began.elapsed() * OBSERVE_DUTY_DIVISOR);
                 }
             }
             let now_us = self.now_us();
@@ -275,7 +275,7 @@ impl Driver {
             }
             self.ccm.tick(now_us, &mut calls);
             for call in calls {
-                self.make(call, answered.clone());
+                self.spawn_call(call, answered.clone());
             }
             self.publish();
         }
@@ -292,14 +292,14 @@ impl Driver {
             self.waits_since_us.get_or_insert(real_us);
         }
         self.published.send_replace((sums, longest_us));
-        let first = !*self.rests.borrow();
+        let first = !*self.idle_sender.borrow();
         if first && sums.reconciled >= self.services && self.ccm.is_idle() {
-            self.ccm.reconfigure(settled);
-            self.rests.send_replace(true);
+            self.ccm.reconfigure(use_steady_state_settings);
+            self.idle_sender.send_replace(true);
         }
     }
 
-    /// Returns its own time. Its wall clock is that of all, because it writes it into the Lease.
+    /// Returns the manager's time. Its wall clock is the real one, because it writes it into the Lease.
     fn now_us(&mut self) -> u64 {
         let real_us = self.clock.now_us();
         let own_us = real_us.saturating_mul(u64::from(self.speed));
@@ -321,8 +321,8 @@ impl Driver {
         inputs
     }
 
-    /// Makes a request; its answer comes back as one more input.
-    fn make(&self, call: Call, answered: mpsc::UnboundedSender<In>) {
+    /// Starts a request; its answer becomes an input.
+    fn spawn_call(&self, call: Call, answered: mpsc::UnboundedSender<In>) {
         let (azure, cluster, clock) = (self.azure.clone(), self.cluster.clone(), self.clock);
         tokio::spawn(async move {
             let id = call.id;
@@ -333,13 +333,13 @@ impl Driver {
                 CallTarget::Arm => azure.ask(move |azure, now_us| serve_azure(azure, &call, now_us)).await,
             };
             tokio::time::sleep_until(clock.instant(due_us)).await;
-            // There is no receiver any more when the model was stopped.
+            // The receiver is dropped when the model is stopped.
             drop(answered.send(In::Answer(id, answer)));
         });
     }
 }
 
-/// Returns the API server's answer, and when it is due.
+/// Returns the API server's answer, and the time at which it arrives.
 pub(crate) fn serve_cluster(cluster: &mut Cluster, call: &Call, now_us: u64) -> (Answer, u64) {
     match cluster.handle(&call.for_kubernetes(), now_us) {
         kube::Reply::Answer { status, headers, body, after_us } => {
@@ -353,7 +353,7 @@ pub(crate) fn serve_cluster(cluster: &mut Cluster, call: &Call, now_us: u64) -> 
     }
 }
 
-/// ARM's answer, and when it is due.
+/// Returns ARM's answer, and the time at which it arrives.
 pub(crate) fn serve_azure(azure: &mut Azure, call: &Call, now_us: u64) -> (Answer, u64) {
     match azure.handle(&call.for_arm(), now_us) {
         arm::Reply::Answer(response) => {

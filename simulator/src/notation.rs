@@ -1,4 +1,4 @@
-//! The short notations of the command line: durations, waiting times and faults.
+//! The short notations of the command line: durations, latencies and faults.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use simulator_models::arm::{
 };
 use thiserror::Error;
 
-/// A text that says nothing.
+/// An invalid text.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{found:?} is not {expected}")]
 pub struct BadNotation {
@@ -15,7 +15,7 @@ pub struct BadNotation {
     expected: &'static str,
 }
 
-/// Returns a duration as in the configuration, such as `1m30s`; `0` needs no unit.
+/// Parses a duration as in the configuration, such as `1m30s`; `0` needs no unit.
 ///
 /// # Errors
 /// Anything else.
@@ -28,7 +28,7 @@ pub fn duration(text: &str) -> Result<Duration, BadNotation> {
     }
 }
 
-/// Returns a waiting time: a duration, or `median..p95` of a lognormal distribution, such as `5s..20s`.
+/// Parses a latency: a duration, or `median..p95` of a lognormal distribution, such as `5s..20s`.
 ///
 /// # Errors
 /// Anything else.
@@ -40,9 +40,9 @@ pub fn latency(text: &str) -> Result<Latency, BadNotation> {
     }
 }
 
-/// Returns a fault of pool PUTs: `every:N:STATUS`, `every:N:STATUS:RETRY-AFTER`, `every:N:lock:RETRY-AFTER` (429
-/// because another operation holds the load balancer), `every:N:lost` (applied, and the connection dropped without an
-/// answer), `every:N:cut` (the connection dropped at once), `every:N:hang` (applied, and answered after an hour),
+/// Parses a fault of pool PUTs: `every:N:STATUS`, `every:N:STATUS:RETRY-AFTER`, `every:N:lock:RETRY-AFTER` (429 because
+/// another operation holds the load balancer), `every:N:lost` (applied, and the connection dropped without an answer),
+/// `every:N:cut` (the connection dropped at once), `every:N:hang` (applied, and answered after an hour),
 /// `every:N:gateway-error` (429 with a body in PascalCase), `every:N:html` (502 with a web page), `every:N:no-group` or
 /// `every:N:no-role` (404 or 403 of the gateway, as for a resource group or a role assignment that has not reached
 /// every region yet), `every:N:failed` or `every:N:canceled` (the operation ends so); with `@LOAD-BALANCER` behind it,
@@ -94,7 +94,7 @@ pub fn fault(text: &str) -> Result<Fault, BadNotation> {
 /// Time until a hanging request is answered: an hour.
 const HANGS_US: u64 = 3_600_000_000;
 
-/// Returns the effects that have a name and take no Retry-After.
+/// Returns the effect with this name, without a Retry-After.
 fn effect(name: &str) -> Option<FaultEffect> {
     let answer = |status, code: &str, body| {
         let (code, message) = (code.to_owned(), "A planned fault.".to_owned());
@@ -118,7 +118,7 @@ fn effect(name: &str) -> Option<FaultEffect> {
     }
 }
 
-/// Returns the code that Azure gives with a status most often.
+/// Returns Azure's most frequent code with a status.
 fn code_of(status: u16) -> &'static str {
     match status {
         403 => "AuthorizationFailed",
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_names_its_turn_its_status_and_its_retry_after() {
+    fn a_fault_has_an_interval_a_status_and_a_retry_after() {
         let expected = Fault::every_nth_put(20, 409, "AnotherOperationInProgress", None);
         assert_eq!(fault("every:20:409"), Ok(expected));
         assert_eq!(fault("every:5:429:2"), Ok(Fault::every_nth_put(5, 429, "TooManyRequests", Some("2"))));

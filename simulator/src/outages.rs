@@ -1,5 +1,5 @@
-//! For how long pools had no member that could serve traffic, whose flows ARM reset, and how often another client took
-//! away a member that was needed: what clients of Services feel.
+//! Effects on the clients of Services: the time for which pools had no serving member, the flows that ARM reset, and
+//! the required members that another client removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,19 +19,19 @@ pub struct Outages {
 
 #[derive(Clone, Debug, Default)]
 struct Served {
-    /// Time since which it has had no serving member, while that is so.
+    /// Start of the current outage, if any.
     since_us: Option<u64>,
-    /// Time for which it had none before.
+    /// Total duration of earlier outages.
     past_us: u64,
     /// Members whose flows are reset.
     reset: BTreeSet<IpAddr>,
-    /// Members that it had and needed when it was last looked at.
+    /// Required members that were present at the last observation.
     held: BTreeSet<IpAddr>,
 }
 
 impl Outages {
-    /// Observes a pool at `at_us`, whose Service has endpoints on these nodes. A member serves that gets new
-    /// connections and is one of them; where nothing is required no member could serve, and nothing is missed.
+    /// Observes a pool at `at_us`, whose Service has endpoints on these nodes. A member serves if it is one of them and
+    /// gets new connections. Without required members there is no outage.
     pub(crate) fn observe(
         &mut self,
         azure: &ArmModel,
@@ -48,8 +48,7 @@ impl Outages {
         self.record_taken(azure, pool, required);
     }
 
-    /// Counts the members that have gone since the last look although they are needed, where another client's write took
-    /// them out.
+    /// Counts the required members that another client's write has removed since the last observation.
     fn record_taken(&mut self, azure: &ArmModel, pool: &PoolName, required: &BTreeSet<IpAddr>) {
         let mut held = truth::members(azure, &pool.load_balancer, &pool.pool);
         held.retain(|ip| required.contains(ip));
@@ -74,15 +73,14 @@ impl Outages {
         }
     }
 
-    /// Forgets what a pool lacks, because it is not wanted any more.
+    /// Ends the outage of a pool that is no longer required.
     pub(crate) fn forget(&mut self, pool: &PoolName, at_us: u64) {
         if self.pools.contains_key(pool) {
             self.record(pool, true, BTreeSet::new(), at_us);
         }
     }
 
-    /// Returns the pools that had no serving member for a while, with that time until `end_us` in microseconds, the
-    /// longest first.
+    /// Returns the pools with outages, with their total duration until `end_us` in microseconds, the longest first.
     #[must_use]
     pub fn all(&self, end_us: u64) -> Vec<(&PoolName, u64)> {
         let lacked = |served: &Served| {
@@ -94,7 +92,7 @@ impl Outages {
         all
     }
 
-    /// Returns the number of times another client took a member out of a pool that needed it.
+    /// Returns the number of required members that another client removed.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
@@ -153,7 +151,7 @@ mod tests {
 
         outages.observe(&azure, &pool, &ips(&[]), 1_000);
         outages.observe(&azure, &pool, &ips(&[1]), 2_000);
-        assert_eq!(outages.all(5_000), [(&pool, 3_000)], "it lasts, and nothing was missed before");
+        assert_eq!(outages.all(5_000), [(&pool, 3_000)], "the outage lasts, and there was none before");
         put(&mut azure, &[(2, "Up")]);
         outages.observe(&azure, &pool, &ips(&[1]), 6_000);
         assert_eq!(outages.all(7_000), [(&pool, 5_000)], "a member without an endpoint serves no traffic");
@@ -170,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn z2_a_member_is_taken_where_others_remove_a_needed_one() {
+    fn z2_a_required_member_that_others_remove_is_counted() {
         let mut azure =
             ArmModel::new(Settings { put_latency: Latency::Fixed { us: 0 }, ..Settings::default() });
         let network = VirtualNetwork::Pool(crate::vnet_id());
@@ -183,17 +181,17 @@ mod tests {
         put(&mut azure, &[(1, "None"), (2, "None"), (3, "None")]);
         assert_eq!(observe(&azure, &[1, 2]), 0);
         azure.foreign_put("lb", "a", &[("n1", "10.0.0.1"), ("n2", "10.0.0.2")], 1);
-        assert_eq!(observe(&azure, &[1, 2]), 0, "the third was not needed");
+        assert_eq!(observe(&azure, &[1, 2]), 0, "the third was not required");
         assert_eq!(
             (observe(&azure, &[1, 2, 3]), observe(&azure, &[1, 2, 3])),
             (0, 0),
-            "not when it was taken"
+            "not required at its removal"
         );
         azure.foreign_put("LB", "A", &[("n1", "10.0.0.1")], 2);
         assert_eq!((observe(&azure, &[1, 2]), observe(&azure, &[1, 2])), (1, 1), "it is counted once");
         put(&mut azure, &[(1, "None"), (2, "None")]);
         assert_eq!(observe(&azure, &[1, 2]), 1);
         put(&mut azure, &[(1, "None")]);
-        assert_eq!(observe(&azure, &[1, 2]), 1, "no other client took that one");
+        assert_eq!(observe(&azure, &[1, 2]), 1, "no other client removed that one");
     }
 }

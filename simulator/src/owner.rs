@@ -1,28 +1,28 @@
-//! One task owns one model and answers questions about it one after another, on one clock.
+//! A task that owns one model and runs closures on it one after another, on one clock.
 //!
-//! A question is a closure that gets the model and the time. Questions of one asker are answered in their order.
-//! The owner also lets time pass in the model at its deadlines, and publishes its revision to all that wait.
+//! A closure gets the model and the time. Closures of one caller run in their order. The owner also advances the model
+//! at its deadlines, and publishes its revision to waiting callers.
 
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::Clock;
 
-/// Questions that are answered before revision and deadline are looked at again.
+/// Maximum number of closures between two checks of revision and deadline.
 const BATCH: usize = 64;
 
 /// A model that an owner task can own.
 pub trait Model: Send + 'static {
-    /// Increases whenever a waiting caller may find something new.
+    /// Returns a number that increases with each change that a caller may wait for.
     fn revision(&self) -> u64;
-    /// Returns the next moment at which time alone changes something, in microseconds.
+    /// Returns the next time at which time alone changes the model, in microseconds.
     fn deadline(&self) -> Option<u64>;
-    /// Advances the model to the present time.
+    /// Advances the model to the current time.
     fn tick(&mut self, now_us: u64);
 }
 
 type Question<M> = Box<dyn FnOnce(&mut M, u64) + Send>;
 
-/// The address of an owner task; the task ends when the last address is gone.
+/// A handle of an owner task; the task ends when the last handle is dropped.
 pub struct Owner<M> {
     questions: mpsc::UnboundedSender<Question<M>>,
     revision: watch::Receiver<u64>,
@@ -44,32 +44,32 @@ impl<M: Model> Owner<M> {
         Self { questions, revision, clock }
     }
 
-    /// Asks and waits for the answer.
+    /// Runs a closure and returns its result.
     pub async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut M, u64) -> T + Send + 'static,
     ) -> T {
         let (answer, answered) = oneshot::channel();
         self.send(move |model, now_us| {
-            // An asker that has stopped waiting needs no answer.
+            // The caller may have stopped waiting.
             drop(answer.send(question(model, now_us)));
         });
-        answered.await.expect("the owner lives as long as one of its addresses")
+        answered.await.expect("the owner lives as long as one of its handles")
     }
 
     /// Sends a closure without waiting for its result.
     pub fn send(&self, question: impl FnOnce(&mut M, u64) + Send + 'static) {
-        // The owner is gone only when its runtime is, and then no receiver is left.
+        // The owner ends only with its runtime, and then no receiver is left.
         drop(self.questions.send(Box::new(question)));
     }
 
-    /// Returns the revision, to wait for its next move.
+    /// Returns a receiver of the revision, to wait for its next change.
     #[must_use]
     pub fn revision(&self) -> watch::Receiver<u64> {
         self.revision.clone()
     }
 
-    /// Returns the clock that the owner reads.
+    /// Returns the owner's clock.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock

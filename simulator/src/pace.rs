@@ -1,4 +1,4 @@
-//! Keys of controller.yaml as flags and scenarios set them, and the times among them, which a faster story divides.
+//! Keys of controller.yaml from flags and scenarios, and their times, which a faster scenario divides.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::notation;
 
-/// The controller's own times that a faster story divides: key, default, and the least that the key allows, both in
-/// milliseconds. The times of the two Leases are not among them: they are measured against those of other processes.
+/// The controller's times that a faster scenario divides: key, default, and minimum of the key, both in milliseconds.
+/// The times of the two Leases are not among them, because other processes depend on them.
 pub const TIMES: [(&str, u64, u64); 10] = [
     ("discovery.interval", 60_000, 5_000),
     ("members.removalDelay", 30_000, 0),
@@ -21,7 +21,7 @@ pub const TIMES: [(&str, u64, u64); 10] = [
     ("xds.failback", 30_000, 0),
 ];
 
-/// Sets a key, named with dots. Values are text, unless they are numbers, `true` or `false`.
+/// Sets a key, given as a dotted path. Values are text, unless they are numbers, `true` or `false`.
 pub(crate) fn set(controller: &mut Value, key: &str, value: &str) {
     let value = match (value.parse::<u64>(), value.parse::<bool>()) {
         (Ok(number), _) => json!(number),
@@ -42,7 +42,7 @@ fn setting<'a>(controller: &'a mut Value, key: &str) -> &'a mut Value {
     at
 }
 
-/// `members.removalDelay` as the controller has it with these keys.
+/// Returns the controller's `members.removalDelay` with these keys.
 pub(crate) fn removal_delay(controller: &Value) -> Duration {
     let set = controller["members"]["removalDelay"].as_str();
     if let Some(set) = set.and_then(|text| notation::duration(text).ok()) {
@@ -55,7 +55,7 @@ pub(crate) fn removal_delay(controller: &Value) -> Duration {
     }
 }
 
-/// Divides every time, whether it is set or has its default.
+/// Divides every time, also defaults.
 pub(crate) fn faster(controller: &mut Value, speed: u32) {
     for (key, default_ms, least_ms) in TIMES {
         let at = setting(controller, key);
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn z2_a_faster_story_divides_times_and_respects_the_least() {
+    fn z2_a_faster_scenario_divides_times_down_to_the_minimum() {
         let mut controller = json!({});
         set(&mut controller, "members.removalDelay", "9s");
         set(&mut controller, "writer.etagRounds", "2");
@@ -82,12 +82,12 @@ mod tests {
         assert_eq!(controller["guards"]["emptyConfirm"], "0ms");
         assert_eq!(controller["writer"]["etagRounds"], 2);
         faster(&mut controller, 1000);
-        assert_eq!(controller["discovery"]["interval"], "5000ms", "no less is allowed");
+        assert_eq!(controller["discovery"]["interval"], "5000ms", "the minimum of the key");
         assert_eq!(controller["batching"]["retryInterval"], "100ms");
     }
 
     #[test]
-    fn z2_the_removal_delay_is_the_one_that_the_controller_has() {
+    fn z2_the_removal_delay_is_that_of_the_controller() {
         let cases = [
             (json!({}), 30),
             (json!({"members": {"removalDelay": "5s"}}), 5),

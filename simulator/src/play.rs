@@ -1,4 +1,4 @@
-//! A run: the changes at their times, then the wait until every pool and every admin state is in sync.
+//! A run: timed changes, then the wait until every pool and every admin state is in sync.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::world::{Scope, World};
 
 /// Interval between updates of the progress.
 const SHOW_EVERY: Duration = Duration::from_millis(200);
-/// Changes that are written together when they are due together.
+/// Maximum number of due changes that are written together.
 const BATCH: usize = 256;
 
 /// The parts of a run.
@@ -28,11 +28,11 @@ pub struct Play<'a> {
     addresses: Arc<Addresses>,
     /// Scope of changes of each Service.
     scopes: Vec<Arc<Scope>>,
-    /// The other events of the story, in the order of time.
+    /// The actions of the scenario, in the order of time.
     happenings: VecDeque<Happening>,
     /// The controller's process.
     control: Option<ProcessControl>,
-    /// Seconds by which the cluster's wall clock is ahead of ours.
+    /// Seconds by which the cluster's wall clock is ahead of the local one.
     ahead_s: i64,
     /// `members.removalDelay`.
     removal_delay_us: u64,
@@ -43,7 +43,7 @@ pub struct Play<'a> {
 pub enum Stage {
     /// Changes are being made.
     Changing,
-    /// All are made; pools are waited for.
+    /// All changes are made; the run waits for pools.
     Settling,
 }
 
@@ -54,13 +54,13 @@ pub struct Progress {
     pub stage: Stage,
     /// Changes made.
     pub changes: u64,
-    /// Changes that will have been made in the end.
+    /// Total number of changes.
     pub changes_total: u64,
-    /// Pools that are in sync, those among them that hold old members within `members.removalDelay`.
+    /// Numbers of pools in sync, and of those with old members within `members.removalDelay`.
     pub in_sync: InSync,
     /// All pools.
     pub pools: usize,
-    /// ARM's sums.
+    /// ARM's counters.
     pub arm: Counters,
 }
 
@@ -69,16 +69,16 @@ pub struct Progress {
 pub struct Outcome {
     /// Changes made.
     pub changes: u64,
-    /// Time that it took to make them, in microseconds.
+    /// Duration of the changes, in microseconds.
     pub changing_us: u64,
-    /// Pools out of sync at the end, by the truth computed again from all objects.
+    /// Pools out of sync at the end, computed from all objects.
     pub wrong_pools: Vec<OutOfSyncPool>,
-    /// Entries whose admin states are not as they must be in the end.
+    /// Entries with wrong admin states at the end.
     pub wrong_entries: Vec<WrongEntry>,
 }
 
 impl<'a> Play<'a> {
-    /// Returns a run in a world that has been written into these fakes.
+    /// Creates a run in a cluster that has been written into these fakes.
     pub async fn new(fakes: &'a Fakes, world: World, churn: Churn) -> Self {
         let addresses = fakes.cluster.ask(|cluster, _| Arc::new(Addresses::of(&cluster.model))).await;
         let scopes = (0..world.services().len()).map(|service| Arc::new(world.scope(service))).collect();
@@ -96,7 +96,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Returns the same run with these things happening in it, in the order of time.
+    /// Returns the same run with these actions, which are in the order of time.
     #[must_use]
     pub fn with(mut self, happenings: &[Happening]) -> Self {
         self.happenings = happenings.iter().cloned().collect();
@@ -110,14 +110,14 @@ impl<'a> Play<'a> {
         self
     }
 
-    /// Returns the same run, which may do things to the service's process too.
+    /// Returns the same run with a handle of the controller's process.
     #[must_use]
     pub fn holding(mut self, control: Option<ProcessControl>) -> Self {
         self.control = control;
         self
     }
 
-    /// Makes all changes, each at its time, and waits at most `settle` for pools and admin states after the last.
+    /// Makes all changes at their times, and then waits at most `settle` for pools and admin states.
     pub async fn run(mut self, settle: Duration, mut show: impl FnMut(&Progress)) -> Outcome {
         let clock = self.fakes.clock();
         let begin_us = clock.now_us();
@@ -157,7 +157,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Carries out the next act, and updates the requirements in the convergence tracker.
+    /// Runs the next action, and updates the requirements in the convergence tracker.
     async fn happen(&mut self) {
         let Some(happening) = self.happenings.pop_front() else { return };
         if let Act::ClocksJump(seconds) = happening.act {
@@ -194,7 +194,7 @@ impl<'a> Play<'a> {
             .await;
     }
 
-    /// Makes the changes that are due, and tells the convergence tracker what they ask for.
+    /// Makes the due changes, and updates the requirements in the convergence tracker.
     async fn make(&mut self, elapsed_us: u64) {
         let trigger_time = self.trigger_time();
         let (mut objects, mut touched) = (Vec::new(), Vec::new());
@@ -203,7 +203,7 @@ impl<'a> Play<'a> {
         {
             let Some(change) = self.churn.make(&mut self.world) else { break };
             objects.extend(self.world.slices(change.service, change.slice, &trigger_time));
-            // What was deleted is not wanted any more.
+            // Deleted Services require nothing.
             if !self.world.is_gone(change.service) {
                 touched.push(Arc::clone(&self.scopes[change.service]));
             }
@@ -217,7 +217,7 @@ impl<'a> Play<'a> {
                     cluster
                         .model
                         .apply(object, now_us)
-                        .expect("the builders make objects that the model takes");
+                        .expect("the model accepts the objects of the builders");
                 }
                 let wanted = touched.into_iter().flat_map(|scope| scope.wanted(&cluster.model, &addresses));
                 (wanted.collect::<Vec<_>>(), now_us)
@@ -226,7 +226,7 @@ impl<'a> Play<'a> {
         self.fakes.azure.ask(move |azure, _| azure.want(wanted, changed_us)).await;
     }
 
-    /// Now, as the cluster's wall clock has it.
+    /// Returns the current time of the cluster's wall clock.
     fn trigger_time(&self) -> String {
         let clock = self.fakes.clock();
         clock.ahead(self.ahead_s).rfc3339(clock.now_us())
@@ -243,7 +243,7 @@ impl<'a> Play<'a> {
             let (out_of_sync, converged_since_us) = self.fakes.azure.ask(query).await;
             if out_of_sync == 0 && self.wrong_entries().await.is_empty() {
                 let at_us = converged_since_us.unwrap_or(0);
-                // The last write has been answered only then.
+                // The last write is answered at this time.
                 tokio::time::sleep_until(self.fakes.clock().instant(at_us)).await;
                 break;
             }
@@ -256,7 +256,7 @@ impl<'a> Play<'a> {
         show(&self.progress(Stage::Settling).await);
     }
 
-    /// Returns the entries whose admin states are not as they must be now.
+    /// Returns the entries with wrong admin states.
     async fn wrong_entries(&self) -> Vec<WrongEntry> {
         let states = self.fakes.cluster.ask(|cluster, _| States::of(&cluster.model)).await;
         self.fakes.azure.ask(move |azure, _| azure.wrong_entries(&states)).await

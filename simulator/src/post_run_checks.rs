@@ -1,7 +1,6 @@
-//! Checks of a service when its story is over: unexpected errors in its log, work that still waits, and removals that
-//! its guards held back.
+//! Checks of a controller after its scenario: unexpected errors in its log, pending work, and held removals.
 //!
-//! Asks the service's own listeners, which its operators watch too, from time to time and once more at the end.
+//! Samples the controller's listeners during the run and at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,64 +17,63 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::story::Guarded;
 
-/// Interval between samples of the service.
+/// Interval between samples.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// Maximum time of one answer; a suspended service gives none.
+/// Maximum time of one answer; a suspended controller does not answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// States of pools that have something to do. A failed one rests: it is compared again by itself.
+/// States of pools with pending work. A failed pool has none: it is compared again later.
 const BUSY: [&str; 4] = ["waiting", "due", "attempting", "parked"];
-/// Error lines that a report names.
+/// Maximum number of listed error lines.
 const NAMED: usize = 20;
 
-/// Results of the checks of a service that was started.
+/// Results of the checks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PostRunChecks {
-    /// Lines of the service's log of level ERROR, or that are not log lines, which the story does not expect; nothing
-    /// where there is no log to read: it went to a terminal, or to a disk that is full.
+    /// Unexpected lines of the log with level ERROR, or that are not log lines. `None` if there is no log file, because
+    /// it went to a terminal or to a full disk.
     pub log_errors: Option<Vec<String>>,
-    /// Errors that the story expects and that are not in the log.
+    /// Expected errors that are not in the log.
     pub log_missing: Vec<String>,
-    /// Work that waited at the end: pools with changes, writes in lanes, messages in mailboxes; nothing where the
-    /// service did not say, which is a failure.
+    /// Pending work at the end: pools with changes, writes in lanes, messages in mailboxes. `None` if the controller
+    /// did not report it, which is a failure.
     pub queue_depth_end: Option<u64>,
-    /// The most that waited at once.
+    /// Maximum of the pending work.
     pub queue_depth_max: u64,
-    /// Removals that guards held back during the story, by reason.
+    /// Removals that guards held during the run, by reason.
     pub held: BTreeMap<String, Held>,
-    /// The longest time in seconds for which all removals were stopped; nothing where that was never seen.
+    /// The longest time for which all removals were stopped, in seconds; `None` if they never were.
     pub removals_stopped_seconds: Option<f64>,
-    /// Deviations of the guards from the expectations of the story.
+    /// Deviations of the guards from the expectations.
     pub guards_wrong: Vec<String>,
-    /// Samples of the service's status, in the order of time.
+    /// Samples of the controller's status, in the order of time.
     #[serde(skip)]
     pub samples: Vec<StatusSample>,
 }
 
-/// Status of a service at one moment.
+/// One sample of the status.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StatusSample {
-    /// Time, in seconds since it was ready.
+    /// Time, in seconds since the controller became ready.
     pub at: f64,
-    /// Amount of waiting work.
+    /// Amount of pending work.
     pub depth: u64,
-    /// Pools of which guards held something back.
+    /// Number of held pools.
     pub held: usize,
     /// True if all removals were stopped.
     pub stopped: bool,
 }
 
-/// Removals that were held back for one reason.
+/// Removals that were held for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Held {
-    /// The most pools at once.
+    /// Maximum number of pools at the same time.
     pub pools: usize,
     /// The longest time of one pool, in seconds.
     pub seconds: f64,
 }
 
 impl PostRunChecks {
-    /// Returns whether nothing is left that should not be. A service that does not say what waits is not clean: it is
-    /// not known.
+    /// Returns whether all checks passed. A controller that does not report its pending work fails.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.log_errors.as_ref().is_none_or(Vec::is_empty)
@@ -84,7 +82,7 @@ impl PostRunChecks {
             && self.queue_depth_end == Some(0)
     }
 
-    /// Compares a log with the expectations of the story.
+    /// Compares a log with the expectations.
     pub fn check_log(&mut self, log: &str, expected: &[String]) {
         let (mut unexpected, missing) = log_errors(log, expected);
         unexpected.truncate(NAMED);
@@ -92,7 +90,7 @@ impl PostRunChecks {
         self.log_missing = missing;
     }
 
-    /// Compares the actions of guards with the expectations of the story.
+    /// Compares the actions of guards with the expectations.
     pub fn check_guards(&mut self, expected: &Guarded) {
         let mut wrong = Vec::new();
         match (expected.stopped, self.removals_stopped_seconds) {
@@ -109,7 +107,7 @@ impl PostRunChecks {
         self.guards_wrong = wrong;
     }
 
-    /// Records the status of the service at one moment.
+    /// Records a sample.
     fn record(&mut self, at: f64, status: &Value, depth: u64) {
         self.record_guards(status);
         self.queue_depth_max = self.queue_depth_max.max(depth);
@@ -120,7 +118,7 @@ impl PostRunChecks {
         self.samples.push(StatusSample { at, depth, held: held.len(), stopped });
     }
 
-    /// Records the guards in the status of the service at one moment.
+    /// Records the guards of a sample.
     fn record_guards(&mut self, status: &Value) {
         let stopped = status["guards"]["removalsStopped"]["seconds"].as_f64();
         self.removals_stopped_seconds = match (self.removals_stopped_seconds, stopped) {
@@ -141,8 +139,8 @@ impl PostRunChecks {
     }
 }
 
-/// Returns the lines of a log of level ERROR, or that are not log lines, such as a panic prints, which no expected text
-/// explains; and the expected texts that no such line has.
+/// Returns the unexpected lines of a log with level ERROR, or that are not log lines, such as those of a panic; and the
+/// expected texts that no such line has.
 #[must_use]
 pub fn log_errors(log: &str, expected: &[String]) -> (Vec<String>, Vec<String>) {
     let is_error = |line: &&str| {
@@ -155,7 +153,7 @@ pub fn log_errors(log: &str, expected: &[String]) -> (Vec<String>, Vec<String>) 
     (unexplained.map(ToString::to_string).collect(), missing.cloned().collect())
 }
 
-/// Samples the status of a service from its start until it is released.
+/// Samples the status of a controller from its start until [`Watcher::rest`].
 #[derive(Debug)]
 pub struct Watcher {
     ending: oneshot::Sender<Duration>,
@@ -163,16 +161,16 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Begins to ask the service with these listeners.
+    /// Starts to sample the controller with these listeners.
     #[must_use]
     pub fn start(admin: SocketAddr, health: SocketAddr) -> Self {
         let (ending, ended) = oneshot::channel();
         Self { ending, asking: tokio::spawn(ask(admin, health, ended)) }
     }
 
-    /// Waits until nothing waits any more, at most so long, and says what is left of the queues.
+    /// Waits until there is no pending work, at most for this time, and returns the results.
     pub async fn rest(self, within: Duration) -> PostRunChecks {
-        // It goes on until it hears this.
+        // The task runs until it receives this.
         let _alone = self.ending.send(within).is_err();
         self.asking.await.unwrap_or_default()
     }
@@ -204,7 +202,7 @@ async fn ask(admin: SocketAddr, health: SocketAddr, mut ended: oneshot::Receiver
     }
 }
 
-/// Returns its status and its metrics now; `None` when the service does not say.
+/// Returns the status and the pending work; `None` if the controller does not answer.
 async fn read_status(admin: SocketAddr, health: SocketAddr) -> Option<(Value, String)> {
     let status: Value = serde_json::from_str(&get(admin, "/api/v1/status").await?).ok()?;
     let metrics = get(health, "/metrics").await?;
@@ -227,7 +225,7 @@ fn depth_of(status: &Value, metrics: &str) -> u64 {
     pools + lanes as u64 + mailboxes.sum::<f64>() as u64
 }
 
-/// Returns the body of a page that is answered 200 in time.
+/// Returns the body of a page, if it is answered 200 in time.
 async fn get(address: SocketAddr, path: &str) -> Option<String> {
     let answer = tokio::time::timeout(ANSWER_WITHIN, fetch(address, path)).await;
     let answer = answer.ok()?.ok()?;
@@ -271,7 +269,7 @@ thread 'main' panicked at somewhere
     }
 
     #[test]
-    fn z2_what_waits_is_what_pools_lanes_and_mailboxes_have_to_do() {
+    fn z2_pending_work_is_that_of_pools_lanes_and_mailboxes() {
         let status = json!({
             "pools": {"byState": {"in_sync": 50, "failed": 1, "waiting": 2, "due": 1, "attempting": 1, "parked": 1}},
             "lanes": [{"writing": {"pool": "a"}, "waiting": [{"pool": "b"}]}, {"writing": null, "waiting": []}]
@@ -283,7 +281,7 @@ thread 'main' panicked at somewhere
         assert_eq!(depth_of(&json!({}), ""), 0);
         let left = PostRunChecks { queue_depth_end: Some(1), ..PostRunChecks::default() };
         assert!(!left.is_clean());
-        assert!(!PostRunChecks::default().is_clean(), "it is not known what waits");
+        assert!(!PostRunChecks::default().is_clean(), "the pending work is unknown");
         assert!(PostRunChecks { queue_depth_end: Some(0), ..left }.is_clean());
     }
 
@@ -301,7 +299,7 @@ thread 'main' panicked at somewhere
     }
 
     #[test]
-    fn g5_held_removals_must_match_the_story() {
+    fn g5_held_removals_must_match_the_scenario() {
         let held = |reason: &str, seconds: f64| json!({"pool": "lb/a", "held": {"reason": reason, "seconds": seconds}});
         let idle = || PostRunChecks { queue_depth_end: Some(0), ..PostRunChecks::default() };
         let mut checks = idle();
@@ -315,7 +313,7 @@ thread 'main' panicked at somewhere
         );
         checks.record_guards(&json!({"guards": {"removalsStopped": {"seconds": 2.0}}, "held": []}));
         assert_eq!((checks.removals_stopped_seconds, checks.held["breaker"].pools), (Some(3.0), 1));
-        assert!(checks.is_clean(), "it was not judged");
+        assert!(checks.is_clean(), "the log was not checked");
         checks.check_guards(&Guarded::default());
         assert!(!checks.is_clean() && checks.guards_wrong[0].contains("stopped for 3.0 s"));
         let expected = |least| Guarded { stopped: true, held: vec![("breaker".to_owned(), least)] };

@@ -1,4 +1,4 @@
-//! The controller under test: a child process, its log, and what it costs.
+//! The controller under test: a child process, its log, and its resource usage.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,26 +17,26 @@ use tokio::sync::{mpsc, watch};
 use crate::files::Files;
 use crate::process_control::{ControlRequest, ProcessControl};
 
-/// Interval between probes of a starting service.
+/// Interval between probes of a starting controller.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// A running service. It is killed when this value goes.
+/// A running controller. Dropping this value kills it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     /// Its start parameters.
     begin: Begin,
-    /// Its number, for process control.
+    /// Its process id, for process control.
     pid: watch::Sender<Option<Pid>>,
-    /// They ask here; the other end is kept, so that there is always one.
+    /// Requests of process controls. The sender is kept, so that the channel stays open.
     requests: (mpsc::UnboundedSender<ControlRequest>, mpsc::UnboundedReceiver<ControlRequest>),
-    /// Number of restarts left after an end with exit code 1.
+    /// Number of remaining restarts after an exit with code 1.
     restarts: u32,
     /// Its usage before the last restart.
     spent: Usage,
 }
 
-/// Start parameters of a service.
+/// Start parameters of a controller.
 #[derive(Clone, Debug)]
 struct Begin {
     program: PathBuf,
@@ -44,16 +44,16 @@ struct Begin {
     log: Option<PathBuf>,
 }
 
-/// Reasons why a service is not there.
+/// Reasons why a controller does not run.
 #[derive(Debug, Error)]
 pub enum Ended {
-    /// The process has ended by itself.
+    /// The process has exited.
     #[error("the controller ended with {0}")]
     Exited(ExitStatus),
     /// The process did not become ready in time.
     #[error("the controller was not ready after {0:?}")]
     NotReady(Duration),
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("the controller could not be started or watched")]
     Io(#[source] io::Error),
 }
@@ -63,12 +63,13 @@ pub enum Ended {
 pub struct Usage {
     /// User and system time in seconds.
     pub cpu_seconds: f64,
-    /// The most memory that was resident, in bytes.
+    /// Peak resident memory, in bytes.
     pub max_rss_bytes: u64,
 }
 
 impl Process {
-    /// Starts `<program> run` with these files. Its standard error goes to `log`, or through when there is none.
+    /// Starts `<program> run` with these files. Its standard error goes to `log`, or to that of this process without
+    /// one.
     ///
     /// # Errors
     /// The program or the log cannot be opened.
@@ -103,14 +104,14 @@ impl Process {
         }
     }
 
-    /// Returns the control that a story needs to suspend it and the like; `None` once it has ended.
+    /// Returns a handle to suspend, restart and limit the process; `None` after it has ended.
     #[must_use]
     pub fn control(&self) -> Option<ProcessControl> {
         pid_of(&self.child).map(|_| ProcessControl::of(self.pid.subscribe(), self.requests.0.clone()))
     }
 
-    /// Waits until the controller ends by itself, and says how. Meanwhile it is killed and started again whenever a
-    /// process control requests it, and started again after an end that was asked about before.
+    /// Waits until the controller exits, and returns the reason. Handles requests of process controls to restart it,
+    /// and expected exits.
     pub async fn ended(&mut self) -> Ended {
         loop {
             let done = tokio::select! {
@@ -134,7 +135,7 @@ impl Process {
         match request {
             ControlRequest::Restart(done) => {
                 self.again().await?;
-                // The caller may have gone.
+                // The caller may be dropped.
                 let _alone = done.send(true).is_err();
             }
             ControlRequest::RestartOnFailure => self.restarts += 1,
@@ -142,7 +143,7 @@ impl Process {
         Ok(())
     }
 
-    /// Kills it as it stands, and starts it again.
+    /// Kills and restarts the process.
     async fn again(&mut self) -> io::Result<()> {
         self.spent = self.usage().unwrap_or(self.spent);
         self.child.start_kill()?;
@@ -150,16 +151,16 @@ impl Process {
         self.begin_again()
     }
 
-    /// Starts it again with the same files and the same log.
+    /// Restarts the process with the same files and the same log.
     fn begin_again(&mut self) -> io::Result<()> {
-        let log = self.begin.log.as_deref().map(go_on_with).transpose()?;
+        let log = self.begin.log.as_deref().map(open_log_of_predecessor).transpose()?;
         self.child = self.begin.spawn(log)?;
         self.pid.send_replace(pid_of(&self.child));
         Ok(())
     }
 
-    /// Returns its usage, with its former lives except those that ended by themselves; `None` once it has ended, or
-    /// where the system does not provide it.
+    /// Returns the usage, including that of killed predecessors; `None` after it has ended, or if the system does not
+    /// provide it.
     #[must_use]
     pub fn usage(&self) -> Option<Usage> {
         let folder = format!("/proc/{}", self.child.id()?);
@@ -172,13 +173,13 @@ impl Process {
         })
     }
 
-    /// Asks it to end, and kills it when it has not done so within that time.
+    /// Sends SIGTERM, and kills the process if it has not ended within this time.
     ///
     /// # Errors
-    /// The operating system does not released it.
+    /// The process cannot be waited for.
     pub async fn stop(mut self, within: Duration) -> io::Result<ExitStatus> {
         if let Some(pid) = pid_of(&self.child) {
-            // A process that stands still hears of nothing.
+            // A suspended process does not receive SIGTERM.
             kill_process(pid, Signal::CONT)?;
             kill_process(pid, Signal::TERM)?;
         }
@@ -193,7 +194,7 @@ impl Process {
 }
 
 impl Begin {
-    /// Starts the controller; what it says goes to `log`, or through where there is none.
+    /// Starts the controller; its output goes to `log`, or to that of this process without one.
     fn spawn(&self, log: Option<File>) -> io::Result<Child> {
         let Self { program, files, .. } = self;
         let mut command = Command::new(program);
@@ -208,7 +209,7 @@ impl Begin {
                 command.stdout(Stdio::null()).stderr(Stdio::inherit());
             }
         }
-        // The environment of the caller must not reach into the files, nor send loopback to a proxy.
+        // The caller's environment must neither override the files nor select a proxy for loopback.
         for (key, _) in std::env::vars_os() {
             let name = key.to_string_lossy();
             let reaches_in = ["POOL_CONTROLLER_", "AZURE_", "POD_", "OPERATOR_", "DEPLOYMENT_"]
@@ -219,14 +220,14 @@ impl Begin {
             }
         }
         command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1");
-        // The commands that the page shows then need no kubectl.
+        // The commands of the page then need no kubectl.
         command.env("SIMULATED_API_SERVER", "true");
         command.spawn()
     }
 }
 
-/// Returns the log of a service that was killed, for its successor: a line that it had not finished is none, and goes.
-fn go_on_with(log: &Path) -> io::Result<File> {
+/// Opens the log of a killed process for its successor, and removes an incomplete last line.
+fn open_log_of_predecessor(log: &Path) -> io::Result<File> {
     if std::fs::metadata(log)?.is_file() {
         let text = std::fs::read(log)?;
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -239,7 +240,8 @@ fn pid_of(child: &Child) -> Option<Pid> {
     child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
 }
 
-/// User and system time of `/proc/<pid>/stat`, in clock ticks. The name in parentheses may hold anything.
+/// Returns user and system time of `/proc/<pid>/stat`, in clock ticks. The name in parentheses may contain any
+/// characters.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut times = fields.split(' ').skip(11);
@@ -273,12 +275,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn z2_a_killed_process_starts_again_and_its_log_goes_on() {
+    async fn z2_a_restarted_process_continues_the_log() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
         std::fs::write(&log, "begin\nhal").expect("a log");
         let child = Command::new("sleep").arg("600").kill_on_drop(true).spawn().expect("sleep is everywhere");
-        // It says what it is started with, and ends.
+        // `echo` prints its arguments and exits.
         let begin = Begin { log: Some(log.clone()), ..nothing("echo") };
         let mut process = Process::of(child, begin);
         let control = process.control().expect("it runs");
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn cost_is_read_from_proc_whatever_the_program_is_called() {
+    fn usage_is_read_from_proc_for_any_program_name() {
         let stat = "42 (a ) b) S 1 42 42 0 -1 4194560 900 0 0 0 120 35 7 7 20 0 4 0 100 1 1";
         assert_eq!(cpu_ticks(stat), Some(155));
         assert_eq!(peak_bytes("Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t 1 kB\n"), Some(2_097_152));
@@ -329,7 +331,7 @@ mod tests {
         };
         let before = files();
         control.limit_files(Some(7));
-        assert_eq!((files()[0].as_str(), &files()[1]), ("7", &before[1]), "and it may be given back");
+        assert_eq!((files()[0].as_str(), &files()[1]), ("7", &before[1]), "the limit may be raised again");
         control.limit_files(None);
         assert_eq!(files(), before);
         control.set_suspended(true);
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_that_ends_at_once_is_not_waited_for() {
+    async fn a_process_that_exits_immediately_is_not_awaited() {
         let Begin { program, files, .. } = nothing("false");
         let mut process = Process::start(&program, &files, None).expect("false is everywhere");
         let closed_port: SocketAddr = ([127, 0, 0, 1], 9).into();

@@ -1,29 +1,29 @@
-//! The acts of a story on the service's process: it is suspended for a while, may hardly open a file, is killed and
-//! started again, or is started again when it ends by itself.
+//! The actions of a scenario on the controller's process: it is suspended, limited in open files, killed and restarted,
+//! or restarted after an exit.
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// A request to what has started the process.
+/// A request to the task that has started the process.
 #[derive(Debug)]
 pub(crate) enum ControlRequest {
-    /// Kill the process and start it again; the answer is whether that was done.
+    /// Kill and restart the process; the answer is whether that was done.
     Restart(oneshot::Sender<bool>),
-    /// Start the process again, as the kubelet does, when it next ends by itself with exit code 1.
+    /// Restart the process after its next exit with code 1, like the kubelet.
     RestartOnFailure,
 }
 
-/// A hold on a running process. Once that has ended, nothing is done any more: its end is noticed elsewhere.
+/// A handle of a running process. After its end, all actions do nothing: its owner detects the end.
 #[derive(Clone, Debug)]
 pub struct ProcessControl {
-    /// Its number, which is another one after it was started again.
+    /// Its process id, which changes with a restart.
     pid: watch::Receiver<Option<Pid>>,
-    /// Requests to the task that has started it.
+    /// Sender to the task that has started it.
     starter: mpsc::UnboundedSender<ControlRequest>,
 }
 
 impl ProcessControl {
-    /// Control of the process that has this number, and that the receiver of these requests can start again.
+    /// Creates a handle of the process with this id; the receiver of the requests can restart it.
     pub(crate) fn of(
         pid: watch::Receiver<Option<Pid>>,
         starter: mpsc::UnboundedSender<ControlRequest>,
@@ -54,20 +54,19 @@ impl ProcessControl {
         self.pid().is_some_and(|pid| prlimit(Some(pid), Resource::Nofile, limit).is_ok())
     }
 
-    /// Kills the process and starts it again; returns whether that was done. It is not ready then.
+    /// Kills and restarts the process; returns whether that was done. The process is not ready then.
     pub(crate) async fn restart(&self) -> bool {
         let (answer, done) = oneshot::channel();
         self.starter.send(ControlRequest::Restart(answer)).is_ok() && done.await.unwrap_or(false)
     }
 
-    /// Has it started again, as the kubelet does, when it next ends by itself with exit code 1; says whether that was
-    /// heard.
+    /// Requests a restart after its next exit with code 1, like the kubelet; returns whether the request was sent.
     pub(crate) fn restart_on_failure(&self) -> bool {
         self.starter.send(ControlRequest::RestartOnFailure).is_ok()
     }
 }
 
-/// Returns whether a process is stopped, as the system tells. Its name in parentheses may hold anything.
+/// Returns whether a process is stopped, from `/proc`. The name in parentheses may contain any characters.
 fn stands_still(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
@@ -85,19 +84,19 @@ mod tests {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("it runs");
         let ((_named, named), (starter, _)) = (watch::channel(Some(pid)), mpsc::unbounded_channel());
         let control = ProcessControl::of(named, starter);
-        assert!(!control.set_suspended(false), "it did not stand still");
+        assert!(!control.set_suspended(false), "it was not suspended");
         assert!(control.set_suspended(true));
         while !stands_still(pid) {
             std::thread::yield_now();
         }
-        assert!(control.set_suspended(false), "it stood still until then");
+        assert!(control.set_suspended(false), "it was suspended until then");
         while stands_still(pid) {
             std::thread::yield_now();
         }
         assert!(control.limit_files(Some(7)) && control.limit_files(None));
         child.kill().expect("it runs");
         child.wait().expect("it ends");
-        assert!(!control.set_suspended(true) && !control.limit_files(Some(7)), "the process is gone");
+        assert!(!control.set_suspended(true) && !control.limit_files(Some(7)), "the process has ended");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! A deterministic stream of numbers (splitmix64), so that a seed says everything about a run's changes.
+//! A deterministic stream of numbers (splitmix64), so that a seed determines all changes of a run.
 
 /// The stream.
 #[derive(Clone, Debug)]
@@ -20,15 +20,15 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Returns a number below `bound`; 0 when the bound is 0.
+    /// Returns a number below `bound`; 0 if the bound is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = bound.max(1) as u64;
-        // The high bits of the product: even enough for scenarios, and without a loop.
+        // The high bits of the product: sufficiently uniform for scenarios, and without a loop.
         let wide = u128::from(self.next_u64()) * u128::from(bound);
         usize::try_from(wide >> 64).expect("the high half is below the bound, which was a usize")
     }
 
-    /// Returns whether something that happens `percent` times in a hundred happens now.
+    /// Returns true with a probability of `percent` / 100.
     pub fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

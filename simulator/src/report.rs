@@ -1,4 +1,4 @@
-//! The results of a run: numbers for programs (JSON), a table and a verdict for operators, and a page with pictures.
+//! The results of a run: JSON for programs, a table and a verdict for operators, and a page with charts.
 
 mod drain;
 mod html;
@@ -20,24 +20,24 @@ pub use measure::RunInfo;
 
 use measure::Picture;
 
-/// Wrong pools and warnings that a report names.
+/// Maximum number of listed pools and warnings.
 const NAMED: usize = 20;
-/// Names of the verdicts where a report has two.
+/// Names of the verdicts in a report with two.
 const SERVICE: &str = "The controller";
 const UPSTREAM: &str = "Upstream's updater";
 
-/// The numbers of a run. Times are seconds.
+/// The results of a run. Times are seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// True if every pool, and the admin state of every entry, was in sync at the end.
     pub converged: bool,
-    /// Pools that were not.
+    /// Number of pools out of sync at the end.
     pub wrong_pools: usize,
     /// All pools of Services.
     pub pools: usize,
-    /// The name of the scenario; nothing where the command line alone made it.
+    /// The name of the scenario; `None` if it consists only of command-line flags.
     pub scenario: Option<String>,
-    /// Speed of the story, as a multiple of that of its file. All times are those of the clock on the wall.
+    /// Speed of the scenario, as a multiple of that of its file. All times are real times.
     pub speed: u32,
     /// Services.
     pub services: usize,
@@ -47,119 +47,118 @@ pub struct Report {
     pub nodes: usize,
     /// Changes of pods, each one slice write per family.
     pub changes: u64,
-    /// Time that it took to make them.
+    /// Duration of the changes.
     pub changing_seconds: f64,
     /// GETs of load balancers and pools.
     pub arm_gets: u64,
-    /// PUTs of pools, whatever their answer.
+    /// PUTs of pools, with any answer.
     pub arm_puts: u64,
     /// GETs of operations.
     pub arm_polls: u64,
     /// Requests that ARM refused for a quota.
     pub arm_throttled: u64,
-    /// PUTs that ARM refused because the load balancer had been written since.
+    /// PUTs that ARM refused because of a changed etag.
     pub arm_etag_mismatches: u64,
-    /// PUTs that ARM refused because another write held the load balancer.
+    /// PUTs that ARM refused because of another write to the load balancer.
     pub arm_refused_by_lock: u64,
     /// Operations that a later PUT canceled.
     pub arm_superseded: u64,
-    /// Most PUTs that waited for their answer on one load balancer at the same time; must not exceed 1.
+    /// Maximum number of concurrent PUTs of one load balancer; must not exceed 1.
     pub max_concurrent_puts_per_lb: u64,
     /// Number of times a pool lost its last member while its Service required some.
     pub emptied_pools: usize,
-    /// Time for which pools had no member that could serve though their Services had endpoints.
+    /// Time for which pools had no serving member although their Services had endpoints.
     pub unserved: Unserved,
-    /// Results for the nodes that left service.
+    /// Results for the drained nodes.
     pub admin_state: DrainReport,
     /// Number of times ARM reset a member's flows because its admin state became `Down`.
     pub flows_reset: u64,
-    /// Time that one write takes of a lane at the median: its read, its answer, and its operation as polls at
-    /// Retry-After see its end. Computed from ARM's knobs, not measured.
+    /// Median time that one write occupies a lane: read, answer, and operation, whose end is seen by polls at
+    /// Retry-After. Computed from ARM's settings, not measured.
     pub lane_turn_seconds: f64,
     /// The shared Lease.
     pub lease: Lease,
-    /// The cloud-controller-manager's sums; nothing when it did not run.
+    /// The cloud-controller-manager's sums; `None` if it did not run.
     pub ccm: Option<Manager>,
-    /// From the first change until all pools were in sync; nothing when they were not.
+    /// Time from the first change until all pools were in sync; `None` if they were not.
     pub first_event_to_converged_seconds: Option<f64>,
-    /// The same for the pools of each load balancer; nothing for one of which a pool was out of sync.
+    /// The same for the pools of each load balancer; `None` if one of its pools was out of sync.
     pub converged_seconds_by_load_balancer: BTreeMap<String, Option<f64>>,
-    /// From a change that requires new members until all of its pool's required members were there.
+    /// Times from a change that requires new members until the pool had all required members.
     pub convergence_seconds: Convergence,
-    /// From a change that no longer wants a member until the member was gone; `members.removalDelay` is part of it.
+    /// Times from a change that no longer requires a member until its removal, including `members.removalDelay`.
     pub removal_seconds: Convergence,
     /// `members.removalDelay`.
     pub removal_delay_seconds: f64,
-    /// Attempts that failed and were announced to be made again.
+    /// Failed attempts with an announced retry.
     pub retries: u64,
-    /// Kubernetes Events by reason, repetitions counted.
+    /// Number of Kubernetes Events by reason, including repetitions.
     pub events: BTreeMap<String, u64>,
-    /// User and system time of the controller; nothing when it was not started here.
+    /// User and system time of the controller; `None` if it was not started here.
     pub cpu_seconds: Option<f64>,
-    /// Most resident memory of the controller.
+    /// Peak resident memory of the controller.
     pub max_rss_bytes: Option<u64>,
-    /// The seed of world and changes.
+    /// The seed of the cluster and of the changes.
     pub seed: u64,
     /// Duration of the run.
     pub duration_seconds: f64,
     /// The first of the pools out of sync.
     pub wrong_pool_details: Vec<OutOfSyncPool>,
-    /// Texts of the first Warning events, each once.
+    /// Distinct texts of the first Warning events.
     pub warnings: Vec<String>,
-    /// Acts of the story without an effect on any client, so that the run shows nothing of them: a failure.
+    /// Actions without an effect on any client, which is a failure: the run does not test them.
     pub unreached: Vec<String>,
-    /// Results of the checks of the controller; nothing where none was started here.
+    /// Results of the checks of the controller; `None` if it was not started here.
     #[serde(flatten)]
     pub checks: Option<PostRunChecks>,
-    /// The same story with upstream's updater in the controller's place; nothing where it was not asked for.
+    /// Results of the same scenario with upstream's updater; `None` if not requested.
     pub upstream: Option<Box<Report>>,
-    /// Data of the pictures.
+    /// Data of the charts.
     #[serde(skip)]
     picture: Picture,
 }
 
 /// Time for which pools had no serving member: none that gets new connections on a node with an endpoint that is not
-/// terminating. It lasts from the change to the write, and so every Service that comes back from nothing has some of
-/// it.
+/// terminating. It lasts from the change to the write, so every Service that scales up from zero has some.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Unserved {
     /// Number of pools.
     pub pools: usize,
-    /// The longest sum of one of them, in seconds.
+    /// The longest total time of one pool, in seconds.
     pub longest_seconds: f64,
-    /// The sum of all, in seconds.
+    /// The total time of all pools, in seconds.
     pub total_seconds: f64,
-    /// The first of them, the longest first, as `load-balancer/pool` with its seconds.
+    /// The pools with the longest times, as `load-balancer/pool` with seconds.
     pub worst: Vec<(String, f64)>,
 }
 
 /// Holders of the shared Lease, from the start until all pools were in sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Lease {
-    /// The part of the time in which the controller held it, from 0 to 1.
+    /// Share of the time in which the controller held it, from 0 to 1.
     pub duty: f64,
-    /// The part of the time in which another client held it.
+    /// Share of the time in which another client held it.
     pub others: f64,
-    /// Number of times the controller took it.
+    /// Number of the controller's holds.
     pub holds: usize,
-    /// The longest of these holds in seconds: for so long at most no other client could have it because of the controller.
+    /// The longest of these holds, in seconds: the maximum time for which the controller blocked other clients.
     pub longest_hold_seconds: f64,
 }
 
 /// Counts of the model of the cloud-controller-manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Manager {
-    /// Locks taken.
+    /// Acquired locks.
     pub holds: u64,
-    /// Locks not got.
+    /// Failures to acquire the lock.
     pub lock_failures: u64,
-    /// The longest time from the first of several failures in a row until the lock was got, its own pauses included.
+    /// The longest time from the first of several consecutive failures until the lock was acquired, including pauses.
     pub longest_wait_seconds: f64,
     /// Services reconciled.
     pub reconciled: u64,
     /// Reconciles that failed.
     pub failed: u64,
-    /// Changes that its updater dropped for good because Azure refused them.
+    /// Changes that its updater dropped because Azure refused them.
     pub dropped: u64,
     /// Writes.
     pub writes: u64,
@@ -170,18 +169,18 @@ pub struct Manager {
 pub struct Convergence {
     /// Number of measured values.
     pub count: usize,
-    /// Number that still waited in the end.
+    /// Number of waits at the end.
     pub waiting: usize,
-    /// Half of them took no longer.
+    /// Median.
     pub p50: Option<f64>,
-    /// 99 of 100 took no longer.
+    /// 99th percentile.
     pub p99: Option<f64>,
     /// The longest.
     pub max: Option<f64>,
 }
 
 impl Convergence {
-    /// From sorted waiting times in microseconds.
+    /// Computes percentiles of sorted waits in microseconds.
     #[must_use]
     pub fn of(sorted_us: &[u64], waiting: usize) -> Self {
         let at = |percent: usize| {
@@ -193,8 +192,8 @@ impl Convergence {
 }
 
 impl Report {
-    /// Returns whether the controller did its job: everything in sync, no two PUTs of one load balancer at a time, as
-    /// many nodes cut off in time as the story expects, and nothing left behind that should not be.
+    /// Returns whether the run passed: everything in sync, no concurrent PUTs of one load balancer, the expected number
+    /// of nodes drained in time, and all checks passed.
     #[must_use]
     pub fn passed(&self) -> bool {
         let converged = self.converged && self.wrong_pools == 0;
@@ -212,19 +211,19 @@ impl Report {
         text + "\n"
     }
 
-    /// Returns the report as a table with a verdict; upstream's above it, where it was played.
+    /// Returns the report as a table with a verdict, after that of upstream, if any.
     #[must_use]
     pub fn text(&self) -> String {
         table::text(self)
     }
 
-    /// Returns the report as a page that needs nothing else.
+    /// Returns the report as a self-contained page.
     #[must_use]
     pub fn html(&self) -> String {
         html::page(self)
     }
 
-    /// Returns the problems that the controller has left, in words.
+    /// Returns texts about the failed checks.
     fn leftovers(&self) -> Vec<String> {
         let Some(checks) = &self.checks else { return Vec::new() };
         let PostRunChecks { log_errors, log_missing, queue_depth_end, guards_wrong, .. } = checks;
@@ -243,7 +242,7 @@ impl Report {
         left
     }
 
-    /// Returns one sentence: whether the controller did its job, and if not why.
+    /// Returns one sentence with the result and the reasons of a failure.
     #[must_use]
     pub fn verdict(&self) -> String {
         if self.passed() {

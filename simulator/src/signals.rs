@@ -1,7 +1,7 @@
-//! Nodes that leave service, with their times, as the API server took the signals: taints, and notices of an eviction
-//! that a story has given.
+//! Draining nodes, with the times at which the API server accepted the signals: taints, and eviction notices of a
+//! scenario.
 //!
-//! Goes by the node's object and its UID, so that a node that comes back under the same name is another one.
+//! A node is identified by its UID, so that a recreated node is another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,18 +11,18 @@ use simulator_models::kube::{KubeModel, Resource};
 
 use crate::truth;
 
-/// A node that leaves service.
+/// A draining node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Signal {
     /// Its name.
     pub(crate) node: String,
     /// Its InternalIPs.
     pub(crate) ips: BTreeSet<IpAddr>,
-    /// Since when, in microseconds.
+    /// Start, in microseconds.
     pub(crate) from_us: u64,
-    /// When its machine is taken away, where that is known.
+    /// Time of the eviction, if known.
     pub(crate) due_us: Option<u64>,
-    /// When it was over: the node stays, or has gone.
+    /// End: the node returned or was deleted.
     pub(crate) until_us: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Signals {
 #[derive(Clone, Copy, Debug)]
 struct Notice {
     due_us: u64,
-    /// True if a taint has taken its place. When that goes, the notice is over too.
+    /// True if a taint has replaced it. When the taint is removed, the notice ends too.
     tainted: bool,
 }
 
@@ -74,7 +74,7 @@ impl Signals {
         self.all.push(Signal { node, ips, from_us: now_us, due_us, until_us: None });
     }
 
-    /// Observes all nodes, after an act that may have changed any of them.
+    /// Observes all nodes, after an action that may have changed any of them.
     pub(crate) fn observe_all(&mut self, model: &KubeModel, now_us: u64) {
         let name = |node: Value| node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let mut names: BTreeSet<String> = model.list(Resource::Nodes).map(name).collect();
@@ -84,7 +84,7 @@ impl Signals {
         }
     }
 
-    /// Returns `Some` if a node leaves service, with its deadline as far as that is known.
+    /// Returns `Some` if a node drains, with its deadline, if known.
     fn due_of(&mut self, uid: &str, tainted: bool) -> Option<Option<u64>> {
         if tainted {
             let notice = self.notices.get_mut(uid);
@@ -109,7 +109,7 @@ fn uid_of(node: &Value) -> String {
     node["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Returns the node that a request path names: `/api/v1/nodes/<name>`, whatever stands behind it.
+/// Returns the node of a request path: `/api/v1/nodes/<name>`, with any suffix.
 pub(crate) fn node_of(path_and_query: &str) -> Option<&str> {
     let rest = path_and_query.split('?').next()?.strip_prefix("/api/v1/nodes/")?;
     rest.split('/').next().filter(|name| !name.is_empty())
@@ -123,7 +123,7 @@ mod tests {
 
     const KEY: &str = "node.kubernetes.io/out-of-service";
 
-    /// A cluster with one node; `taints` are its keys.
+    /// Writes a node with taints with these keys.
     fn apply(model: &mut KubeModel, uid: &str, taints: &[&str], now_us: u64) {
         let taints: Vec<(&str, &str, &str)> = taints.iter().map(|key| (*key, "", "NoExecute")).collect();
         let node = build::node("n1", &["10.0.0.1"], &[], true, &taints);

@@ -1,5 +1,5 @@
-//! Stories: a world, the behaviour of ARM and of the cloud-controller-manager, changes of pods, and acts with their
-//! times. Owns the language of scenario files (simulator/scenarios/README.md) and the scenarios that have names.
+//! Scenarios: a cluster, the behaviour of ARM and of the cloud-controller-manager, changes of pods, and actions with
+//! their times. Owns the language of scenario files (simulator/scenarios/README.md) and the named scenarios.
 
 mod act;
 mod disruption;
@@ -22,7 +22,7 @@ pub use disruption::{Disruption, Form, Leaving, Preemption, Step};
 pub use knob::Knob;
 pub(crate) use reach::Reach;
 
-/// The scenarios that have names, with their texts.
+/// The named scenarios, with their texts.
 pub const NAMED: [(&str, &str); 36] = [
     ("arm-down", include_str!("../scenarios/arm-down.txt")),
     ("arm-5xx-storm", include_str!("../scenarios/arm-5xx-storm.txt")),
@@ -62,15 +62,15 @@ pub const NAMED: [(&str, &str); 36] = [
     ("realistic", include_str!("../scenarios/realistic.txt")),
 ];
 
-/// Presence of the model of the cloud-controller-manager beside the service.
+/// Mode of the model of the cloud-controller-manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CcmMode {
     /// It does not run.
     #[default]
     Off,
-    /// It runs: it locks, reconciles and writes as upstream does, its updater of local Services switched off.
+    /// It runs and locks, reconciles and writes as upstream does, without its updater of local Services.
     Manager,
-    /// The same with its updater, which writes what the service writes.
+    /// The same with its updater, which writes the same pools as the controller.
     ManagerAndUpdater,
 }
 
@@ -89,20 +89,20 @@ impl CcmMode {
     }
 }
 
-/// Something that happens at a time.
+/// An action with its time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Happening {
     /// Time, in microseconds from the start.
     pub at_us: u64,
-    /// As the scenario has it.
+    /// The text in the scenario.
     pub words: String,
     /// The act.
     pub act: Act,
 }
 
 impl Happening {
-    /// Returns the steps of what takes its time, each at its own; `number` counts those that were there. All else is as
-    /// it is.
+    /// Returns the timed steps of an action with several steps, and any other action unchanged; `number` counts
+    /// evictions.
     fn steps(self, number: &mut usize) -> Vec<Self> {
         let Act::Disruption(Disruption::Leaving(Leaving::Preempt(preemption))) = &self.act else {
             return vec![self];
@@ -118,21 +118,21 @@ impl Happening {
     }
 }
 
-/// Expectations of a story about the guards that hold back removals.
+/// Expectations of a scenario about the guards that hold removals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guarded {
-    /// True if all removals are stopped at some time. A story that does not say so fails when they are.
+    /// True if all removals must be stopped at some time. Otherwise the scenario fails if they are.
     pub stopped: bool,
-    /// Reasons for which pools are held, each with the number that must be so at once at least.
+    /// Reasons for which pools are held, each with the minimum number at the same time.
     pub held: Vec<(String, usize)>,
 }
 
-/// A run's story.
+/// The scenario of a run.
 #[derive(Clone, Debug)]
 pub struct Story {
-    /// The scenario's name; nothing where the command line alone made it.
+    /// The scenario's name; `None` if it consists only of command-line flags.
     pub name: Option<String>,
-    /// The world.
+    /// Size of the cluster.
     pub size: Size,
     /// ARM's knobs at the start.
     pub arm: arm::Settings,
@@ -142,19 +142,19 @@ pub struct Story {
     pub ccm_mode: CcmMode,
     /// Keys of controller.yaml.
     pub controller: Value,
-    /// True if nothing can be written to the controller's log, as on a full disk.
+    /// True if the controller's log cannot be written, as on a full disk.
     pub log_full: bool,
     /// Texts of the ERROR lines that the controller's log must hold; any other is a failure.
     pub errors: Vec<String>,
     /// Expectations about the controller's guards.
     pub guarded: Guarded,
-    /// Number of nodes leaving service that must be taken out of traffic in time; `None` if it is not counted.
+    /// Number of draining nodes that must be taken out of traffic in time; `None` if it is not checked.
     pub reached: Option<usize>,
-    /// Time for which pools may take to get in sync after the last change, and the last happening.
+    /// Maximum time until pools are in sync after the last change and the last action.
     pub settle: Duration,
-    /// Acts that happen once, in the order of time.
+    /// Single actions, in the order of time.
     pub happenings: Vec<Happening>,
-    /// Acts that are repeated while pods change; the time is from one occurrence to the next.
+    /// Actions that are repeated while pods change; their time is the interval.
     pub repeats: Vec<Happening>,
 }
 
@@ -178,7 +178,7 @@ impl Default for Story {
     }
 }
 
-/// A line of a scenario that says nothing.
+/// An invalid line of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: `{text}`: expected {expected}")]
 pub struct BadLine {
@@ -197,10 +197,10 @@ impl Story {
         Some(Self::read(text).map(|story| Self { name: Some((*name).to_owned()), ..story }))
     }
 
-    /// Reads a scenario; `#` begins a comment.
+    /// Parses a scenario; `#` begins a comment.
     ///
     /// # Errors
-    /// The first line that says nothing.
+    /// The first invalid line.
     pub fn read(text: &str) -> Result<Self, BadLine> {
         let mut story = Self::default();
         for (number, line) in text.lines().enumerate() {
@@ -258,14 +258,14 @@ impl Story {
         Ok(())
     }
 
-    /// `members.removalDelay` of the controller.
+    /// Returns `members.removalDelay` of the controller.
     #[must_use]
     pub fn removal_delay(&self) -> Duration {
         pace::removal_delay(&self.controller)
     }
 
-    /// The same story in one `speed`-th of the time: what happens, ARM's waiting times and Retry-Afters, and the
-    /// controller's own times. What docs/simulator.md names stays as it is.
+    /// Returns the scenario with all times divided by `speed`: actions, ARM's latencies and Retry-Afters, and the
+    /// controller's times. docs/simulator.md names the exceptions.
     #[must_use]
     pub fn faster(mut self, speed: u32) -> Self {
         let speed = speed.max(1);
@@ -283,7 +283,7 @@ impl Story {
         self
     }
 
-    /// Everything that happens, in the order of time, and in steps where it takes its time.
+    /// Returns all actions in the order of time, divided into their steps.
     #[must_use]
     pub fn timetable(&self) -> Vec<Happening> {
         let mut all = self.happenings.clone();
@@ -300,8 +300,8 @@ impl Story {
         all
     }
 
-    /// Returns the sum of times of ARM's side of one write without waiting in microseconds: what a lane needs for it at
-    /// the median, its operation seen by polls at Retry-After.
+    /// Returns the median time that one write occupies a lane, in microseconds: read, answer, and operation, whose end
+    /// is seen by polls at Retry-After.
     #[must_use]
     pub fn lane_turn_us(&self) -> u64 {
         let operation_us = self.arm.operation.map_or(0, |operation| {
@@ -311,7 +311,7 @@ impl Story {
         self.read_us() + median(self.arm.put_latency) + operation_us
     }
 
-    /// Returns the time of a read at the median, in microseconds.
+    /// Returns the median latency of a read, in microseconds.
     pub(crate) fn read_us(&self) -> u64 {
         median(self.arm.get_latency)
     }

@@ -1,13 +1,13 @@
-//! The required and allowed members of pools, computed from the cluster's objects alone and in the simplest way, so
-//! that it can judge the service: a pool is in sync when required ⊆ members ⊆ allowed.
+//! The required and allowed members of pools, computed independently of the controller from the cluster's objects, as a
+//! reference. A pool is in sync if required ⊆ members ⊆ allowed.
 //!
-//! Required are the first InternalIPs of nodes with an endpoint that is not terminating, by the EndpointSlices of the pool's
-//! address family (D4); allowed are all of nodes with any endpoint there. Nodes that are left out by label (D5) do not count, unless a Service has no others: then its pool
-//! keeps what it has (D6). Delays and guards are the service's business; scenarios wait for them.
+//! Required are the first InternalIPs of nodes with an endpoint that is not terminating, by the EndpointSlices of the
+//! pool's address family (D4); allowed are all of nodes with any endpoint there. Nodes that are excluded by label (D5)
+//! do not count, unless a Service has no others: then its pool keeps its members (D6). Delays and guards are not
+//! modelled; scenarios wait for them.
 //!
-//! An entry's admin state must be Down exactly where its node has a taint that says that it leaves service (N1); on other
-//! nodes a Down of another client is left as it is (N4). What notices of an eviction ask for is not judged here: the
-//! service turns them into a taint.
+//! An entry's admin state must be Down exactly if its node has a taint for draining (N1); on other nodes a Down of
+//! another client stays (N4). Eviction notices are not checked here, because the controller turns them into a taint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Returns whether every required member is there.
+    /// Returns whether every required member is present.
     #[must_use]
     pub fn is_held_by(&self, members: &BTreeSet<IpAddr>) -> bool {
         self.required.is_subset(members)
@@ -44,16 +44,16 @@ impl Wanted {
     }
 }
 
-/// A pool that is not as it must be.
+/// A pool that is out of sync.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OutOfSyncPool {
-    /// Its load balancer; empty when no load balancer has the pool.
+    /// Its load balancer; empty if no load balancer has the pool.
     pub load_balancer: String,
     /// Its name.
     pub pool: String,
-    /// Required and not there.
+    /// Required and missing members.
     pub missing: Vec<IpAddr>,
-    /// There and not allowed.
+    /// Members that are not allowed.
     pub unwanted: Vec<IpAddr>,
 }
 
@@ -68,10 +68,10 @@ struct Addressed {
     doomed: bool,
 }
 
-/// The taint of a node that the cluster autoscaler is about to delete: it is required only where no other node is (D5).
+/// The taint of a node that the cluster autoscaler is about to delete: it is required only if no other node is (D5).
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// Labels that leave a node out: with this value, or with any.
+/// Labels that exclude a node: with this value, or with any.
 const LEAVING_OUT: [(&str, Option<&str>); 3] = [
     ("node.kubernetes.io/exclude-from-external-load-balancers", None),
     ("node-role.kubernetes.io/control-plane", None),
@@ -94,7 +94,7 @@ impl Addresses {
         Self(nodes.collect())
     }
 
-    /// Returns the required and allowed members that a Service with these slices has in its pool of this family.
+    /// Returns the required and allowed members of a Service with these slices in its pool of this family.
     pub fn wanted<'a>(&self, slices: impl IntoIterator<Item = &'a Value>, family: Family) -> Wanted {
         let (mut wanted, mut left_out, mut doomed) = (Wanted::default(), BTreeSet::new(), BTreeSet::new());
         let own = slices.into_iter().filter(|slice| slice["addressType"] == family.word());
@@ -158,14 +158,14 @@ pub fn pool_name(namespace: &str, service: &str, family: Family) -> String {
     }
 }
 
-/// Returns the members of a pool; nothing when there is no such pool.
+/// Returns the members of a pool; none if there is no such pool.
 #[must_use]
 pub fn members(azure: &ArmModel, load_balancer: &str, pool: &str) -> BTreeSet<IpAddr> {
     let ips = azure.member_ips(load_balancer, pool).unwrap_or_default();
     ips.into_iter().filter_map(|ip| ip.parse().ok()).collect()
 }
 
-/// Returns the pools that are not as they must be, in a stable order; one that is nowhere is wrong too.
+/// Returns the pools that are out of sync or missing, in a stable order.
 #[must_use]
 pub fn wrong_pools(azure: &ArmModel, wanted: &BTreeMap<String, Wanted>) -> Vec<OutOfSyncPool> {
     let mut nowhere: BTreeSet<&str> = wanted.keys().map(String::as_str).collect();
@@ -194,8 +194,7 @@ pub fn wrong_pools(azure: &ArmModel, wanted: &BTreeMap<String, Wanted>) -> Vec<O
     wrong
 }
 
-/// Returns those of these pools that exist, though their Services were deleted and they were removed: another client
-/// wrote them again.
+/// Returns the existing ones of these pools, whose Services were deleted: another client has recreated them.
 pub(crate) fn pools_again(azure: &ArmModel, gone: &[PoolName]) -> Vec<OutOfSyncPool> {
     let again = gone.iter().filter(|pool| azure.member_ips(&pool.load_balancer, &pool.pool).is_some());
     let wrong = again.map(|pool| OutOfSyncPool {
@@ -207,17 +206,17 @@ pub(crate) fn pools_again(azure: &ArmModel, gone: &[PoolName]) -> Vec<OutOfSyncP
     wrong.collect()
 }
 
-/// Taints that say that a node leaves service: by key, or by key and value (N1).
+/// Taints of a draining node: by key, or by key and value (N1).
 const LEAVING: [(&str, Option<&str>); 3] = [
     ("node.kubernetes.io/out-of-service", None),
     ("node.cloudprovider.kubernetes.io/shutdown", None),
     ("cloudprovider.azure.microsoft.com/draining", Some("spot-eviction")),
 ];
 
-/// The pool whose entries keep the admin states that they have (`adminState.excludePools`).
+/// The pool whose admin states are not changed (`adminState.excludePools`).
 const LEFT_ALONE: &str = "aksOutboundBackendPool";
 
-/// Returns whether a node has a taint that says that it leaves service.
+/// Returns whether a node has a taint for draining.
 pub(crate) fn leaves(node: &Value) -> bool {
     let says_so = |taint: &Value| {
         let is = |(key, value): &(&str, Option<&str>)| {
@@ -234,8 +233,8 @@ pub(crate) fn internal_ips(node: &Value) -> impl Iterator<Item = IpAddr> {
     internal.filter_map(|address| text(&address["address"]).parse().ok())
 }
 
-/// The InternalIPs that must be Down, and those that must not, by the taints of the existing nodes. Of others nothing
-/// is said.
+/// The InternalIPs that must be Down, and those that must not, from the taints of the existing nodes. Other addresses
+/// may have any state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct States {
     down: BTreeSet<IpAddr>,
@@ -260,7 +259,7 @@ impl States {
     }
 }
 
-/// An entry whose admin state is not as it must be.
+/// An entry with a wrong admin state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WrongEntry {
     /// Its load balancer.
@@ -269,13 +268,13 @@ pub struct WrongEntry {
     pub pool: String,
     /// Its address.
     pub ip: IpAddr,
-    /// The state that it has.
+    /// Its state.
     pub state: String,
     /// Its mismatch.
     pub why: &'static str,
 }
 
-/// Returns the entries whose admin states are not as they must be, in a stable order.
+/// Returns the entries with wrong admin states, in a stable order.
 pub(crate) fn wrong_entries(azure: &ArmModel, states: &States, downs: &Downs) -> Vec<WrongEntry> {
     let mut wrong = Vec::new();
     for load_balancer in azure.load_balancers() {

@@ -1,5 +1,5 @@
-//! The same story without the service under test: the model of the cloud-controller-manager alone, whose updater does
-//! the work. It runs on simulated time, so that hours pass in seconds.
+//! The same scenario without the service under test: the model of the cloud-controller-manager alone, with its updater.
+//! It runs on simulated time, so that hours pass in seconds.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +12,8 @@ use crate::churn::Churn;
 use crate::cluster::Cluster;
 use crate::files;
 use crate::live_ccm::{
-    ClusterObserver, answer_at_once, forget_events, serve_azure, serve_cluster, settled, since, starting,
+    ClusterObserver, answer_at_once, delete_events, difference, serve_azure, serve_cluster, starting,
+    use_steady_state_settings,
 };
 use crate::owner::Model as _;
 use crate::play::Outcome;
@@ -20,12 +21,12 @@ use crate::story::{Happening, Story};
 use crate::truth::{self, Addresses, States};
 use crate::world::{Scope, World};
 
-/// Maximum time after the last change, in microseconds of its own time.
+/// Maximum simulated time after the last change, in microseconds.
 const MAX_US: u64 = 24 * 3_600 * 1_000_000;
-/// The steps in which an idle stretch is gone through, in microseconds.
+/// Step of the simulated clock while no work is pending, in microseconds.
 const STEP_US: u64 = 1_000_000;
 
-/// Its end.
+/// State at the end of a run.
 pub struct Ended {
     /// Azure with its convergence tracker and lanes.
     pub azure: Azure,
@@ -33,24 +34,24 @@ pub struct Ended {
     pub cluster: Cluster,
     /// The manager's sums.
     pub counters: Counters,
-    /// The changes made, and what is wrong.
+    /// The number of changes, and the differences from the expected state.
     pub outcome: Outcome,
-    /// Time at which the first change could be, in microseconds.
+    /// End of the warm-up, in microseconds.
     pub began_us: u64,
-    /// Time at which it ended.
+    /// End of the run, in microseconds.
     pub ended_us: u64,
 }
 
-/// Plays a story, as it is told, with upstream's updater alone.
+/// Runs a scenario with upstream's updater alone.
 #[must_use]
 pub fn play(story: &Story, world: &World, seed: u64) -> Ended {
     let mut stage = Stage::new(story, world, seed);
     stage.run_until(|stage| {
         stage.ccm.counters().reconciled >= stage.scopes.len() as u64 && stage.ccm.is_idle()
     });
-    stage.ccm.reconfigure(settled);
+    stage.ccm.reconfigure(use_steady_state_settings);
     stage.azure.model.reconfigure(|settings| *settings = story.arm.clone());
-    forget_events(&mut stage.cluster, stage.now);
+    delete_events(&mut stage.cluster, stage.now);
     let (began_us, base) = (stage.now, stage.ccm.counters());
     stage.begin_us = began_us;
     stage.churn = Churn::new(story.pattern, seed).planned(world);
@@ -68,7 +69,7 @@ pub fn play(story: &Story, world: &World, seed: u64) -> Ended {
     let wrong_entries = stage.azure.wrong_entries(&States::of(&stage.cluster.model));
     let (changes, changing_us) = (stage.churn.made(), last_us - began_us);
     let outcome = Outcome { changes, changing_us, wrong_pools, wrong_entries };
-    let counters = since(stage.ccm.counters(), base);
+    let counters = difference(stage.ccm.counters(), base);
     let (azure, cluster, ended_us) = (stage.azure, stage.cluster, stage.now);
     Ended { azure, cluster, counters, outcome, began_us, ended_us }
 }
@@ -85,13 +86,13 @@ struct Stage {
     happenings: VecDeque<Happening>,
     addresses: Addresses,
     scopes: Vec<Scope>,
-    /// Answers on their way, by the moment of their arrival.
+    /// Answers in flight, by their arrival time.
     arriving: BTreeMap<(u64, u64), In>,
     calls: u64,
 }
 
 impl Stage {
-    /// Returns the world, not yet reconciled; ARM answers at once.
+    /// Returns the simulated cluster before the first reconciliation; ARM answers without latency.
     fn new(story: &Story, world: &World, seed: u64) -> Self {
         let mut arm = story.arm.clone();
         answer_at_once(&mut arm);
@@ -146,7 +147,7 @@ impl Stage {
         }
     }
 
-    /// Returns the next moment at which something happens.
+    /// Returns the time of the next change.
     fn next_us(&self) -> u64 {
         let arrives = self.arriving.keys().next().map(|(at, _)| *at);
         let due = [arrives, self.ccm.deadline(), self.azure.deadline(), self.next_story_us()];
@@ -160,7 +161,7 @@ impl Stage {
         Some(due.saturating_add(self.begin_us))
     }
 
-    /// Continues the story until now.
+    /// Runs all due actions and changes.
     fn go_on(&mut self) {
         let time = rfc3339(kube::Settings::default().epoch_s + self.now / 1_000_000);
         let elapsed_us = self.now.saturating_sub(self.begin_us);
@@ -181,7 +182,7 @@ impl Stage {
             let Some(change) = self.churn.make(&mut self.world) else { break };
             for object in self.world.slices(change.service, change.slice, &time) {
                 let applied = self.cluster.model.apply(object, self.now);
-                applied.expect("the builders make objects that the model takes");
+                applied.expect("the model accepts the objects of the builders");
             }
             if !self.world.is_gone(change.service) {
                 self.want(change.service);

@@ -1,5 +1,5 @@
-//! ARM's wire, for tests: a journal of the requests with their fates, and a hook that sees each request before the
-//! model does. Both are off until they are enabled, and the server around them is the same.
+//! Recording and interception of requests to ARM, for tests: a journal of the requests with their results, and a hook
+//! before the model. Both are off until they are enabled.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use crate::azure::{Azure, pool_of};
 use crate::convergence::PoolName;
 use crate::owner::Owner;
 
-/// The requests so far in the order of their arrival, from [`Wire::record`] on.
+/// The requests since [`Wire::record`], in the order of their arrival.
 pub type Journal = watch::Receiver<Vec<Arc<Exchange>>>;
 
 type Hook = Box<dyn FnMut(&mut Azure, &Request, u64) -> Fate + Send>;
 
-/// A request and what became of it.
+/// A request and its result.
 #[derive(Clone, Debug)]
 pub struct Exchange {
-    /// The request as it came.
+    /// The received request.
     pub request: Request,
     /// Time at which it arrived, in microseconds of the owner's clock.
     pub arrived_us: u64,
-    /// When its answer was due, or its connection was to be cut; `None` while that is held back. What is held back when
-    /// its client gives up stays so.
+    /// Time of the answer or of the abort of the connection; `None` while it is held. It stays `None` if the client
+    /// gives up first.
     pub ended_us: Option<u64>,
-    /// The status of its answer; `None` when the connection is cut instead.
+    /// The status of its answer; `None` if the connection is aborted instead.
     pub status: Option<u16>,
 }
 
@@ -38,14 +38,14 @@ impl Exchange {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Returns the pool that the request names; `None` when it is about something else.
+    /// Returns the pool of the request; `None` for other resources.
     #[must_use]
     pub fn pool(&self) -> Option<PoolName> {
         pool_of(&self.request.path_and_query)
     }
 
-    /// Returns the addresses that the body puts into a pool, as they are written; `None` when it has no array of them.
-    /// An entry without an address is left out.
+    /// Returns the addresses in the body of a pool; `None` if it has no array of them. An entry without an address is
+    /// omitted.
     #[must_use]
     pub fn addresses(&self) -> Option<Vec<String>> {
         let body: Value = serde_json::from_slice(&self.request.body).ok()?;
@@ -55,17 +55,17 @@ impl Exchange {
     }
 }
 
-/// Fate of a request, as a hook decides it.
+/// A hook's decision about a request.
 #[derive(Debug)]
 pub enum Fate {
     /// The model answers it.
     Answered,
-    /// The model answers it, and the answer is held back until the other end sends or is dropped. The model knows nothing
-    /// of that: for its own sums the answer was given when it was due.
+    /// The model answers it, and the answer is delayed until the sender sends or is dropped. The model's counters
+    /// ignore the delay.
     Held(oneshot::Receiver<()>),
-    /// The model carries it out; its connection is cut when its answer is due.
+    /// The model applies it; its connection is aborted at the time of the answer.
     Lost,
-    /// The model never sees it; its connection is cut at once.
+    /// The model never sees it; its connection is aborted immediately.
     Cut,
 }
 
@@ -77,13 +77,13 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Keeps every request from now on, with its body; a later caller gets the same journal.
+    /// Records every request from now on, with its body; a later caller gets the same journal.
     pub fn record(&mut self) -> Journal {
         self.journal.get_or_insert_default().subscribe()
     }
 
-    /// Lets a hook decide about every request from now on, in place of the one before. It gets Azure, to act on it
-    /// before the request does, the request, and the time.
+    /// Sets the hook that decides about every request from now on. It gets Azure, which it may change before the
+    /// request, the request, and the time.
     pub fn intercept(&mut self, hook: impl FnMut(&mut Azure, &Request, u64) -> Fate + Send + 'static) {
         self.hook = Some(Box::new(hook));
     }
@@ -124,9 +124,9 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Waits until the answer may go, and notes that it goes.
+    /// Waits until the answer is released, and records that.
     pub(crate) async fn over(self, azure: &Owner<Azure>) {
-        // The holder releases it also by being dropped.
+        // Dropping the sender also releases it.
         drop(self.release.await);
         if let Some(index) = self.index {
             azure.ask(move |azure, now_us| azure.wire.ended(index, now_us)).await;
@@ -135,7 +135,7 @@ impl Held {
 }
 
 impl Azure {
-    /// Takes a request from the wire: the hook decides, the model answers, and the journal keeps it.
+    /// Handles a received request: the hook decides, the model answers, and the journal records it.
     pub(crate) fn receive(&mut self, request: Request, now_us: u64) -> Verdict {
         let (reply, release) = match self.fate(&request, now_us) {
             Fate::Answered => (self.handle(&request, now_us), None),
@@ -156,7 +156,7 @@ impl Azure {
     fn fate(&mut self, request: &Request, now_us: u64) -> Fate {
         let Some(mut hook) = self.wire.hook.take() else { return Fate::Answered };
         let fate = hook(self, request, now_us);
-        // It may have put another one into its place.
+        // The hook may have replaced itself.
         self.wire.hook.get_or_insert(hook);
         fate
     }

@@ -1,5 +1,5 @@
-//! A cluster of many Services with the load balancers that the cloud-controller-manager has made for them: every
-//! pool is in sync when it begins.
+//! A cluster of many Services with the load balancers that the cloud-controller-manager has created for them. Every
+//! pool is in sync at the start.
 //!
 //! It owns the pods and their nodes; `truth` computes the expected pools from the cluster's objects.
 
@@ -26,21 +26,21 @@ use crate::truth::{self, Addresses, Wanted};
 use eviction::Evictions;
 pub use service::{Phase, Pod, Service};
 
-/// The cluster's name, and that of its first load balancer and its own pools.
+/// Name of the cluster, of its first load balancer and of its own pools.
 pub const CLUSTER_NAME: &str = "kubernetes";
 /// Services in one namespace.
 const SERVICES_PER_NAMESPACE: usize = 20;
 
-/// Size of a world.
+/// Size of a simulated cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Services; each has a pool of its own per family.
+    /// Services; each has its own pool per family.
     pub services: usize,
     /// Load balancers, at least 1.
     pub load_balancers: usize,
     /// Nodes, at least 1.
     pub nodes: usize,
-    /// Pods per Service at the beginning, at least 1.
+    /// Initial number of pods per Service, at least 1.
     pub endpoints: usize,
     /// True if nodes and Services have both IP families.
     pub dual_stack: bool,
@@ -52,28 +52,28 @@ impl Default for Size {
     }
 }
 
-/// The world as the scenario knows it.
+/// The planned state of the cluster.
 #[derive(Clone, Debug)]
 pub struct World {
     size: Size,
     services: Vec<Service>,
     next_pod: u64,
-    /// The numbers of the nodes that there are; those below have gone, and new ones come behind.
+    /// Indices of the existing nodes. Deleted nodes have lower indices; new nodes get higher ones.
     nodes: Range<usize>,
-    /// The nodes that are evicted, and those among them that have gone already.
+    /// Nodes that are being evicted, and those of them that are already deleted.
     evictions: Evictions,
-    /// The numbers of the addresses of nodes that have others than those of their own numbers.
-    moved: BTreeMap<usize, usize>,
-    /// Number of nodes that were recreated under their names.
-    renewed: usize,
-    /// The pods that Services have lost for good, until they are scaled back; by the number of the Service.
-    asleep: BTreeMap<usize, Vec<Pod>>,
-    /// The numbers of Services that were deleted.
+    /// Address indices of nodes whose address differs from their own index.
+    address_index: BTreeMap<usize, usize>,
+    /// Number of nodes that were recreated with the same name.
+    recreated: usize,
+    /// Pods removed by scale-to-zero or with their nodes until scale-back, by Service index.
+    scaled_down: BTreeMap<usize, Vec<Pod>>,
+    /// Indices of deleted Services.
     gone: BTreeSet<usize>,
 }
 
 impl World {
-    /// Plans a world; the same size and seed give the same world.
+    /// Plans a cluster; the same size and seed give the same cluster.
     #[must_use]
     pub fn new(size: Size, seed: u64) -> Self {
         let size = Size {
@@ -88,9 +88,9 @@ impl World {
             next_pod: 0,
             nodes: 0..size.nodes,
             evictions: Evictions::default(),
-            moved: BTreeMap::new(),
-            renewed: 0,
-            asleep: BTreeMap::new(),
+            address_index: BTreeMap::new(),
+            recreated: 0,
+            scaled_down: BTreeMap::new(),
             gone: BTreeSet::new(),
         };
         let mut random = Random::new(seed);
@@ -119,30 +119,30 @@ impl World {
         world
     }
 
-    /// Returns its planned size.
+    /// Returns the planned size.
     #[must_use]
     pub fn size(&self) -> Size {
         self.size
     }
 
-    /// Returns its Services.
+    /// Returns the Services.
     #[must_use]
     pub fn services(&self) -> &[Service] {
         &self.services
     }
 
-    /// Returns the numbers of the nodes that there are.
+    /// Returns the indices of the existing nodes.
     #[must_use]
     pub fn nodes(&self) -> &Range<usize> {
         &self.nodes
     }
 
-    /// Returns a node for a new pod of the Service of this number: one that has none of it, and is not evicted.
+    /// Returns a node for a new pod of this Service: one without a pod of it that is not being evicted.
     pub(crate) fn free_node(&self, service: usize, random: &mut Random) -> usize {
         self.services[service].free_node(&self.nodes, self.evictions.closed(), random)
     }
 
-    /// Returns whether the Service of this number was deleted.
+    /// Returns whether this Service was deleted.
     #[must_use]
     pub fn is_gone(&self, service: usize) -> bool {
         self.gone.contains(&service)
@@ -152,7 +152,7 @@ impl World {
         &mut self.services[index]
     }
 
-    /// Returns a number that no pod has had.
+    /// Returns an unused pod number.
     pub(crate) fn next_serial(&mut self) -> u64 {
         self.next_pod += 1;
         self.next_pod
@@ -180,8 +180,8 @@ impl World {
         })
     }
 
-    /// Returns the slices with this number of a Service, one per family, changed at `trigger_time` (RFC 3339); nothing
-    /// when the Service was deleted.
+    /// Returns the slices of a Service with this index, one per family, changed at `trigger_time` (RFC 3339); none if
+    /// the Service was deleted.
     #[must_use]
     pub fn slices(&self, service: usize, slice: usize, trigger_time: &str) -> Vec<Value> {
         if self.is_gone(service) {
@@ -191,7 +191,7 @@ impl World {
         self.families().iter().map(|family| objects::slice(service, slice, *family, trigger_time)).collect()
     }
 
-    /// Writes the world into both fakes and begins the convergence tracker.
+    /// Writes the cluster into both fakes and starts the convergence tracker.
     pub async fn populate(&self, fakes: &Fakes, vnet_id: &str) {
         let clock = fakes.clock();
         let trigger_time = clock.rfc3339(clock.now_us());
@@ -217,14 +217,14 @@ impl World {
             }
         }
         for object in everything {
-            cluster.apply(object, now_us).expect("the builders make objects that the model takes");
+            cluster.apply(object, now_us).expect("the model accepts the objects of the builders");
         }
     }
 
-    /// Makes load balancers and pools that are in sync, and begins the convergence tracker.
+    /// Creates load balancers and pools that are in sync, and starts the convergence tracker.
     pub(crate) fn fill_azure(&self, azure: &mut Azure, wanted: &BTreeMap<String, Wanted>, vnet_id: &str) {
         self.build(&mut azure.model, wanted, vnet_id);
-        azure.begin_downs();
+        azure.track_admin_states();
         for index in 0..self.services.len() {
             for (_, pool) in self.pools(index) {
                 let members = truth::members(&azure.model, &pool.load_balancer, &pool.pool);
@@ -234,22 +234,22 @@ impl World {
         }
     }
 
-    /// Returns the object of a node that is Ready, with nothing but what it has from the beginning.
+    /// Returns the initial object of a Ready node.
     fn node_object(&self, node: usize) -> Value {
-        let address = self.moved.get(&node).copied().unwrap_or(node);
+        let address = self.address_index.get(&node).copied().unwrap_or(node);
         objects::node(node, address, self.families())
     }
 
     /// Returns the name of the load balancer of each Service, by namespace and name.
     pub(crate) fn places(&self) -> BTreeMap<(String, String), String> {
-        let node_of = |service: &Service| {
+        let load_balancer_of = |service: &Service| {
             let name = (service.namespace.clone(), service.name.clone());
             (name, load_balancer_name(service.load_balancer))
         };
-        self.services.iter().map(node_of).collect()
+        self.services.iter().map(load_balancer_of).collect()
     }
 
-    /// Load balancers, the cluster's own pools, and a pool with its rules and probe for each Service.
+    /// Creates load balancers, the cluster's own pools, and a pool with its rules and probe for each Service.
     fn build(&self, azure: &mut ArmModel, wanted: &BTreeMap<String, Wanted>, vnet_id: &str) {
         let node_of: BTreeMap<IpAddr, String> = (0..self.size.nodes)
             .flat_map(|node| {
@@ -279,16 +279,16 @@ impl World {
 
     /// Returns the objects and pools of a Service.
     #[must_use]
-    pub fn scope(&self, service: usize) -> Scope {
-        let known = &self.services[service];
+    pub fn scope(&self, index: usize) -> Scope {
+        let service = &self.services[index];
         let slices = self
             .families()
             .iter()
-            .flat_map(|family| (0..known.slices).map(|slice| objects::slice_name(known, slice, *family)));
+            .flat_map(|family| (0..service.slices).map(|slice| objects::slice_name(service, slice, *family)));
         Scope {
-            namespace: known.namespace.clone(),
+            namespace: service.namespace.clone(),
             slices: slices.collect(),
-            pools: self.pools(service).collect(),
+            pools: self.pools(index).collect(),
         }
     }
 }
@@ -302,7 +302,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Returns the present requirements of the Service in each of its pools, from the cluster's objects.
+    /// Returns the current requirements of the Service in each of its pools, from the cluster's objects.
     #[must_use]
     pub fn wanted(&self, cluster: &KubeModel, addresses: &Addresses) -> Vec<(PoolName, Wanted)> {
         let slices = self.slices.iter();
@@ -317,7 +317,7 @@ fn load_balancer_name(number: usize) -> String {
     if number == 0 { CLUSTER_NAME.to_owned() } else { format!("lb-{}", number + 1) }
 }
 
-/// Returns the name of a node by its number.
+/// Returns the name of the node with this index.
 pub(crate) fn node_name(node: usize) -> String {
     format!("node-{node:04}")
 }

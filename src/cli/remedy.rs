@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grant_is_the_remedy_for_a_refusal_alone() {
+    fn only_a_refusal_has_a_grant_as_its_remedy() {
         let remedy = |kind| {
             let failure = Failure {
                 kind,

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h2_a_listener_on_loopback_is_asked_for_by_a_name_of_loopback() {
+    fn h2_a_loopback_listener_accepts_only_loopback_host_names() {
         for host in [
             "localhost",
             "LOCALHOST:8081",
@@ -313,7 +313,7 @@ mod tests {
         }
         let (own, other) = (("origin", "http://localhost:1"), ("origin", "http://pages.example"));
         assert!(refused("localhost:1", &[own, other]) && refused("localhost:1", &[other, own]));
-        // A browser that sends both knows best: a proxy may have another host name than its target.
+        // A browser that sends both headers decides: a proxy may have another host name than its target.
         assert!(!refused("localhost:1", &[other, ("sec-fetch-site", "same-origin")]));
         assert!(refused("localhost:1", &[own, ("sec-fetch-site", "cross-site")]));
     }

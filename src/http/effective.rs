@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h3_values_are_shown_as_they_are_configured_and_secrets_without_content() {
+    fn h3_values_are_shown_as_configured_and_secrets_redacted() {
         for (millis, text) in [
             (0, "0s"),
             (500, "500ms"),

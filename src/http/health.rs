@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[actix::test]
-    async fn h1_a_machine_that_does_not_step_is_named_and_the_process_is_not_live() {
+    async fn h1_a_stuck_machine_is_named_and_the_process_is_not_live() {
         tokio::time::pause();
         let machine = |is_stuck| Machine { is_stuck }.start().recipient();
         let request = TestRequest::default().to_http_request();

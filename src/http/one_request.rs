@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn h3_every_response_gets_the_headers_whatever_wrote_it() {
+    async fn h3_every_response_has_the_headers_from_any_handler() {
         let go_on = "HTTP/1.1 100 Continue\r\n\r\n";
         let body = "HTTP/1.1 200 OK\r\n".repeat(3_000);
         for (interim, status, rest) in [
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn h1_an_invalid_request_goes_to_the_server_which_answers_it() {
+    async fn h1_an_invalid_request_is_passed_to_the_server() {
         for sent in ["\u{16}\u{3}\u{1}hello", "hello", "GET / HTTP/1.1\r\nhost: a\r\n", "a b c d\r\n\r\n", ""]
         {
             for piece in [1, 64] {
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn h1_conflicting_lengths_go_to_the_server_that_refuses_them() {
+    async fn h1_conflicting_lengths_are_passed_to_the_server() {
         let sent = b"POST / HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
         let read = read_of(sent, READ_SIZE).await;
         assert!(sent.starts_with(&read) && !read.is_empty());

@@ -17,7 +17,7 @@ const CLOUD: &str = r#"{
 }"#;
 
 #[test]
-fn h2_what_nobody_takes_ends_each_connection_of_each_listener() {
+fn h2_unacknowledged_data_ends_the_connections_of_listeners() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let own = KeyPair::generate().expect("the random source works");
     let params = CertificateParams::new(["localhost".to_owned()]).expect("a name");

@@ -83,7 +83,7 @@ fn a4_c1_a_panic_anywhere_aborts_the_process_without_secrets() {
 }
 
 #[test]
-fn w8_the_chart_kills_no_process_before_its_end_may_be_complete() {
+fn w8_the_grace_period_of_the_chart_covers_a_shutdown() {
     const KEY: &str = "terminationGracePeriodSeconds";
     let schema = include_str!("../../charts/azure-backend-pool-controller/values.schema.json");
     let schema: Value = serde_json::from_str(schema).expect("the schema is JSON");

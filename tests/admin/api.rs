@@ -9,7 +9,7 @@ use super::stage::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_status_shows_everything_at_a_glance() {
+async fn h3_status_has_every_documented_field() {
     let stage = Stage::ready(4).await;
     let all_in_sync = |status: &Value| {
         status["leadership"]["role"] == "leader"
@@ -23,7 +23,7 @@ async fn h3_status_shows_everything_at_a_glance() {
     assert_eq!(status["synced"], json!({ "lists": true, "discovery": true }));
     assert_eq!(status["pools"]["total"], 4);
     let states: Vec<&String> = status["pools"]["byState"].as_object().expect("an object").keys().collect();
-    assert_eq!(states.len(), 9, "each state is there, at zero too: {states:?}");
+    assert_eq!(states.len(), 9, "each state is listed, also with 0: {states:?}");
     let kinds: Vec<&Value> = items(&status["sources"]).map(|source| &source["kind"]).collect();
     assert_eq!(kinds, ["services", "endpointslices", "nodes", "events"]);
     let balancers: Vec<(&Value, &Value)> =
@@ -47,7 +47,7 @@ async fn h3_status_shows_everything_at_a_glance() {
     explained("Fields of `status`", &status["sharedLease"], &[]);
 }
 
-/// Requires that the section of the document names each field of an object, except these.
+/// Asserts that the section of the document names each field of an object, except these.
 pub(super) fn explained(section: &str, object: &Value, elsewhere: &[&str]) {
     let document = include_str!("../../docs/admin-api.md");
     let section = document.split("\n## ").find(|text| text.starts_with(section)).expect("the section");
@@ -146,13 +146,13 @@ async fn h3_each_service_has_a_verdict_about_its_pool() {
     let none = stage.get("/api/v1/held?reason=breaker").await;
     assert_eq!(none["items"], json!([]));
     let unknown = stage.admin(Method::GET, &format!("/api/v1/services/{NAMESPACE}/other")).await;
-    assert_eq!(unknown.status, 404, "a ClusterIP Service has no place here: {unknown:?}");
+    assert_eq!(unknown.status, 404, "a ClusterIP Service is not listed: {unknown:?}");
     let all = stage.get(&format!("/api/v1/services?namespace={NAMESPACE}")).await;
     let names: Vec<&str> = items(&all["items"]).filter_map(|service| service["name"].as_str()).collect();
     assert_eq!(names, ["cluster", "foreign", "held", "paused", "plain", "ruleless"]);
     assert!(items(&all["items"]).all(|service| service["verdict"].is_string()), "{all}");
 
-    // What the operator sees next: the pause ends, the endpoint comes back, the rules are made.
+    // The pause ends, the endpoint returns, and the rules are created.
     stage.fakes.apply(vec![service("paused")]).await.expect("a good object");
     stage.verdict("paused", "in sync: ").await;
     set_endpoints(&stage.fakes, "held", &[Endpoint::ready(&node_name(0))]).await;
@@ -162,7 +162,7 @@ async fn h3_each_service_has_a_verdict_about_its_pool() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_problems_are_rfc_9457_documents_that_name_what_is_wrong() {
+async fn h3_problems_are_rfc_9457_documents_with_the_cause() {
     let stage = Stage::ready(1).await;
     let cases = [
         (

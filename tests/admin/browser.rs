@@ -1,6 +1,6 @@
-//! The page at `/` in a real browser (H3), as an operator sees it: the real binary in every mode, with every scope of a
-//! pause, every reason of a held removal and every state of a pool, on a desktop and on a phone. Any complaint of the
-//! browser and any alarm of the page fails the test.
+//! The page at `/` in a real browser (H3): the real binary in every mode, with every scope of a pause, every reason of
+//! a held removal and every state of a pool, on a desktop and on a phone. Any problem that the browser reports and any
+//! alarm of the page fails the test.
 
 mod commands;
 mod scenes;
@@ -15,13 +15,13 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::stage::Stage;
 use crate::support::browser::{Browser, PICTURES, Screen};
 
-/// Number of browsers at a time: each needs a CPU.
+/// Maximum number of browsers: each needs a CPU.
 static PLACES: Semaphore = Semaphore::const_new(2);
 
 /// Every view of the page.
 const VIEWS: [&str; 6] = ["pools", "services", "held", "nodes", "planes", "sources"];
 
-/// Everything that is looked at was read, and nothing of it is old.
+/// An expression that is true if all data of the view was read and is current.
 const LOADED: &str = "!document.body.classList.contains('old') \
     && !document.getElementById('one').classList.contains('stale') \
     && !document.getElementById('alarm').innerText.trim() \
@@ -39,7 +39,7 @@ const WRONG: &str = r"(() => {
     return wrong;
 })()";
 
-/// Everything that can be opened from what is seen.
+/// An expression for all links of the view.
 const LINKS: &str =
     "[...new Set([...document.querySelectorAll('[data-open]')].map((link) => link.dataset.open))]";
 
@@ -50,7 +50,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// `None` where there is no Chromium.
+    /// Starts a browser; returns `None` if there is no Chromium.
     async fn start() -> Option<Reader> {
         let permit = PLACES.acquire().await.expect("it is never closed");
         Some(Reader { browser: Browser::start().await?, _permit: permit })
@@ -62,7 +62,7 @@ impl Reader {
         self.browser.wait(&format!("document.readyState === 'complete' && {LOADED}")).await;
     }
 
-    /// Requires that nothing is wrong with what is seen.
+    /// Asserts that the view has no defects.
     async fn is_right(&mut self, at: &str) {
         let wrong = self.browser.value(WRONG).await;
         let complaints = self.browser.complaints().await;
@@ -75,7 +75,7 @@ impl Reader {
         links.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
-    /// Opens what a link leads to, and requires that nothing is wrong there. A link may have gone meanwhile.
+    /// Opens the target of a link, and asserts that it has no defects. The link may have disappeared.
     async fn follow(&mut self, link: &str, at: &str) {
         let text = Value::from(link);
         let click = format!(
@@ -87,7 +87,7 @@ impl Reader {
         self.picture(&format!("{at}: {link}"), false).await;
     }
 
-    /// Opens every view and all that can be opened from there, on both screens. Gives what was opened.
+    /// Opens every view and all its links, on both screens. Returns the opened views.
     async fn walk(&mut self, stage: &Stage, scene: &str) -> BTreeSet<String> {
         let mut opened = BTreeSet::new();
         for screen in [Screen::Desktop, Screen::Phone] {
@@ -108,12 +108,12 @@ impl Reader {
                 opened.extend(links);
             }
         }
-        // The controller may end before the page asks again.
+        // The controller may end before the page sends the next request.
         self.browser.leave().await;
         opened
     }
 
-    /// Keeps a picture where `PAGE_PICTURES` names a folder.
+    /// Writes a screenshot if `PAGE_PICTURES` names a folder.
     async fn picture(&mut self, name: &str, whole: bool) {
         if let Some(folder) = std::env::var_os(PICTURES) {
             let file = PathBuf::from(folder).join(format!("{}.png", name.replace(['/', ':', ',', ' '], "-")));

@@ -1,4 +1,4 @@
-//! The configuration in force (H3): what `check-config` prints, and no secret (C1).
+//! The effective configuration (H3): the same as in `check-config`, and no secret (C1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::channel;
@@ -11,7 +11,7 @@ use simulator::models::kube::build::Endpoint;
 
 use super::stage::{Prepared, add_service, node_name, set_endpoints};
 
-/// Secrets that must never appear. Each is planted where the real one would be.
+/// Secrets that must never appear, in place of the real ones.
 const SECRET: &str = "planted-client-secret";
 const PASSWORD: &str = "planted-certificate-password";
 const MARKERS: [&str; 2] = [SECRET, PASSWORD];
@@ -19,7 +19,7 @@ const MARKERS: [&str; 2] = [SECRET, PASSWORD];
 /// The sections, in the order in which they are printed.
 const SECTIONS: [&str; 3] = ["cloudConfig", "controllerConfig", "identity"];
 
-/// The values by their full paths, of nested keys.
+/// Collects the values by their full paths.
 fn flat(value: &Value, path: &str, all: &mut BTreeMap<String, Value>) {
     match value {
         Value::Object(keys) => {
@@ -78,7 +78,7 @@ async fn h3_the_configuration_is_that_of_check_config_without_secrets() {
     }
     let documented: Vec<&str> =
         printed.lines().filter_map(|line| line.rsplit_once("  # ")).map(|(_, origin)| origin).collect();
-    assert_eq!(origins, documented, "where each value comes from, in the same order");
+    assert_eq!(origins, documented, "the origin of each value, in the same order");
     let value = |section: &str, key: &str| {
         let mut all = shown[section].as_array().into_iter().flatten();
         all.find(|item| item["key"] == key).cloned().unwrap_or_else(|| panic!("{section} has no {key}"))

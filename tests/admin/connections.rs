@@ -1,4 +1,4 @@
-//! Each connection carries one request, of any kind and whatever follows it (H1, H2).
+//! Each connection carries one request, of any kind and with any following bytes (H1, H2).
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -86,7 +86,7 @@ async fn h1_a_head_of_more_than_40_kib_is_refused() {
         let mut connection = TcpStream::connect(&stage.health).await.expect("the listener");
         let (mut from, mut to) = connection.split();
         let mut answer = Vec::new();
-        // Unread bytes of the head may cut off the response.
+        // Unread bytes of the head may reset the connection before the response.
         let both = async { tokio::join!(to.write_all(head.as_bytes()), from.read_to_end(&mut answer)) };
         let (_, _) = tokio::time::timeout(PATIENCE, both).await.expect("the connection ends");
         let answer = String::from_utf8_lossy(&answer);
@@ -95,7 +95,7 @@ async fn h1_a_head_of_more_than_40_kib_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h1_an_endless_body_keeps_no_connection() {
+async fn h1_an_endless_body_does_not_keep_the_connection() {
     let stage = Stage::ready(1).await;
     let head = "POST /livez HTTP/1.1\r\nhost: pod\r\n";
     let endless = "1\r\na\r\n".repeat(40 << 10);

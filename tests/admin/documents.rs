@@ -1,4 +1,4 @@
-//! The documents are kept honest: what the sources declare and what the documents describe is the same.
+//! The documents describe exactly what the sources declare.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,7 +27,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('"').skip(1).step_by(2)
 }
 
-/// Returns the first cells of a document's table rows, without their back-ticks: the section with this heading alone.
+/// Returns the first cells of the table rows in the section with this heading, without back-ticks.
 fn first_cells(document: &str, heading: &str) -> BTreeSet<String> {
     let section = document.split("\n## ").find(|section| section.starts_with(heading));
     let section = section.unwrap_or_else(|| panic!("there is no section {heading:?}"));
@@ -147,7 +147,7 @@ fn every_state_and_reason_of_a_node_is_explained() {
     let reasons = words(&Signal::ALL.map(Signal::as_str));
     assert_eq!(reasons, enumerated(&api, &["Node", "reasons"]));
     let pools = words(&NodePoolState::ALL.map(NodePoolState::as_str));
-    // In a pool of a node that stays, nothing is to be done.
+    // A pool of a node in service needs no action.
     let all: BTreeSet<String> = pools.iter().cloned().chain(["open".to_owned()]).collect();
     assert_eq!(all, enumerated(&api, &["Node", "inPools", "state"]));
     let counted = fields(&api, &["Node", "pools"]);
@@ -188,7 +188,7 @@ fn every_resource_state_and_pool_remark_is_explained() {
     assert_eq!(remarks, first_cells(&xds, "Remarks"));
 }
 
-/// The one block of this language in a section of docs/xds.md.
+/// Returns the only block of this language in docs/xds.md.
 fn example(language: &str) -> String {
     let document = read("docs/xds.md");
     let section = document.split("\n## ").find(|section| section.starts_with("Configuration"));
@@ -198,7 +198,7 @@ fn example(language: &str) -> String {
 }
 
 #[test]
-fn the_examples_of_a_control_plane_can_be_used_as_they_stand() {
+fn the_examples_of_a_control_plane_are_valid() {
     let bootstrap = ::xds::Bootstrap::parse(&example("json")).expect("a good bootstrap");
     assert!(bootstrap.warnings().is_empty(), "{:?}", bootstrap.warnings());
     assert_eq!(bootstrap.node_id(), "backend-pools");
@@ -248,7 +248,8 @@ fn api() -> Value {
     azure_backend_pool_controller::http::openapi_document()
 }
 
-/// Returns the schema at a path of fields below the one with this name, behind references, lists and what may be null.
+/// Returns the schema at a path of fields below the schema with this name. Resolves references, lists and nullable
+/// types.
 fn schema<'a>(api: &'a Value, path: &[&str]) -> &'a Value {
     let behind = |mut schema: &'a Value| loop {
         let reference = schema["$ref"].as_str().and_then(|at| at.strip_prefix('#'));
@@ -264,7 +265,7 @@ fn schema<'a>(api: &'a Value, path: &[&str]) -> &'a Value {
     fields.iter().fold(named, |schema, field| behind(&schema["properties"][*field]))
 }
 
-/// Returns the words that the schema at this path lists.
+/// Returns the enum values of the schema at this path.
 fn enumerated(api: &Value, path: &[&str]) -> BTreeSet<String> {
     let words = schema(api, path)["enum"].as_array().unwrap_or_else(|| panic!("no list of words: {path:?}"));
     words.iter().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -276,7 +277,7 @@ fn fields(api: &Value, path: &[&str]) -> BTreeSet<String> {
     fields.keys().cloned().collect()
 }
 
-/// Every reference within a document.
+/// Collects all references of a document.
 fn references(value: &Value, all: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
@@ -325,7 +326,7 @@ fn every_route_is_in_the_openapi_document_and_no_other() {
             count += 1;
         }
     }
-    assert_eq!(ids.len(), count, "each operation has an id of its own: {ids:?}");
+    assert_eq!(ids.len(), count, "operation ids are unique: {ids:?}");
     let document = read("docs/admin-api.md");
     let section =
         document.split("\n## ").find(|section| section.starts_with("Admin API")).expect("the section");
@@ -376,7 +377,7 @@ fn message(call: &str) -> String {
     quoted(&call[..end]).last().unwrap_or_default().to_owned()
 }
 
-/// Returns the texts of all sources below these folders, unit tests left out.
+/// Returns the texts of all sources below these folders, without unit tests.
 fn sources(folders: &[&str]) -> Vec<String> {
     let below = |path: &str| folders.iter().any(|folder| path.starts_with(folder));
     let all = tidy::files(&[".rs"]).into_iter().filter(|(path, _)| below(path) && !tidy::is_test(path));

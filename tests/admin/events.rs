@@ -1,5 +1,5 @@
-//! The stream of events (H3): what the cluster is told is sent as it is told, to a bounded number of listeners, and no
-//! listener keeps the process from its end.
+//! The stream of events (H3): each event is sent when it is posted, to a limited number of clients, and no client
+//! delays the end of the process.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use super::tls::answer_to;
 use crate::support::{PATIENCE, eventually};
 
 const UPDATED: &str = "LoadBalancerBackendPoolUpdated";
-/// Number of streams at a time.
+/// Maximum number of streams.
 const STREAMS: usize = 16;
 
-/// A stream that is read.
+/// An open stream.
 pub(super) struct Listening {
     answer: Response,
     text: String,
 }
 
-/// Asks for a stream with this query.
+/// Requests a stream with this query.
 async fn ask(stage: &Stage, query: &str) -> Response {
-    // A stream has no end by which a client could measure it.
+    // A stream has no end, so the client has no total timeout.
     let http = Client::builder().no_proxy().connect_timeout(PATIENCE).build().expect("a client");
     let url = format!("http://{}/api/v1/events{query}", stage.admin);
     let answer = tokio::time::timeout(PATIENCE, http.get(url).send()).await.expect("an answer in time");
@@ -34,7 +34,7 @@ async fn ask(stage: &Stage, query: &str) -> Response {
 }
 
 impl Listening {
-    /// Returns a stream that is open: what is told from now on is sent.
+    /// Opens a stream that receives all events from now on.
     pub(super) async fn to(stage: &Stage, query: &str) -> Self {
         let answer = ask(stage, query).await;
         assert_eq!(answer.status(), 200);
@@ -48,7 +48,7 @@ impl Listening {
         listening
     }
 
-    /// Returns the next part; `None`: the stream has ended in good order.
+    /// Returns the next part; `None` if the server has closed the stream.
     async fn next(&mut self) -> Option<String> {
         loop {
             if let Some((block, rest)) = self.text.split_once("\n\n") {
@@ -57,16 +57,16 @@ impl Listening {
                 return Some(block);
             }
             let part = tokio::time::timeout(PATIENCE, self.answer.chunk()).await;
-            let part = part.expect("something is sent in time").expect("it is not cut off")?;
+            let part = part.expect("something is sent in time").expect("it is not aborted")?;
             self.text.push_str(std::str::from_utf8(&part).expect("an event is sent as a whole"));
         }
     }
 
-    /// Returns the next event, with its number; signs of life are left out.
+    /// Returns the next event and its number, without keep-alive comments.
     pub(super) async fn event(&mut self) -> (u64, Value) {
         let read = async {
             loop {
-                let block = self.next().await.expect("the stream goes on");
+                let block = self.next().await.expect("the stream continues");
                 if let Some(rest) = block.strip_prefix("id: ") {
                     let (id, data) = rest.split_once("\ndata: ").expect("a number and data");
                     let data: Value = serde_json::from_str(data).expect("JSON");
@@ -127,9 +127,9 @@ async fn h3_each_event_reaches_its_readers() {
     let (third, again) = all.event().await;
     assert!(first < second && second < third, "{first}, {second}, {third}");
     assert_eq!(of_mail["object"]["name"], "mail");
-    // Its text has another correlation id, so it is an event of its own.
+    // Its text has another correlation id, so it is another event.
     assert_eq!((&again["object"]["name"], &again["count"]), (&json!("web"), &json!(1)), "{again}");
-    assert_eq!(of_web.event().await, (third, again), "and nothing of mail");
+    assert_eq!(of_web.event().await, (third, again), "no event of mail");
 
     assert_eq!(silent.next().await.as_deref(), Some(": alive"), "a standby's stream is open, and silent");
 }
@@ -150,7 +150,7 @@ async fn h3_a_dry_run_streams_events_that_it_does_not_post() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_there_are_16_streams_and_none_delays_the_end() {
+async fn h3_there_are_at_most_16_streams_and_none_delays_the_end() {
     let mut stage = leading(&[], "leader").await;
     let mut streams = Vec::new();
     for _ in 0..STREAMS {
@@ -175,9 +175,9 @@ async fn h3_there_are_16_streams_and_none_delays_the_end() {
     assert_eq!(wrong.status, 400, "{wrong:?}");
     assert!(wrong.text.contains("it has namespace, name, reason"), "{wrong:?}");
 
-    // A client that is gone is noticed when something is sent to it.
+    // The server detects a closed connection when it sends something.
     drop(streams.pop());
-    eventually("a place is free again", PATIENCE, || async {
+    eventually("a stream is free again", PATIENCE, || async {
         let answer = ask(&stage, "").await;
         if answer.status() == 200 { Ok(()) } else { Err(format!("{answer:?}")) }
     })
@@ -186,7 +186,7 @@ async fn h3_there_are_16_streams_and_none_delays_the_end() {
     stage.signal(Signal::TERM);
     let ends = async {
         for stream in &mut streams {
-            // One that did not end by itself would be cut off when the listener's time is over.
+            // A stream that does not end is aborted at the listener's time limit.
             while stream.next().await.is_some() {}
         }
     };
@@ -196,7 +196,7 @@ async fn h3_there_are_16_streams_and_none_delays_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_bytes_behind_a_stream_request_are_not_read() {
+async fn h2_bytes_after_a_stream_request_are_not_read() {
     let stage = Stage::ready(1).await;
     let connection = TcpStream::connect(&stage.admin).await.expect("the listener");
     let (mut from, mut to) = connection.into_split();
@@ -217,7 +217,7 @@ async fn h2_bytes_behind_a_stream_request_are_not_read() {
         }
     };
     tokio::time::timeout(PATIENCE, opened).await.expect("the stream begins");
-    // The stream takes one place, not one per request.
+    // The stream counts once, not once per request.
     let mut streams = Vec::new();
     for _ in 1..STREAMS {
         streams.push(Listening::to(&stage, "").await);
@@ -248,7 +248,7 @@ async fn h2_cross_site_requests_are_refused() {
     for site in ["same-origin", "none"] {
         assert_eq!(asked_from(site, "/").await.status(), 200, "{site}");
     }
-    // Browsers that do not send it name the page's origin in POSTs and event streams.
+    // Older browsers send only `Origin`, in POSTs and event streams.
     let asked_by = async |method: Method, origin: &str, path: &str| {
         let request = http.request(method, format!("http://{}{path}", stage.admin)).header("origin", origin);
         let answer = tokio::time::timeout(PATIENCE, request.send()).await.expect("an answer in time");

@@ -1,5 +1,5 @@
-//! Clients that send many requests at once, read no responses, or only hold connections open cost little memory and do
-//! not delay other clients, such as the kubelet with its probes.
+//! Clients that pipeline many requests, read no responses, or only hold connections open use little memory and do not
+//! delay other clients, such as the kubelet with its probes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,23 +21,23 @@ use super::tls::secured_by;
 use crate::support::certificates::Authority;
 use crate::support::{PATIENCE, eventually, limit};
 
-/// Number of clients that send at once, on a listener with 512 places.
+/// Number of clients that send at the same time, on a listener with at most 512 connections.
 const ATTACKERS: usize = 500;
-/// Number of bytes that each of them sends at once.
+/// Number of bytes that each client sends.
 const EACH: usize = 128 << 10;
-/// Maximum memory of all of them, in bytes.
+/// Maximum memory for all of them, in bytes.
 const COST: u64 = 64 << 20;
-/// Within which time other clients get a response meanwhile: on an idle machine, and while other tests run.
+/// Maximum latency of other clients: on an idle machine, and while other tests run.
 const ANSWERED_WITHIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
-/// Sends many requests at once, with TLS where there is a connector. Returns the number of responses.
+/// Pipelines many requests, with TLS if there is a connector. Returns the number of responses.
 async fn attack(listener: &str, tls: Option<&TlsConnector>) -> usize {
     let connection = TcpStream::connect(listener).await.expect("the listener takes connections");
     let Some(tls) = tls else { return send_many(connection).await };
     let name = ServerName::try_from("localhost").expect("a name");
     match tls.connect(name, connection).await {
         Ok(connection) => send_many(connection).await,
-        // Too many are in their handshake.
+        // Too many connections are in their handshake.
         Err(_) => 0,
     }
 }
@@ -47,10 +47,10 @@ async fn send_many(connection: impl AsyncRead + AsyncWrite) -> usize {
     let (mut from, mut to) = tokio::io::split(connection);
     let many = request.repeat(EACH / request.len());
     let mut answers = Vec::new();
-    // Unread requests may cut off the response.
+    // Unread requests may reset the connection before the response.
     let sending = async {
         let sent = to.write_all(&many).await;
-        // With TLS, what was written may not be sent yet.
+        // With TLS, written bytes may not be sent yet.
         sent.and(to.flush().await)
     };
     let (_, _) = tokio::join!(sending, from.read_to_end(&mut answers));
@@ -68,12 +68,12 @@ fn connector(authority: &Authority) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-/// Number of clients that hold connections open and send nothing: the listener's limit, and those that wait for it.
+/// Number of clients that hold connections open and send nothing: the listener's limit, and more that wait.
 const IDLE: usize = 2_500;
-/// In what time probes are answered meanwhile: a second, and more on a machine that other tests keep busy.
+/// Maximum latency of probes: a second, and more while other tests run.
 const PROBED_WITHIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
 
-/// Holds a connection from another address open, and opens another one whenever it ends.
+/// Holds a connection from another address open, and reopens it whenever it ends.
 async fn idle(listener: SocketAddr) {
     loop {
         let socket = TcpSocket::new_v4().expect("a socket");
@@ -85,14 +85,14 @@ async fn idle(listener: SocketAddr) {
     }
 }
 
-/// Asks for this and reads nothing of the response.
+/// Sends a request and does not read the response.
 async fn ask(listener: &str, path: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(4 << 10).expect("a small buffer");
     let address = listener.parse().expect("an address");
     let mut connection = socket.connect(address).await.expect("the listener takes connections");
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    connection.write_all(request.as_bytes()).await.expect("the connection stands");
+    connection.write_all(request.as_bytes()).await.expect("the connection is open");
     connection
 }
 
@@ -158,9 +158,9 @@ async fn h1_idle_connections_do_not_delay_probes() {
     attackers.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Number of Services that make a list of them large.
+/// Number of Services for a large list.
 const SERVICES: usize = 600;
-/// Number of clients that ask for it and read nothing.
+/// Number of clients that request the list and do not read it.
 const READERS: usize = 60;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -195,7 +195,7 @@ async fn h1_unread_large_responses_cost_little_memory() {
         let cost = stage.peak_bytes().saturating_sub(before);
         assert!(cost < COST, "{READERS} unread responses of {path} took {} KiB", cost >> 10);
         drop(unread);
-        // Their places are free when the connections have ended.
+        // The limit is free again when the connections have ended.
         eventually("a list can be read again", PATIENCE, || async {
             let answer = stage.try_admin("/api/v1/services?limit=1000").await?;
             if answer.status == 200 { Ok(()) } else { Err(answer.text) }

@@ -16,14 +16,13 @@ const SIZE: Size = Size { services: 50, load_balancers: 50, nodes: 6, endpoints:
 /// Number of load balancers that hang: those that are read first.
 const HANGING: usize = 20;
 
-/// Maximum time of the others: on an idle machine, and while other tests run (a third of the time of a hanging
-/// read).
+/// Maximum time of the other load balancers: on an idle machine, and while other tests run (a third of a hanging read).
 const WITHIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(20));
 
-/// Interval between reads of each load balancer in these tests, where nothing else is configured.
+/// Default interval between reads of each load balancer in these tests.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// From now on, no request about the first load balancers is answered.
+/// Stops answering requests about the first load balancers.
 async fn hang(fakes: &Fakes) {
     let fault = |lb| simulator::fault(&format!("any/every:1:hang@{lb}")).expect("a fault");
     let faults = hanging().into_iter().map(fault).collect();
@@ -43,7 +42,7 @@ fn healthy() -> Vec<PoolName> {
     healthy
 }
 
-/// Another client removes all members from these pools.
+/// Removes all members from these pools, like another client.
 async fn empty(fakes: &Fakes, pools: &[PoolName]) {
     for PoolName { load_balancer, pool } in pools {
         let status = fakes.foreign_put(load_balancer, pool, Vec::new()).await;
@@ -51,7 +50,8 @@ async fn empty(fakes: &Fakes, pools: &[PoolName]) {
     }
 }
 
-/// Waits until the pools of the load balancers that answer have the required members again. Returns how long that took.
+/// Waits until the pools of the answering load balancers have the required members again. Returns the time since
+/// `since`.
 async fn restored(fakes: &Fakes, since: Instant) -> Duration {
     let wanted = fakes.cluster.ask(|cluster, _| wanted_pools(&cluster.model)).await;
     let hanging = hanging();
@@ -65,7 +65,7 @@ async fn restored(fakes: &Fakes, since: Instant) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d3_twenty_that_hang_at_the_start_do_not_delay_thirty_others() {
+async fn d3_load_balancers_that_hang_at_startup_do_not_delay_others() {
     let prepared = Prepared::sized(SIZE).await;
     empty(&prepared.fakes, &healthy()).await;
     hang(&prepared.fakes).await;
@@ -77,11 +77,11 @@ async fn d3_twenty_that_hang_at_the_start_do_not_delay_thirty_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d3_twenty_that_begin_to_hang_do_not_delay_thirty_others() {
+async fn d3_load_balancers_that_begin_to_hang_do_not_delay_others() {
     let stage = Prepared::sized(SIZE).await.start(&json!({})).await;
     stage.wait_until_ready().await;
     hang(&stage.fakes).await;
-    // Before they are known to hang, and after. No pool is emptied twice: that would be contention (W11).
+    // Before and after they are classified as hanging. No pool is emptied twice, which would be contention (W11).
     let healthy = healthy();
     let (first, second) = healthy.split_at(healthy.len() / 2);
     for (known, pools) in [(false, first), (true, second)] {

@@ -33,14 +33,14 @@ async fn h1_readyz_names_the_missing_lists_and_discovery() {
     assert_eq!(
         stage.health("/livez").await.text,
         "ok",
-        "being away from everything is no reason to be restarted"
+        "no connection to any server is no reason for a restart"
     );
     let status = stage.get("/api/v1/status").await;
     assert_eq!(status["synced"], json!({ "lists": false, "discovery": false }));
 
     stage.logged("a list fails", |line| line["message"] == "the list or watch broke off").await;
     stage.fakes.plant(|cluster| cluster.down(false)).await;
-    eventually("only ARM is waited for", PATIENCE, || async {
+    eventually("only ARM is missing", PATIENCE, || async {
         let answer = stage.health("/readyz").await;
         let waits = answer.status == 503 && answer.text.contains("[+]lists ok\n[-]discovery waiting");
         if waits { Ok(()) } else { Err(answer.text) }
@@ -55,7 +55,7 @@ async fn h1_readyz_names_the_missing_lists_and_discovery() {
         "[+]lists ok\n[+]discovery ok\n[+]pauses ok\n[+]watches ok\n[+]shutdown ok\ncheck passed\n"
     );
 
-    // A separate thread writes the log. Which load balancers have been read again by then is arbitrary.
+    // Another thread writes the log. The set of load balancers that have been read again by then is arbitrary.
     let is_synced = |line: &Value| line["message"].as_str().is_some_and(|text| text.starts_with("synced"));
     let log = eventually("it is logged", PATIENCE, || async {
         let log = stage.log();
@@ -74,7 +74,7 @@ async fn h1_readyz_names_the_missing_lists_and_discovery() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h1_livez_and_healthz_ask_every_machine() {
+async fn h1_livez_and_healthz_check_every_machine() {
     let stage = Stage::ready(1).await;
     for path in ["/livez", "/healthz"] {
         let answer = stage.health(&format!("{path}?verbose")).await;
@@ -136,7 +136,7 @@ async fn h1_readyz_refuses_while_a_shutdown_waits_for_a_write() {
     .await;
     assert_eq!(stage.ended().await.code(), Some(0), "{:?}", stage.log());
     let members = stage.fakes.members(simulator::CLUSTER_NAME, &pool_of("web")).await.expect("the pool");
-    assert_eq!(members.len(), 2, "what was sent is waited for");
+    assert_eq!(members.len(), 2, "the process waits for the sent request");
     let log = stage.log();
     let written =
         log.iter().find(|line| line["message"] == "wrote backend pool").expect("the write is logged");

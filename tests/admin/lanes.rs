@@ -1,4 +1,4 @@
-//! The lanes (H3): what is written on each load balancer and what waits, as `status` has it, in pages.
+//! The lanes (H3): the running and the waiting writes of each load balancer, as in `status`, in pages.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ async fn h3_a_lane_shows_its_write_and_its_queue() {
     stage.shown("/api/v1/lanes?lb=kubernetes", at_rest).await;
 }
 
-/// Follows `next` to the end, one lane a page; gives their load balancers.
+/// Follows `next` to the end, one lane a page; returns the load balancers.
 async fn walk(stage: &Stage) -> Vec<String> {
     let (mut names, mut after) = (Vec::new(), String::new());
     loop {
@@ -60,7 +60,7 @@ async fn h3_lanes_have_pages_by_load_balancer() {
     stage.wait_until_ready().await;
     stage.shown("/api/v1/status", |status| status["leadership"]["role"] == "leader").await;
     let pools = stage.shown("/api/v1/queues?state=in_sync", |page| page["items"][8].is_object()).await;
-    // An attempt makes a lane of its load balancer.
+    // An attempt creates the lane of its load balancer.
     let one_of_each: BTreeMap<&str, &str> = pools["items"]
         .as_array()
         .into_iter()

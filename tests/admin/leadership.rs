@@ -1,5 +1,5 @@
 //! Several replicas of the real binary (W8), and the Lease that is shared with the cloud-controller-manager (W7), as
-//! far as an operator sees them.
+//! shown to the operator.
 
 use jiff::Timestamp;
 use rustix::process::Signal;
@@ -23,7 +23,7 @@ async fn role(stage: &Stage, role: &str) -> Value {
     stage.shown("/api/v1/status", |status| status["leadership"]["role"] == role).await["leadership"].clone()
 }
 
-/// Waits until a pool has the addresses of these nodes and no other.
+/// Waits until a pool has exactly the addresses of these nodes.
 async fn holds(stage: &Stage, name: &str, nodes: &[usize]) {
     let wanted: Vec<String> = nodes.iter().map(|node| node_ip(*node)).collect();
     eventually("the pool is in sync", PATIENCE, || async {
@@ -52,7 +52,7 @@ async fn w8_a_second_replica_takes_over_when_the_first_ends() {
     let standby = role(&second, "standby").await;
     let leader = role(&first, "leader").await;
     assert_ne!(standby["identity"], leader["identity"]);
-    eventually("the standby knows who leads", PATIENCE, || async {
+    eventually("the standby shows the leader", PATIENCE, || async {
         let status = role(&second, "standby").await;
         if status["holder"] == leader["identity"] { Ok(()) } else { Err(status.to_string()) }
     })
@@ -62,7 +62,7 @@ async fn w8_a_second_replica_takes_over_when_the_first_ends() {
     holds(&first, "web", &[1]).await;
     let wrote =
         |stage: &Stage| stage.log().iter().filter(|line| line["message"] == "wrote backend pool").count();
-    eventually("the write is told", PATIENCE, || async {
+    eventually("the write is logged", PATIENCE, || async {
         if wrote(&first) == 1 { Ok(()) } else { Err(format!("{:?}", first.log())) }
     })
     .await;
@@ -96,7 +96,8 @@ async fn q8_out_of_sync_times_survive_a_change_of_leader() {
     })
     .await;
 
-    // It begins when the pool has been out of sync for some seconds, and knows since when by the Lease alone.
+    // The second replica starts when the pool has been out of sync for some seconds, and gets the start time only from
+    // the Lease.
     let second = first.another("second.log").await;
     role(&second, "standby").await;
     first.signal(Signal::TERM);
@@ -123,7 +124,10 @@ async fn w7_w8_both_leases_are_released_at_the_end() {
     assert_eq!(shared["spec"]["holderIdentity"], "", "{shared}");
     assert_eq!(shared["spec"]["leaseDurationSeconds"], 900, "{shared}");
     let previous = &shared["metadata"]["annotations"]["aks-managed-resource-locker-previous-holder"];
-    assert_eq!(previous, OWN, "the cloud-controller-manager learns that another client has written");
+    assert_eq!(
+        previous, OWN,
+        "the annotation tells the cloud-controller-manager that another client has written"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -155,7 +159,7 @@ async fn w8_an_unreadable_lease_is_in_log_and_status() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c4_a_dry_run_leads_alone_and_touches_no_lease() {
+async fn c4_a_dry_run_uses_no_lease() {
     let prepared = Prepared::new(1).await;
     add_service(&prepared.fakes, "web", &[0]).await;
     let stage = prepared.start_with(&json!({}), &["--dry-run"]).await;

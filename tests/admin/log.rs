@@ -1,4 +1,4 @@
-//! The log as an operator reads it at 3 a.m.: few lines, each with what, where, why and what to do.
+//! The log: few lines, each with the event, the object, the reason and the remedy.
 
 use serde_json::{Value, json};
 use simulator::models::arm::{Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency};
@@ -9,7 +9,7 @@ use super::metrics::busy;
 use super::nodes::{OUT_OF_SERVICE, taint};
 use super::stage::{Prepared, Stage, add_service, node_name, set_endpoints};
 
-/// No load balancer can be read.
+/// A fault of every read of a load balancer.
 fn unreadable() -> Fault {
     let answer = FaultAnswer {
         status: 403,
@@ -22,7 +22,7 @@ fn unreadable() -> Fault {
     Fault { target, every: 1, limit: None, load_balancer: None, effect }
 }
 
-/// Waits until the log has a line with this message, and gives it.
+/// Waits until the log has a line with this message, and returns it.
 async fn line(stage: &Stage, message: &str) -> Value {
     stage.logged(message, |line| line["message"] == message).await.swap_remove(0)
 }
@@ -71,8 +71,8 @@ async fn the_log_has_each_written_pool_and_each_failure() {
     let expected = ["started", "synced", "wrote backend pool", "failed to write backend pool", "event"];
     let (leads, rest): (Vec<&str>, Vec<&str>) =
         messages.into_iter().partition(|message| ["leadership", "took the Lease"].contains(message));
-    assert_eq!(rest, expected, "and nothing else is said");
-    assert!(leads.len() <= 4, "who leads is told when it changes: {log:?}");
+    assert_eq!(rest, expected, "there is no other line");
+    assert!(leads.len() <= 4, "each change of the leader is logged: {log:?}");
     let leader = log.iter().find(|line| line["message"] == "leadership" && line["role"] == "leader");
     let identity = &log[0]["identity"];
     assert!(leader.is_some_and(|line| line["holder"] == *identity && line["term"] == 1), "{log:?}");
@@ -100,11 +100,11 @@ async fn an_asynchronous_write_is_logged_at_its_end() {
     assert_eq!(written["added_nodes"], json!([node_name(1)]), "{written}");
 }
 
-/// In whose name members are written.
+/// The component in the names of writes of members.
 const MEMBERS: &str = "LocalServiceBackendPoolUpdater";
 
-/// A line within a call to Azure: of this operation, and about a pool or load balancer. It has each field of its span
-/// once.
+/// Asserts that a line belongs to a call to Azure for this operation and this pool or load balancer, and has each field
+/// of its span once.
 fn in_span(line: &Value, operation: &str, about: &str) {
     assert_eq!((&line["span"], &line["operation"]), (&json!("arm"), &json!(operation)), "{line}");
     assert!(line[about].is_string() && line.get("spans").is_none(), "{line}");
@@ -124,7 +124,7 @@ async fn s1_the_log_of_an_azure_call_has_pool_and_attempt() {
     in_span(&members, "put_backend_pool", "pool");
     assert_eq!(members["added"], 1, "{members}");
     assert_eq!(members["caller"], MEMBERS, "{members}");
-    assert!(members.get("load_balancer").is_none(), "the pool says it: {members}");
+    assert!(members.get("load_balancer").is_none(), "the line has the pool: {members}");
 
     taint(&stage, 0, &[OUT_OF_SERVICE]).await;
     let is_down = |line: &Value| is_of_web(line) && line["down"] == 1;
@@ -177,7 +177,7 @@ async fn a_forbidden_kind_is_logged_with_its_permission() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unreadable_load_balancer_is_not_called_absent() {
+async fn an_unreadable_load_balancer_is_not_logged_as_absent() {
     let prepared = Prepared::new(1).await;
     let fault = Fault { load_balancer: Some("kubernetes".to_owned()), ..unreadable() };
     prepared.fakes.tune_arm(|arm| arm.faults = vec![fault]).await;

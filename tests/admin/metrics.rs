@@ -1,4 +1,4 @@
-//! `/metrics` (H1, E2): well-formed, upstream's names and labels byte for byte, and no addresses.
+//! `/metrics` (H1, E2): a valid format, exactly upstream's names and labels, and no addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::support::{PATIENCE, eventually};
 /// A sample line.
 #[derive(Debug)]
 struct Metric {
-    /// The name as it stands, with a histogram's suffix.
+    /// The name, with a histogram's suffix.
     name: String,
     /// The labels in their order.
     labels: Vec<(String, String)>,
@@ -27,7 +27,7 @@ struct Family {
     samples: Vec<Metric>,
 }
 
-/// Reads the text format strictly, as promtool does: HELP and TYPE before the samples, no metric twice, names and labels
+/// Parses the text format as strictly as promtool: HELP and TYPE before the samples, no metric twice, names and labels
 /// of the allowed characters, no series twice.
 fn parse(text: &str) -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
@@ -83,7 +83,7 @@ fn sample(line: &str) -> Metric {
     Metric { name: name.to_owned(), labels: labels.collect(), value }
 }
 
-/// Returns a controller that has written one pool and failed for good with another.
+/// Starts a controller, and waits until it has written one pool and permanently failed to write another.
 pub async fn busy() -> Stage {
     let prepared = Prepared::new(2).await;
     add_service(&prepared.fakes, "good", &[0]).await;
@@ -173,7 +173,7 @@ async fn e2_metrics_are_well_formed_and_hold_no_address() {
     assert!(waits.samples.iter().all(known), "{waits:?}");
 }
 
-/// Buckets never fall, and the last one is the count.
+/// Asserts that buckets are cumulative, and that the last one equals the count.
 fn check_histogram(name: &str, family: &Family) {
     let mut series: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let mut counts: BTreeMap<String, f64> = BTreeMap::new();
@@ -192,7 +192,7 @@ fn check_histogram(name: &str, family: &Family) {
 }
 
 #[test]
-fn the_parser_of_this_test_refuses_what_promtool_refuses() {
+fn the_parser_of_this_test_is_as_strict_as_promtool() {
     let good = "# HELP a A thing.\n# TYPE a counter\na{b=\"c\"} 1\n";
     assert_eq!(parse(good)["a"].samples[0].labels, [("b".to_owned(), "c".to_owned())]);
     for bad in [

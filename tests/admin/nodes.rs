@@ -1,5 +1,4 @@
-//! Nodes that leave service (N2, N4, N5, H3): from the taint until they are back, in lists and alone, and released by
-//! the operator.
+//! Draining nodes (N2, N4, N5, H3): from the taint to the return, in lists and alone, and released by the operator.
 
 use model::node::NodeState;
 use reqwest::Method;
@@ -23,8 +22,8 @@ fn one(node: usize) -> String {
     format!("{NODES}/{}", node_name(node))
 }
 
-/// Six Ready nodes, of which the first is in three pools of one load balancer: the cluster's own, and those of `mail` and
-/// `web`.
+/// Creates six Ready nodes, of which the first is in three pools of one load balancer: the cluster's own, and those of
+/// `mail` and `web`.
 async fn prepared() -> Prepared {
     let prepared = Prepared::new(0).await;
     for (name, nodes) in [("mail", [0, 2]), ("web", [0, 1])] {
@@ -33,7 +32,7 @@ async fn prepared() -> Prepared {
     prepared
 }
 
-/// Returns a controller that leads, of a world in which everything is in sync.
+/// Starts a controller and waits until it leads and every pool is in sync.
 async fn leading(prepared: Prepared) -> Stage {
     let stage = prepared.start(&json!({})).await;
     stage.wait_until_ready().await;
@@ -45,7 +44,7 @@ async fn leading(prepared: Prepared) -> Stage {
     stage
 }
 
-/// Gives a node taints with these keys, and no other.
+/// Replaces the taints of a node.
 pub async fn taint(stage: &Stage, node: usize, keys: &'static [&'static str]) {
     let name = node_name(node);
     let edit = move |cluster: &mut simulator::Cluster, now: u64| {
@@ -66,7 +65,7 @@ async fn state_in(fakes: &Fakes, pool: &str, node: usize) -> String {
 
 /// Waits until the entries of a node have these admin states.
 async fn entries_are(stage: &Stage, node: usize, wanted: &[(&str, &str)]) {
-    eventually("the entries of the node are as they should be", PATIENCE, || async {
+    eventually("the entries of the node have these admin states", PATIENCE, || async {
         let mut found = Vec::new();
         for (pool, _) in wanted {
             found.push(state_in(&stage.fakes, pool, node).await);
@@ -104,8 +103,8 @@ fn names(page: &Value) -> Vec<&str> {
     items.filter_map(|item| item["name"].as_str()).collect()
 }
 
-/// Returns a controller with a node that is Down in all of its pools, an entry of another node that another client has
-/// set Down, and a record that cannot be read.
+/// Starts a controller with a node that is Down in all its pools, an entry of another node that another client has set
+/// Down, and an unreadable record.
 pub(super) async fn leaving() -> Stage {
     let prepared = prepared().await;
     set_down(&prepared.fakes, &pool_of("web"), 1).await;
@@ -127,8 +126,8 @@ pub(super) async fn leaving() -> Stage {
     stage
 }
 
-/// Taints the first node, and requires that it is noted before anything of it is set Down, and then set Down in all of its
-/// pools.
+/// Taints the first node, and asserts that it is recorded before any of its entries is set Down, and then set Down in
+/// all its pools.
 async fn goes_down(stage: &Stage) {
     stage.fakes.plant(|model| model.forbid(Resource::ConfigMaps)).await;
     let release = hold_the_first_write(stage).await;
@@ -140,7 +139,7 @@ async fn goes_down(stage: &Stage) {
         (&json!(["out-of-service"]), &json!(false), &json!(true), &json!([node_ip(0)])),
         "{shown}"
     );
-    assert_eq!(stage.fakes.counters().await.pool_puts, 0, "nothing is Down that is not noted to be ours");
+    assert_eq!(stage.fakes.counters().await.pool_puts, 0, "an entry is Down only if its node is recorded");
     stage.fakes.plant(|model| model.permit(Resource::ConfigMaps)).await;
 
     let shown = stage.shown(&one(0), |answer| answer["node"]["state"] == "draining").await;

@@ -1,5 +1,5 @@
-//! The OpenAPI document (H3): what the real binary answers, on every path and in many states, is as the document says, and
-//! nothing more; and each answer that the document names is given.
+//! The OpenAPI document (H3): the answers of the real binary, on every path and in many states, match the document, and
+//! each documented answer occurs.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +17,11 @@ use crate::xds::trouble;
 
 const TOKEN: Option<&str> = Some("a-secret-token");
 const OUTSIDER: Option<&str> = Some("outsiders-token");
-/// Answers that are named and that no test can have a sound controller give, and why.
-const NEVER_GIVEN: [(u16, &str); 1] = [(504, "every machine answers before the time for it is over")];
-/// The pool of the only Service of a world with one.
+/// Documented answers that a correct controller never gives, with the reason.
+const NEVER_GIVEN: [(u16, &str); 1] = [(504, "every machine answers within its time limit")];
+/// The pool of the only Service of the cluster.
 const POOL: &str = "team-000-web-00000";
-/// Every request of operators, as the document names it.
+/// Every request of operators, as in the document.
 const REQUESTS: [&str; 7] = [
     "/api/v1/pause",
     "/api/v1/resume",
@@ -32,7 +32,7 @@ const REQUESTS: [&str; 7] = [
     "/api/v1/queues/{lb}/{pool}/attempt",
 ];
 
-/// The document, and which of its answers were met.
+/// The document, and its answers that have occurred.
 struct Contract {
     api: Value,
     met: BTreeSet<(String, String, u16)>,
@@ -46,13 +46,13 @@ impl Contract {
         Self { api, met: BTreeSet::new() }
     }
 
-    /// Returns the paths that can be read.
+    /// Returns the paths with the method GET.
     fn readable(&self) -> Vec<String> {
         let paths = self.api["paths"].as_object().expect("paths").iter();
         paths.filter(|(_, item)| item.get("get").is_some()).map(|(path, _)| path.clone()).collect()
     }
 
-    /// Requires that this is what the schema says.
+    /// Asserts that a value matches a schema.
     fn fits(&self, schema: &Value, found: &Value, context: &str) {
         let whole = json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -66,12 +66,12 @@ impl Contract {
         assert!(wrong.is_empty(), "{context}: {wrong:#?}\n{found:#}");
     }
 
-    /// The same, by the schema's name.
+    /// The same for the schema with this name.
     fn is(&self, schema: &str, found: &Value, context: &str) {
         self.fits(&json!({ "$ref": format!("#/components/schemas/{schema}") }), found, context);
     }
 
-    /// Requires that an answer is one that this path has for this method.
+    /// Asserts that the document has this answer for this path and method.
     fn meets(&mut self, method: &Method, path: &str, answer: &Answer) {
         let (method, context) = (method.as_str().to_lowercase(), format!("{method} {path}: {answer:?}"));
         let operation = &self.api["paths"][path][&method];
@@ -90,7 +90,7 @@ impl Contract {
         self.met.insert((method, path.to_owned(), answer.status));
     }
 
-    /// Returns the answers that are named, were not met, and could have been.
+    /// Returns the documented answers that have not occurred, without [`NEVER_GIVEN`].
     fn unmet(&self) -> Vec<String> {
         let paths = self.api["paths"].as_object().expect("paths").iter();
         let operations = paths.flat_map(|(path, item)| {
@@ -106,14 +106,14 @@ impl Contract {
         unmet.map(|(method, path, status)| format!("{method} {path}: {status}")).collect()
     }
 
-    /// GETs a path, by the document's name of it and by its own.
+    /// Sends a GET to `at`, which is an instance of the document's `path`.
     async fn read(&mut self, stage: &Stage, path: &str, at: &str) -> Answer {
         let answer = stage.admin(Method::GET, at).await;
         self.meets(&Method::GET, path, &answer);
         answer
     }
 
-    /// Reads everything that a controller shows: every path, every pool, every Service and every node that leaves.
+    /// Reads every path, every pool, every Service and every draining node.
     async fn read_all(&mut self, stage: &Stage) {
         for path in self.readable().iter().filter(|path| !path.contains('{')) {
             assert_eq!(self.read(stage, path, path).await.status, 200, "{path}");
@@ -136,7 +136,7 @@ impl Contract {
         }
     }
 
-    /// POSTs to a path, and requires this status.
+    /// Sends a POST to a path, and asserts this status.
     async fn ask(&mut self, stage: &Stage, path: &str, body: &Value, status: u16) -> Value {
         self.ask_as(stage, TOKEN, path, body, status).await
     }
@@ -152,7 +152,7 @@ impl Contract {
         self.ask_at(stage, token, (path, &of_the_only_pool(path)), body, status).await
     }
 
-    /// The same where the path has other names than those of the only Service's pool.
+    /// The same for a path with other names than those of the only Service's pool.
     async fn ask_at(
         &mut self,
         stage: &Stage,
@@ -168,12 +168,12 @@ impl Contract {
     }
 }
 
-/// Returns the path of a request where it is about the only Service's pool.
+/// Returns an instance of a path for the only Service's pool.
 fn of_the_only_pool(path: &str) -> String {
     path.replace("{lb}", "kubernetes").replace("{pool}", POOL)
 }
 
-/// POSTs a head that promises a body, brings none, and gives the answer.
+/// Sends a POST with a `Content-Length` and without a body, and returns the answer.
 async fn promised(stage: &Stage, path: &'static str) -> (&'static str, Answer) {
     let (at, token) = (of_the_only_pool(path), TOKEN.expect("a token"));
     let mut connection = TcpStream::connect(&stage.admin).await.expect("the listener");
@@ -193,13 +193,13 @@ fn attempt_of(name: &str) -> (&'static str, String) {
     ("/api/v1/queues/{lb}/{pool}/attempt", format!("/api/v1/queues/kubernetes/{}/attempt", pool_of(name)))
 }
 
-/// Names for what a path leaves open: there is no such thing.
+/// Returns an instance of a path with names that do not exist.
 fn named(path: &str) -> String {
     let named = path.replace("{lb}", "kubernetes").replace("{pool}", "nobodys");
     named.replace("{namespace}", "shop").replace("{name}", "nobody")
 }
 
-/// Requests of operators to a controller that leads, and refusals.
+/// Sends requests of operators to a leader, valid ones and refused ones.
 async fn requests(contract: &mut Contract, stage: &Stage) {
     let everything = json!({ "scope": "everything" });
     for path in REQUESTS {
@@ -236,7 +236,7 @@ async fn requests(contract: &mut Contract, stage: &Stage) {
     assert!(refused["leader"].is_string(), "{refused}");
 }
 
-/// Refusals of any request of operators: by its method, its host, its length and its body.
+/// Sends requests that are refused because of the method, the host, the length or the body.
 async fn misfits(contract: &mut Contract, stage: &Stage) {
     let large = json!({ "scope": "everything", "reason": "x".repeat(12_000) });
     for path in REQUESTS {
@@ -257,7 +257,7 @@ async fn misfits(contract: &mut Contract, stage: &Stage) {
     }
 }
 
-/// Answers while the API server does not answer.
+/// Sends requests while the API server does not answer.
 async fn unanswered(contract: &mut Contract, stage: &Stage, http: &Client) {
     stage.fakes.plant(|model| model.down(true)).await;
     for path in contract.readable() {
@@ -270,7 +270,7 @@ async fn unanswered(contract: &mut Contract, stage: &Stage, http: &Client) {
     }
 }
 
-/// Refusals of reads: by the client, by parameters, by names, by the method and by the host.
+/// Sends reads that are refused because of the client, parameters, names, the method or the host.
 async fn refusals(contract: &mut Contract, stage: &Stage, http: &Client) {
     for path in contract.readable() {
         let at = named(&path);
@@ -296,7 +296,7 @@ async fn refusals(contract: &mut Contract, stage: &Stage, http: &Client) {
         }
     }
     let answer = stage.admin(Method::GET, "/api/v1/nosuch").await;
-    contract.is("Problem", &answer.json(), "a path that is not here");
+    contract.is("Problem", &answer.json(), "the answer for an unknown path");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -312,7 +312,7 @@ async fn h3_every_answer_follows_the_openapi_document() {
 
     let names = ["quiet", "slow", "waits", "held", "paused", "foreign"];
     let (stage, release) = web::in_the_middle(&names).await;
-    web::garble_a_pause(&stage).await;
+    web::write_unreadable_pause(&stage).await;
     contract.read_all(&stage).await;
     let (attempt, of_paused) = attempt_of("paused");
     contract.ask_at(&stage, TOKEN, (attempt, &of_paused), &json!({}), 409).await;
@@ -347,11 +347,11 @@ async fn h3_every_answer_follows_the_openapi_document() {
     contract.read_all(&scene.stage).await;
 
     let unmet = contract.unmet();
-    assert!(unmet.is_empty(), "never answered: {unmet:#?}; not asked for: {NEVER_GIVEN:?}");
+    assert!(unmet.is_empty(), "did not occur: {unmet:#?}; not requested: {NEVER_GIVEN:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_what_the_openapi_document_does_not_tell_of_is_noticed() {
+async fn h3_undocumented_answers_are_detected() {
     let stage = Stage::ready(1).await;
     let contract = Contract::of(&stage).await;
     let queue = format!("/api/v1/queues/kubernetes/{POOL}");

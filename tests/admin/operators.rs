@@ -1,4 +1,4 @@
-//! Operators who pause, resume, and ask for an attempt, a comparison or another log level (G6, H2, H3).
+//! Requests of operators: pause, resume, attempt, comparison, log level (G6, H2, H3).
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ async fn leads(stage: &Stage) {
     stage.shown(STATUS, |status| status["leadership"]["role"] == "leader").await;
 }
 
-/// Returns a controller that leads, and the Service `web` on node 0.
+/// Starts a controller and the Service `web` on node 0, and waits until the controller has this role.
 async fn leading(overlay: &Value, flags: &[&str], role: &str) -> Stage {
     let prepared = Prepared::new(1).await;
     add_service(&prepared.fakes, "web", &[0]).await;
@@ -32,7 +32,7 @@ fn queue(name: &str) -> String {
     format!("/api/v1/queues/kubernetes/{}", pool_of(name))
 }
 
-/// Waits until a pool is seen not to be as it should, and paused.
+/// Waits until a pool is shown as out of sync and paused.
 async fn differs_and_is_paused(stage: &Stage) -> Value {
     stage
         .shown(&queue("web"), |answer| {
@@ -42,7 +42,7 @@ async fn differs_and_is_paused(stage: &Stage) -> Value {
         .await
 }
 
-/// Waits until the pool of a Service holds one node alone.
+/// Waits until the pool of a Service has this node as its only member.
 async fn is_on(stage: &Stage, name: &str, node: usize) {
     eventually("the pool follows its endpoints", PATIENCE, || async {
         let members = stage.fakes.members(simulator::CLUSTER_NAME, &pool_of(name)).await.expect("the pool");
@@ -99,7 +99,7 @@ async fn h2_each_post_needs_a_permitted_token() {
     assert_eq!(status["pauses"]["items"], json!([]), "{status}");
 }
 
-/// Sends a POST that promises a body and never brings it, and gives the first line of the answer.
+/// Sends a POST with a `Content-Length` and without a body, and returns the first line of the answer.
 async fn promised(stage: &Stage, token: Option<&str>) -> String {
     let mut connection = tokio::net::TcpStream::connect(&stage.admin).await.expect("the listener");
     let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
@@ -124,7 +124,7 @@ async fn h2_a_body_is_awaited_from_permitted_clients_within_bounds() {
     let status = stage.get(STATUS).await;
     assert_eq!(status["pauses"]["items"], json!([]), "{status}");
 
-    // Not at any level of the log is a token told.
+    // No token is logged at any level.
     assert_eq!(stage.post("/api/v1/log-level", TOKEN, &json!({ "level": "trace" })).await.status, 200);
     assert_eq!(stage.post("/api/v1/compare", TOKEN, &json!({})).await.status, 200);
     eventually("the request is logged among lines of the level trace", PATIENCE, || async {
@@ -172,12 +172,12 @@ async fn g6_a_pause_of_everything_outlives_the_process() {
     leads(&stage).await;
     differs_and_is_paused(&stage).await;
     assert_eq!(stage.fakes.counters().await.pool_puts, puts);
-    assert_eq!(shared_lease(&stage).await, lease, "the shared Lease is left alone");
+    assert_eq!(shared_lease(&stage).await, lease, "the shared Lease is not taken");
     let answer = stage.post(&format!("{}/attempt", queue("web")), TOKEN, &json!({})).await;
     assert_eq!(answer.status, 409, "{answer:?}");
     assert!(answer.text.contains("resume with the scope everything"), "{answer:?}");
     let wanted = |line: &Value| line["action"] == "an attempt of pool kubernetes/shop-web";
-    stage.logged("in words what is asked", wanted).await;
+    stage.logged("the log names the request", wanted).await;
 
     let answer = stage.post("/api/v1/resume", TOKEN, &json!({ "scope": "everything" })).await;
     assert_eq!((answer.status, &answer.json()["wasPaused"]), (200, &json!(true)), "{answer:?}");
@@ -188,12 +188,12 @@ async fn g6_a_pause_of_everything_outlives_the_process() {
     assert!(!format!("{:?}", stage.log()).contains("a-secret-token"), "and not its token");
 }
 
-/// Moves `mail`, whose pool waits behind all that was due before on the same load balancer, and requires that this has
-/// cost the only write.
+/// Moves `mail`, whose pool is written after all earlier changes of the same load balancer, and asserts that this is
+/// the only write.
 async fn only_mail_is_written(stage: &Stage, node: usize, puts: u64) {
     set_endpoints(&stage.fakes, "mail", &[Endpoint::ready(&node_name(node))]).await;
     is_on(stage, "mail", node).await;
-    assert_eq!(stage.fakes.counters().await.pool_puts, puts, "what is paused is not written");
+    assert_eq!(stage.fakes.counters().await.pool_puts, puts, "a paused pool is not written");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -239,7 +239,7 @@ async fn g6_one_pool_or_service_is_paused_and_bad_notes_are_shown() {
     only_mail_is_written(&stage, 2, puts + 2).await;
     assert_eq!(stage.post("/api/v1/resume", TOKEN, &pool).await.status, 200);
     holds(&stage, 1).await;
-    assert_eq!(stage.fakes.counters().await.pool_puts, puts + 3, "one write of each pool's each change");
+    assert_eq!(stage.fakes.counters().await.pool_puts, puts + 3, "one write per change of a pool");
 
     let edit = |cluster: &mut simulator::Cluster, now: u64| {
         let name = "azure-backend-pool-controller";
@@ -271,7 +271,7 @@ async fn g6_unreadable_pauses_keep_the_term_from_beginning() {
     let ready = stage.health("/readyz?verbose").await.text;
     let expected = "[+]pauses cannot be read; nothing is written before they can be; the log and pauses in /api/v1/status";
     assert!(ready.contains(expected), "{ready}");
-    assert!(!ready.contains("403"), "what the API server says is for those who reach the admin API: {ready}");
+    assert!(!ready.contains("403"), "the API server's message is shown only by the admin API: {ready}");
     stage.fakes.plant(|model| model.permit(Resource::ConfigMaps)).await;
     leads(&stage).await;
 }
@@ -296,7 +296,7 @@ async fn h3_an_attempt_compares_a_pool_in_sync_on_the_leader_alone() {
     assert_eq!(answer.json()["leader"], *identity, "{answer:?}");
     let release = json!({ "scope": "everything" });
     assert_eq!(standby.post("/api/v1/held/release", TOKEN, &release).await.json()["leader"], *identity);
-    // A standby takes a pause, and says that the leader follows.
+    // A standby accepts a pause, and answers that the leader applies it.
     let answer = standby.post("/api/v1/pause", TOKEN, &json!({ "scope": "everything" })).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     assert!(answer.json()["takesEffect"].as_str().is_some_and(|when| when.contains("15 s")), "{answer:?}");
@@ -409,9 +409,9 @@ async fn g6_h3_a_paused_service_gets_no_event() {
     set_endpoints(&stage.fakes, "web", &[]).await;
     stage.shown(&queue("web"), |answer| answer["pool"]["held"].is_object()).await;
     assert_eq!(stage.series("backend_pool_controller_oldest_waiting_change_seconds").await, Some(0.0));
-    assert_eq!(events().await, 0, "as where everything is only observed");
+    assert_eq!(events().await, 0, "as in the mode observe");
     assert_eq!(stage.post("/api/v1/resume", TOKEN, &service).await.status, 200);
-    eventually("what lasts is told when the pause has ended", PATIENCE, || async {
+    eventually("conditions that still hold are reported after the pause", PATIENCE, || async {
         if events().await == 1 { Ok(()) } else { Err("not yet".to_owned()) }
     })
     .await;

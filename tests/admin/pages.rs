@@ -1,4 +1,4 @@
-//! Pages of a large list (H3): stable order, no entry twice, and quick.
+//! Pages of a large list (H3): stable order, no duplicates, short latency.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use super::stage::{Prepared, Stage};
 
-/// Time for which ten pages of 100 pools may take in a debug build on a busy machine; they take some 100 ms.
+/// Maximum time of ten pages of 100 pools in a debug build on a busy machine; they take about 100 ms.
 const PAGES_WITHIN: Duration = Duration::from_secs(5);
 
-/// Follows `next` to the end; gives the entries' names and the number of pages.
+/// Follows `next` to the end; returns the entries' names and the number of pages.
 async fn walk(stage: &Stage, path: &str, name: impl Fn(&Value) -> String) -> (Vec<String>, usize) {
     let (mut names, mut pages, mut after) = (Vec::new(), 0, String::new());
     loop {
@@ -58,7 +58,7 @@ async fn h3_a_thousand_pools_page_in_a_stable_order() {
     assert_eq!(team.len(), 20);
 
     let (pools, _) = walk(&stage, "/api/v1/queues?contains=TEAM-007&limit=9", pool).await;
-    assert_eq!(pools.len(), 20, "a part of the name of a pool or of its Service, whatever the case");
+    assert_eq!(pools.len(), 20, "a part of the name of a pool or of its Service, in any case");
     let (pools, _) = walk(&stage, "/api/v1/queues?contains=team-007%2Fweb&lb=lb-3&limit=1", pool).await;
     assert!(!pools.is_empty() && pools.iter().all(|name| name.starts_with("lb-3/")), "{pools:?}");
     let (found, _) = walk(&stage, "/api/v1/services?contains=007%2FWEB&limit=9", service).await;

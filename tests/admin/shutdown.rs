@@ -1,5 +1,5 @@
-//! The end of the process where no server answers it any more (W8): Azure has a write and says nothing, and the API
-//! server takes connections and says nothing.
+//! The end of the process while no server answers (W8): Azure does not answer a write, and the API server accepts
+//! connections and does not answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use super::stage::{Prepared, add_service};
 use super::web::one_is_written_and_one_waits;
 use crate::support::proxy::Proxy;
 
-/// Our own Lease.
+/// The controller's own Lease.
 const OWN: &str = "kube-system/azure-backend-pool-controller";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_without_answers_the_end_comes_in_time() {
+async fn w8_without_answers_the_process_ends_in_time() {
     let prepared = Prepared::new(1).await;
     for name in ["slow", "waits"] {
         add_service(&prepared.fakes, name, &[0]).await;
@@ -44,7 +44,7 @@ async fn w8_without_answers_the_end_comes_in_time() {
     assert_eq!(status.code(), Some(0), "{log:?}");
     let promised = SHUTDOWN_TIMEOUT + Duration::from_secs(END_WITHIN);
     assert!(took <= promised, "it has ended after {took:?}, not within {promised:?}: {log:?}");
-    assert_eq!(fakes.counters().await.pool_puts, 1, "nothing is begun that waited: {log:?}");
+    assert_eq!(fakes.counters().await.pool_puts, 1, "no waiting write is started: {log:?}");
 
     let lines_with =
         |message: &str| log.iter().filter(|line| line["message"] == message).collect::<Vec<&Value>>();
@@ -55,7 +55,11 @@ async fn w8_without_answers_the_end_comes_in_time() {
     assert!(write["pool"] == "kubernetes/shop-slow" && failure.starts_with("no answer in time"), "{write}");
     let leases = lines_with("a Lease cannot be read or written");
     assert!(leases.iter().any(|line| line["lease"] == OWN && line["request"] == "write"), "{log:?}");
-    assert_eq!(lines_with("released the Lease"), Vec::<&Value>::new(), "it was not reported as free");
+    assert_eq!(
+        lines_with("released the Lease"),
+        Vec::<&Value>::new(),
+        "the Lease was not logged as released"
+    );
     let left = lines_with("something may be left behind, which ends by itself");
     let what = left.iter().filter_map(|line| line["what"].as_str());
     assert_eq!(what.collect::<Vec<_>>(), ["own_lease", "shared_lease"], "{log:?}");

@@ -1,4 +1,4 @@
-//! The stage of these tests: the simulator's fakes with a small world, the real binary against them, and its listeners.
+//! The environment of these tests: the simulator's fakes with a small cluster, the real binary, and its listeners.
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -25,13 +25,13 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
 /// Maximum time of one call.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// The namespace of the Services that tests add to the world.
+/// The namespace of the Services that tests add to the cluster.
 pub const NAMESPACE: &str = "shop";
 
-/// Variables in which gRPC's programs look for the bootstrap of xDS.
+/// Variables from which gRPC programs read the xDS bootstrap.
 const BOOTSTRAP: [&str; 2] = ["GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG"];
 
-/// The running fakes and a running controller; their folder is deleted with the last one of them.
+/// The running fakes and a running controller. Their folder is deleted when the last of them is dropped.
 pub struct Stage {
     pub fakes: Arc<Fakes>,
     folder: Arc<TempDir>,
@@ -41,13 +41,13 @@ pub struct Stage {
     http: Client,
     pub health: String,
     pub admin: String,
-    /// The admin API with TLS; empty where there is none.
+    /// The address of the admin API with TLS; empty if there is none.
     pub admin_tls: String,
-    /// CSDS; empty where no pool is filled from a control plane.
+    /// The address of CSDS; empty if no pool has an xDS source.
     pub csds: String,
 }
 
-/// The fakes, before the controller is started.
+/// The fakes before the start of the controller.
 pub struct Prepared {
     pub fakes: Fakes,
     world: World,
@@ -71,12 +71,12 @@ impl Answer {
 }
 
 impl Prepared {
-    /// Fakes with a world of this many Services, each with a pool in sync, on two load balancers and six nodes.
+    /// Creates fakes with this number of Services, each with a pool in sync, on two load balancers and six nodes.
     pub async fn new(services: usize) -> Self {
         Self::sized(Size { services, load_balancers: 2, nodes: 6, endpoints: 2, dual_stack: false }).await
     }
 
-    /// Fakes with a world of this size.
+    /// Creates fakes with a cluster of this size.
     pub async fn sized(size: Size) -> Self {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let world = World::new(size, 1);
@@ -85,14 +85,14 @@ impl Prepared {
         Self { fakes, world, folder }
     }
 
-    /// Fakes with nothing in them.
+    /// Creates empty fakes.
     pub async fn without_load_balancers() -> Self {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let world = World::new(Size { services: 0, ..Size::default() }, 1);
         Self { fakes, world, folder: tempfile::tempdir().expect("a temporary folder") }
     }
 
-    /// Starts the controller, with these keys over the short times of the stage, and waits for its listeners.
+    /// Starts the controller with these keys in addition to the test's short times, and waits for its listeners.
     pub async fn start(self, overlay: &Value) -> Stage {
         self.start_with(overlay, &[]).await
     }
@@ -128,17 +128,17 @@ impl Prepared {
         Stage::start(Arc::new(self.fakes), Arc::new(self.folder), files, "log", flags).await
     }
 
-    /// The same as [`Prepared::start`], by another way to the API server.
+    /// The same as [`Prepared::start`], with another address of the API server.
     pub async fn start_by(self, way: SocketAddr) -> Stage {
         let files = self.files(&json!({}));
         let text = std::fs::read_to_string(&files.kubeconfig).expect("the simulator has written it");
         let detour = text.replace(&self.fakes.kubernetes_url, &format!("http://{way}"));
-        assert_ne!(text, detour, "the kubeconfig leads to the fake");
+        assert_ne!(text, detour, "the kubeconfig names the fake");
         std::fs::write(&files.kubeconfig, detour).expect("the folder can be written");
         Stage::start(Arc::new(self.fakes), Arc::new(self.folder), files, "log", &[]).await
     }
 
-    /// Starts a controller that ends by itself; gives how it has ended and what it has said.
+    /// Starts a controller that must exit; returns its exit status and output.
     pub async fn ends(self, overlay: &Value) -> (ExitStatus, String) {
         let output = output(command(&self.files(overlay), &[])).await;
         (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
@@ -156,7 +156,7 @@ impl Prepared {
         output(command).await
     }
 
-    /// Returns the files of a controller with these keys over the short times of the stage.
+    /// Returns the files of a controller with these keys in addition to the test's short times.
     fn files(&self, overlay: &Value) -> Files {
         let anywhere = ([127, 0, 0, 1], 0).into();
         let mut keys = json!({
@@ -189,7 +189,7 @@ fn command(files: &Files, flags: &[&str]) -> Command {
     command
 }
 
-/// `check-config` with these files.
+/// Returns the command `check-config` with these files.
 fn check_config(files: &Files) -> Command {
     let mut command = Command::new(PROGRAM);
     command.arg("check-config").arg("--cloud-config").arg(&files.cloud_config);
@@ -203,12 +203,12 @@ fn check_config(files: &Files) -> Command {
 /// Runs a command to its end.
 async fn output(mut command: Command) -> Output {
     command.stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("it ends in time");
+    let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("the command ends in time");
     output.expect("the binary under test")
 }
 
 impl Answer {
-    /// Reads the answer; of a stream, which has no end, only its head.
+    /// Reads the answer, or only the head of a stream.
     async fn of(answer: reqwest::Response) -> Result<Self, reqwest::Error> {
         let header = |name: &str| {
             let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
@@ -262,14 +262,14 @@ impl Stage {
         stage
     }
 
-    /// Returns a second controller for the same cluster and the same ARM, once it has its listeners.
+    /// Starts another controller for the same cluster and ARM, and waits for its listeners.
     pub async fn another(&self, log: &str) -> Stage {
         let (fakes, folder) = (Arc::clone(&self.fakes), Arc::clone(&self.folder));
         Stage::start(fakes, folder, self.files.clone(), log, &[]).await
     }
 
-    /// Returns a world of this many Services and a ready controller that has found all their pools. A controller is
-    /// ready as soon as it has read one load balancer.
+    /// Starts fakes with this number of Services and a controller, and waits until it is ready and has found all pools.
+    /// A controller is ready as soon as it has read one load balancer.
     pub async fn ready(services: usize) -> Self {
         let stage = Prepared::new(services).await.start(&json!({})).await;
         stage.wait_until_ready().await;
@@ -286,20 +286,20 @@ impl Stage {
         .await;
     }
 
-    /// Returns the whole lines of the log so far; what is no JSON is kept as text. A thread of its own writes the log:
-    /// what has just happened may not be in it yet ([`Stage::logged`]).
+    /// Returns the complete lines of the log so far; a line that is not JSON is returned as a string. Another thread
+    /// writes the log, so recent lines may be missing ([`Stage::logged`]).
     pub fn log(&self) -> Vec<Value> {
         log_lines(&self.log)
     }
 
-    /// Returns the log as it was written.
+    /// Returns the text of the log.
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits until the log has such lines, and gives them.
+    /// Waits until the log has matching lines, and returns them.
     pub async fn logged(&self, what: &str, is_it: impl Fn(&Value) -> bool) -> Vec<Value> {
-        eventually(&format!("the log says {what}"), PATIENCE, || async {
+        eventually(&format!("the log has {what}"), PATIENCE, || async {
             let log = self.log();
             let found: Vec<Value> = log.iter().filter(|line| is_it(line)).cloned().collect();
             if found.is_empty() { Err(format!("{log:?}")) } else { Ok(found) }
@@ -313,7 +313,7 @@ impl Stage {
         Answer::of(answer).await.map_err(|error| format!("{path}: {error:?}"))
     }
 
-    /// Returns a call of the listener with TLS by this client, with this bearer token if there is one.
+    /// Calls the listener with TLS with this client and an optional bearer token.
     pub async fn secured(
         &self,
         http: &Client,
@@ -332,34 +332,34 @@ impl Stage {
         Answer::of(answer).await.map_err(|error| format!("{method} {path}: {error:?}"))
     }
 
-    /// Returns a GET of the health listener that must be answered.
+    /// Sends a GET to the health listener, which must answer.
     pub async fn health(&self, path: &str) -> Answer {
         self.try_health(path).await.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()))
     }
 
-    /// Returns a GET of the health listener.
+    /// Sends a GET to the health listener.
     pub async fn try_health(&self, path: &str) -> Result<Answer, String> {
         self.call(Method::GET, &self.health, path).await
     }
 
-    /// Returns a call of the admin listener.
+    /// Calls the admin listener.
     pub async fn admin(&self, method: Method, path: &str) -> Answer {
         let answer = self.call(method, &self.admin, path).await;
         answer.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()))
     }
 
-    /// Returns a GET of the admin listener.
+    /// Sends a GET to the admin listener.
     pub async fn try_admin(&self, path: &str) -> Result<Answer, String> {
         self.call(Method::GET, &self.admin, path).await
     }
 
-    /// Returns a call of the admin listener, with all of its headers.
+    /// Calls the admin listener and returns the answer with all headers.
     pub async fn raw(&self, method: Method, path: &str) -> reqwest::Response {
         let answer = self.http.request(method, format!("http://{}{path}", self.admin)).send().await;
         answer.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()))
     }
 
-    /// Returns a call of the admin listener for another host than this machine.
+    /// Calls the admin listener with another `Host` header.
     pub async fn for_another_host(&self, method: Method, path: &str) -> Answer {
         let request = self.http.request(method, format!("http://{}{path}", self.admin));
         let answer = request.header("host", "pages.example").send().await;
@@ -367,7 +367,7 @@ impl Stage {
         Answer::of(answer).await.expect("a body")
     }
 
-    /// Returns a POST to the admin listener, with this bearer token if there is one.
+    /// Sends a POST to the admin listener, with an optional bearer token.
     pub async fn post(&self, path: &str, token: Option<&str>, body: &Value) -> Answer {
         let mut request = self.http.post(format!("http://{}{path}", self.admin)).body(body.to_string());
         if let Some(token) = token {
@@ -384,20 +384,20 @@ impl Stage {
         String::from_utf8(output.stdout).expect("it prints text")
     }
 
-    /// Another method of the health listener.
+    /// Sends another method to the health listener.
     pub async fn health_with(&self, method: Method, path: &str) -> Answer {
         let answer = self.call(method, &self.health, path).await;
         answer.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()))
     }
 
-    /// Returns a good answer of the admin API.
+    /// Sends a GET to the admin API, which must succeed, and returns the body.
     pub async fn get(&self, path: &str) -> Value {
         let answer = self.admin(Method::GET, path).await;
         assert_eq!((answer.status, answer.kind.as_str()), (200, "application/json"), "{path}: {answer:?}");
         answer.json()
     }
 
-    /// Waits until an answer of the admin API is as it should be, and gives it.
+    /// Waits until an answer of the admin API satisfies the condition, and returns it.
     pub async fn shown(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         eventually(path, PATIENCE, || async {
             let answer = self.admin(Method::GET, path).await;
@@ -407,20 +407,21 @@ impl Stage {
         .await
     }
 
-    /// Waits until a Service of [`NAMESPACE`] has a verdict that contains this text, and gives the answer.
+    /// Waits until the verdict of a Service of [`NAMESPACE`] contains this text, and returns the answer.
     pub async fn verdict(&self, name: &str, text: &str) -> Value {
         let path = format!("/api/v1/services/{NAMESPACE}/{name}");
         self.shown(&path, |answer| answer["verdict"].as_str().is_some_and(|verdict| verdict.contains(text)))
             .await
     }
 
-    /// Returns the value of a series, by the whole of its name and labels as they are written; `None`: there is none.
+    /// Returns the value of a series, given its name and labels as in the text format; `None` if there is no such
+    /// series.
     pub async fn series(&self, series: &str) -> Option<f64> {
         let text = self.health("/metrics").await.text;
         text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
     }
 
-    /// Waits until the cluster has an event of this reason for an object, and gives it.
+    /// Waits until the cluster has an event of this reason for an object, and returns it.
     pub async fn event(&self, name: &str, reason: &str) -> Value {
         eventually(&format!("{name} has the event {reason}"), PATIENCE, || async {
             let events = self
@@ -459,8 +460,8 @@ impl Stage {
     }
 }
 
-/// A good Service of [`NAMESPACE`] with these endpoints, as it is on `kubernetes`, the first load balancer: the objects,
-/// its pool with the addresses of the nodes, and its rule.
+/// Creates a Service of [`NAMESPACE`] with these endpoints on `kubernetes`, the first load balancer: its objects, its
+/// pool with the addresses of the nodes, and its rule.
 pub async fn add_service(fakes: &Fakes, name: &str, nodes: &[usize]) {
     let service = build::service(NAMESPACE, name, &[80], &[Family::V4]);
     let names = nodes.iter().map(|node| Endpoint::ready(&node_name(*node)));
@@ -469,7 +470,7 @@ pub async fn add_service(fakes: &Fakes, name: &str, nodes: &[usize]) {
     add_pool(fakes, name, nodes).await;
 }
 
-/// The pool and the rule of a Service of [`NAMESPACE`].
+/// Creates the pool and the rule of a Service of [`NAMESPACE`].
 pub async fn add_pool(fakes: &Fakes, name: &str, nodes: &[usize]) {
     let uid = build::uid("Service", NAMESPACE, name).replace('-', "");
     let rule: String = "a".chars().chain(uid.chars()).take(32).chain("-TCP-80".chars()).collect();
@@ -486,8 +487,8 @@ pub async fn add_pool(fakes: &Fakes, name: &str, nodes: &[usize]) {
     fakes.azure.ask(add).await;
 }
 
-/// Has a rule of a Service of [`NAMESPACE`] send to this pool of the cluster as a whole too, as while the
-/// cloud-controller-manager gives it a pool of its own.
+/// Adds a rule of a Service of [`NAMESPACE`] for this pool of the cluster, as exists while the cloud-controller-manager
+/// creates the Service's own pool.
 pub async fn send_to_cluster_pool(fakes: &Fakes, name: &str, pool: &'static str) {
     let uid = build::uid("Service", NAMESPACE, name).replace('-', "");
     let rule: String = "a".chars().chain(uid.chars()).take(32).chain("-TCP-81".chars()).collect();
@@ -500,10 +501,10 @@ pub async fn send_to_cluster_pool(fakes: &Fakes, name: &str, pool: &'static str)
     fakes.azure.ask(add).await;
 }
 
-/// Gives a Service's slice other endpoints.
+/// Replaces the endpoints of a Service's slice.
 pub async fn set_endpoints(fakes: &Fakes, name: &str, endpoints: &[Endpoint]) {
     let slice = build::endpoint_slice(NAMESPACE, name, 0, endpoints, Family::V4);
-    fakes.apply(vec![slice]).await.expect("a good slice");
+    fakes.apply(vec![slice]).await.expect("a valid slice");
 }
 
 /// Returns the pool of a Service of [`NAMESPACE`].
@@ -511,12 +512,12 @@ pub fn pool_of(name: &str) -> String {
     format!("{NAMESPACE}-{name}")
 }
 
-/// Returns the name of the world's node with this number.
+/// Returns the name of the node with this index.
 pub fn node_name(node: usize) -> String {
     format!("node-{node:04}")
 }
 
-/// Returns the InternalIP of the world's node with this number.
+/// Returns the InternalIP of the node with this index.
 pub fn node_ip(node: usize) -> String {
     format!("10.224.0.{}", node + 4)
 }

@@ -1,5 +1,5 @@
-//! The admin API with TLS (H2): every request is judged, whatever it asks for; the certificate is renewed while the
-//! process runs; and a client that only opens connections does not block others.
+//! The admin API with TLS (H2): every request is authorized; the certificate is renewed while the process runs; and a
+//! client that only opens connections does not block others.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -22,18 +22,18 @@ use crate::support::{PATIENCE, eventually};
 
 const STATUS: &str = "/api/v1/status";
 const TOKEN: Option<&str> = Some("a-secret-token");
-/// The token of a user who may read and nothing else.
+/// The token of a user with read permission only.
 const READER: Option<&str> = Some("readers-token");
 /// Maximum time of one call.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// Time for which a verdict about reading is kept.
+/// Time for which the authorization of a read is cached.
 const KEPT_FOR: Duration = Duration::from_secs(10);
-/// More requests than the log tells of in some seconds.
+/// More requests than the log may have lines in some seconds.
 const MANY: usize = 100;
-/// More connections than a listener takes.
+/// More connections than a listener accepts.
 const TOO_MANY: usize = CONNECTIONS + 18;
 
-/// A Secret's files as a pod sees them: the kubelet changes both at once, by another link.
+/// A Secret's files in a pod: the kubelet changes both at the same time, with a new symbolic link.
 pub(super) struct Secret {
     folder: TempDir,
     versions: usize,
@@ -63,14 +63,14 @@ impl Secret {
         self.folder.path().join(file)
     }
 
-    /// Returns the keys that open the listener.
+    /// Returns the configuration keys of the listener.
     fn overlay(&self) -> Value {
         let tls = json!({ "certificate": self.path("tls.crt"), "key": self.path("tls.key") });
         json!({ "http": { "adminTlsListen": "127.0.0.1:0", "tls": tls } })
     }
 }
 
-/// Returns a client that trusts this authority alone, and opens a connection for each request.
+/// Returns a client that trusts only this authority, and opens a connection for each request.
 fn client(authority: &Authority) -> Client {
     let trusted = Certificate::from_pem(authority.pem().as_bytes()).expect("a certificate");
     let builder = Client::builder().no_proxy().timeout(ANSWER_WITHIN).pool_max_idle_per_host(0);
@@ -104,7 +104,7 @@ pub(super) async fn call(
     answer.unwrap_or_else(|error| panic!("{error}\n{:?}", stage.log()))
 }
 
-/// Returns every path of the admin API that docs/admin-api.md tells of, with names in it.
+/// Returns every path of the admin API in docs/admin-api.md, with names in it.
 fn paths() -> Vec<String> {
     let document = include_str!("../../docs/admin-api.md");
     let mut sections = document.split("\n## ");
@@ -128,7 +128,7 @@ async fn h2_with_tls_every_request_is_authorized_first() {
     paths.extend(strange.map(str::to_owned));
     for path in &paths {
         for method in [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE] {
-            // Kubernetes lets every account read below `/api`, which the discoverer stands for.
+            // Kubernetes lets every account read below `/api`; the discoverer represents such an account.
             for (token, status) in [
                 (None, 401),
                 (Some("nobody"), 401),
@@ -152,7 +152,7 @@ async fn h2_with_tls_every_request_is_authorized_first() {
             assert_eq!(
                 (answer.status, answer.kind, answer.allow),
                 (there.status, there.kind, there.allow),
-                "{method} {path}: with the right it is as on loopback"
+                "{method} {path}: with the right, the answer is as on loopback"
             );
         }
     }
@@ -160,7 +160,7 @@ async fn h2_with_tls_every_request_is_authorized_first() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_readers_learn_the_needs_of_posts() {
+async fn h2_a_refused_post_names_the_missing_permission() {
     let (stage, _secret, http) = secured().await;
     for (method, path) in [(Method::GET, STATUS), (Method::HEAD, STATUS), (Method::GET, "/")] {
         assert_eq!(call(&stage, &http, &method, path, READER).await.status, 200, "{method} {path}");
@@ -189,7 +189,7 @@ async fn token_reviews(stage: &Stage) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_reads_reuse_a_verdict_posts_do_not_and_no_token_is_logged() {
+async fn h2_only_reads_cache_authorization_and_no_token_is_logged() {
     let (stage, _secret, http) = secured().await;
     let level = json!({ "level": "trace" });
     assert_eq!(stage.post("/api/v1/log-level", TOKEN, &level).await.status, 200);
@@ -198,7 +198,7 @@ async fn h2_reads_reuse_a_verdict_posts_do_not_and_no_token_is_logged() {
         assert_eq!(call(&stage, &http, &method, STATUS, TOKEN).await.status, 200);
     }
     let judged = token_reviews(&stage).await - begin;
-    // On a machine that stood still the verdict was no longer fresh.
+    // On a machine that was suspended, the cached result has expired.
     assert!(judged == 1 || since.elapsed() >= KEPT_FOR, "{judged}");
     let begin = token_reviews(&stage).await;
     for _ in 0..2 {
@@ -211,7 +211,7 @@ async fn h2_reads_reuse_a_verdict_posts_do_not_and_no_token_is_logged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_a_renewed_certificate_is_shown_and_a_broken_one_is_not() {
+async fn h2_a_renewed_certificate_is_used_and_a_broken_one_is_not() {
     let (stage, mut secret, first) = secured().await;
     let series = "backend_pool_controller_admin_certificate_expiration_timestamp_seconds";
     assert!(stage.series(series).await.is_some_and(|ends| ends > 1e9));
@@ -220,18 +220,21 @@ async fn h2_a_renewed_certificate_is_shown_and_a_broken_one_is_not() {
     assert!(stage.secured(&second, Method::GET, STATUS, TOKEN).await.is_err(), "another authority's");
     let pair = authority.server();
     secret.put(&pair);
-    eventually("the renewed certificate is shown", PATIENCE, || async {
+    eventually("the renewed certificate is used", PATIENCE, || async {
         stage.secured(&second, Method::GET, STATUS, TOKEN).await.map(drop)
     })
     .await;
-    assert!(stage.secured(&first, Method::GET, STATUS, TOKEN).await.is_err(), "and the one before is not");
+    assert!(
+        stage.secured(&first, Method::GET, STATUS, TOKEN).await.is_err(),
+        "the old certificate is not used"
+    );
     let is_logged = |line: &Value| line["message"] == "the admin API uses a new certificate";
-    assert_eq!(stage.logged("that it was renewed", is_logged).await.len(), 1);
+    assert_eq!(stage.logged("the renewal is logged", is_logged).await.len(), 1);
 
     secret.put(&Pair { certificate: last.server().certificate, ..pair.clone() });
     let is_logged =
         |line: &Value| line["message"] == "the files of the admin API's certificate cannot be used";
-    let warned = stage.logged("that the key is another's", is_logged).await;
+    let warned = stage.logged("the log says that the key does not match", is_logged).await;
     assert_eq!(warned[0]["level"], "WARN");
     let reason = warned[0]["reason"].as_str().unwrap_or_default();
     assert!(
@@ -239,21 +242,24 @@ async fn h2_a_renewed_certificate_is_shown_and_a_broken_one_is_not() {
         "{warned:?}"
     );
     assert!(warned[0]["remedy"].is_string(), "{warned:?}");
-    assert!(stage.secured(&second, Method::GET, STATUS, TOKEN).await.is_ok(), "the one before stays");
+    assert!(
+        stage.secured(&second, Method::GET, STATUS, TOKEN).await.is_ok(),
+        "the old certificate stays in use"
+    );
 
     secret.put(&last.server());
     let third = client(&last);
-    eventually("what is whole again is shown", PATIENCE, || async {
+    eventually("the repaired certificate is used", PATIENCE, || async {
         stage.secured(&third, Method::GET, STATUS, TOKEN).await.map(drop)
     })
     .await;
     assert_eq!(stage.logged("it once", is_logged).await.len(), 1);
     let key = pair.key.lines().nth(1).expect("a key has lines");
-    assert!(!format!("{:?}", stage.log()).contains(key), "nothing of a key is logged");
+    assert!(!format!("{:?}", stage.log()).contains(key), "no part of a key is logged");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_an_unusable_certificate_ends_the_start_by_key_and_file() {
+async fn h2_the_start_fails_on_an_unusable_certificate() {
     let (one, other) = (Authority::new("one").server(), Authority::new("other").server());
     let secret = Secret::new(&Pair { key: other.key.clone(), ..one });
     let (status, output) = Prepared::new(1).await.ends(&secret.overlay()).await;
@@ -269,11 +275,11 @@ async fn h2_without_tls_nothing_is_answered() {
     let (stage, _secret, _) = secured().await;
     let plain = Client::builder().no_proxy().timeout(ANSWER_WITHIN).build().expect("a client");
     let answer = plain.get(format!("http://{}{STATUS}", stage.admin_tls)).bearer_auth("a-secret-token");
-    assert!(answer.send().await.is_err(), "no answer to who does not speak TLS");
+    assert!(answer.send().await.is_err(), "a client without TLS gets no answer");
 }
 
-/// As many connections as a listener does not take at once, on which nothing is said.
-async fn silence(address: &str) -> Vec<TcpStream> {
+/// Opens more connections than a listener accepts, and sends nothing on them.
+async fn open_idle_connections(address: &str) -> Vec<TcpStream> {
     let mut silent = Vec::new();
     for _ in 0..TOO_MANY {
         silent.push(TcpStream::connect(address).await.expect("the system takes connections"));
@@ -281,7 +287,7 @@ async fn silence(address: &str) -> Vec<TcpStream> {
     silent
 }
 
-/// Returns the number of these connections that the listener has ended, whatever it sent before.
+/// Returns the number of these connections that the listener has closed.
 fn ended(silent: Vec<TcpStream>) -> usize {
     let has_ended = |connection: TcpStream| {
         let connection = connection.into_std().expect("a connection of this runtime");
@@ -292,35 +298,38 @@ fn ended(silent: Vec<TcpStream>) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_idle_connections_delay_others_only_until_they_are_cut() {
-    // This process has one end of each.
+async fn h2_idle_connections_delay_others_until_they_are_closed() {
+    // This process has one socket of each connection.
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
     let (stage, _secret, http) = secured().await;
-    // A client that comes after all of them has a place when so many of them are gone.
+    // A later client is accepted when this many connections are closed.
     let must_have_ended = TOO_MANY + 1 - CONNECTIONS;
 
-    let silent = silence(&stage.admin_tls).await;
-    assert_eq!(stage.health("/livez").await.status, 200, "other listeners have places of their own");
+    let silent = open_idle_connections(&stage.admin_tls).await;
+    assert_eq!(stage.health("/livez").await.status, 200, "other listeners have their own limits");
     assert_eq!(stage.admin(Method::GET, STATUS).await.status, 200);
-    // This one attempt waits until it has a place.
+    // This attempt waits until it is accepted.
     assert_eq!(call(&stage, &http, &Method::GET, STATUS, TOKEN).await.status, 200);
     let cut = ended(silent);
-    assert!(cut >= must_have_ended, "{cut} of {TOO_MANY} without TLS were cut before the next was answered");
+    assert!(
+        cut >= must_have_ended,
+        "{cut} of {TOO_MANY} without TLS were closed before the next was answered"
+    );
 
-    let silent = silence(&stage.admin).await;
+    let silent = open_idle_connections(&stage.admin).await;
     assert_eq!(stage.admin(Method::GET, STATUS).await.status, 200);
     let cut = ended(silent);
     assert!(
         cut >= must_have_ended,
-        "{cut} of {TOO_MANY} without a head were cut before the next was answered"
+        "{cut} of {TOO_MANY} without a head were closed before the next was answered"
     );
 }
 
-/// Returns the answer of a listener to these bytes, until it ends the connection.
+/// Returns the answer of a listener to these bytes, until it closes the connection.
 pub(super) async fn answer_to(address: &str, bytes: &[u8]) -> String {
     let mut connection = TcpStream::connect(address).await.expect("the listener takes connections");
-    connection.write_all(bytes).await.expect("the connection stands");
+    connection.write_all(bytes).await.expect("the connection is open");
     let mut answer = Vec::new();
     let ended = tokio::time::timeout(PATIENCE, connection.read_to_end(&mut answer)).await;
     assert!(ended.is_ok(), "{address} keeps the connection after {answer:?}");
@@ -330,7 +339,7 @@ pub(super) async fn answer_to(address: &str, bytes: &[u8]) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h2_clients_without_rights_cannot_fill_the_log() {
     let (stage, _secret, http) = secured().await;
-    // No client begins a second request on a connection, for which there is no limit of time.
+    // The tests send no second request on a connection, because it has no time limit.
     let request = b"GET /livez HTTP/1.1\r\nhost: pod\r\n\r\nG";
     let (health, admin) = (stage.health.as_str(), stage.admin.as_str());
     let answer = answer_to(health, request).await;
@@ -338,7 +347,7 @@ async fn h2_clients_without_rights_cannot_fill_the_log() {
     for address in [health, admin, stage.admin_tls.as_str()] {
         answer_to(address, b"nonsense\r\n\r\n").await;
     }
-    // A page of the Web may have its own name lead to the operator's port-forward.
+    // A web page may make its own host name resolve to the operator's port-forward.
     let page = format!("GET {STATUS} HTTP/1.1\r\nhost: pages.example\r\nx-forwarded-host: localhost\r\n\r\n");
     assert!(answer_to(admin, page.as_bytes()).await.starts_with("HTTP/1.1 421 "));
     let long = format!("/{}", "a".repeat(30_000));
@@ -352,7 +361,7 @@ async fn h2_clients_without_rights_cannot_fill_the_log() {
         assert_eq!(call(&stage, &http, &Method::GET, STATUS, Some("outsiders-token")).await.status, 403);
     }
     let periods = since.elapsed().as_secs() / 10 + 2;
-    // What is logged stands behind all of this.
+    // This request is logged after all others.
     assert_eq!(call(&stage, &http, &Method::POST, "/api/v1/compare", TOKEN).await.status, 200);
     let done = |line: &Value| line["message"] == "an operator request" && line["path"] == "/api/v1/compare";
     stage.logged("the last request", done).await;

@@ -1,4 +1,4 @@
-//! Watches that the API server, or a middlebox, accepts and closes without data, and connections that are cut.
+//! Watches that the API server, or a middlebox, accepts and closes without data, and aborted connections.
 
 use serde_json::{Value, json};
 use simulator::models::kube::build::node_event;
@@ -6,17 +6,17 @@ use simulator::models::kube::build::node_event;
 use super::stage::{Stage, add_service, node_name};
 use crate::support::{PATIENCE, eventually};
 
-/// The log message for a kind that is not followed.
+/// The log message for a kind that cannot be watched.
 const GIVEN_UP: &str = "the API server accepts watches but sends nothing";
-/// The log message for a streaming list that is given up for a list in pages.
+/// The log message for a streaming list that is replaced by a list in pages.
 const IN_PAGES: &str = "the API server does not complete a streaming list; listing in pages";
 
-/// Returns whether a line of the log says that this kind is not followed.
+/// Returns whether a line of the log says that this kind cannot be watched.
 fn is_given_up(line: &Value, kind: &str) -> bool {
     line["message"] == GIVEN_UP && line["kind"] == kind
 }
 
-/// Sends an event that announces the eviction of the first node, and waits until the node leaves service.
+/// Posts an eviction notice of the first node, and waits until the node drains.
 async fn evicted(stage: &Stage) {
     let (node, now) = (node_name(0), jiff::Timestamp::now());
     let notice =
@@ -29,7 +29,7 @@ async fn evicted(stage: &Stage) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn empty_watches_are_followed_by_lists() {
     let stage = Stage::ready(1).await;
-    // A proxy answers 200 in place of the API server, and closes.
+    // A proxy answers 200 in place of the API server, and closes the connection.
     stage.fakes.plant(|cluster| cluster.cut_watches(Some(0))).await;
     stage.fakes.plant(|cluster| cluster.restart()).await;
     add_service(&stage.fakes, "later", &[0, 1]).await;
@@ -46,7 +46,7 @@ async fn empty_watches_are_followed_by_lists() {
         let lines = log.iter().filter(|line| is_given_up(line, kind));
         let lines: Vec<_> = lines.map(|line| (&line["level"], line["remedy"].is_string())).collect();
         assert_eq!(lines, [(&json!("WARN"), true)], "once");
-        // The list that follows is a watch, too.
+        // The following list is a watch, too.
         let is_in_pages = |line: &Value| line["message"] == IN_PAGES && line["kind"] == kind;
         let log = stage.logged("the list in pages", is_in_pages).await;
         let line = log.iter().find(|line| is_in_pages(line)).expect("it was logged");
@@ -75,7 +75,7 @@ async fn a_list_finds_an_eviction_notice_despite_empty_watches() {
 async fn an_eviction_notice_is_seen_despite_cut_watches() {
     let stage = Stage::ready(1).await;
     let open = async || stage.fakes.cluster.ask(|cluster, _| cluster.model.open_watches()).await;
-    // Longer than the 10 s within which a watch without data is a failure.
+    // Longer than the 10 s in which a watch without data counts as a failure.
     stage.fakes.plant(|cluster| cluster.cut_watches(Some(11_000_000))).await;
     stage.fakes.plant(|cluster| cluster.restart()).await;
     let first = eventually("all kinds are watched", PATIENCE, || async {
@@ -83,7 +83,7 @@ async fn an_eviction_notice_is_seen_despite_cut_watches() {
         if open.len() >= 4 { Ok(open) } else { Err(format!("{open:?}")) }
     })
     .await;
-    eventually("each watch was cut and opened again", PATIENCE, || async {
+    eventually("each watch was closed and opened again", PATIENCE, || async {
         let open = open().await;
         let is_again = open.len() >= first.len() && open.iter().all(|watch| !first.contains(watch));
         if is_again { Ok(()) } else { Err(format!("{open:?}")) }

@@ -1,5 +1,5 @@
-//! The page at `/` (H3): how it is served, that it brings nothing foreign and makes no markup of foreign text, and that
-//! it has a text for every word of the API. A browser opens it in `browser`.
+//! Tests of the page at `/` (H3): its headers, that it loads no foreign content and escapes foreign text, and that it
+//! explains every word of the API. `browser` opens it in a browser.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ fn keys(value: &Value) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_the_page_is_at_the_root_of_the_admin_listener_alone() {
+async fn h3_the_page_is_only_at_the_root_of_the_admin_listener() {
     let stage = Stage::ready(1).await;
     let answer = stage.raw(Method::GET, "/").await;
     assert_eq!(answer.status(), 200);
@@ -76,9 +76,9 @@ async fn h3_the_page_is_at_the_root_of_the_admin_listener_alone() {
     assert!(!policy.contains("unsafe"), "{policy}");
     assert!(
         page.contains(&format!("data-version=\"{}\"", env!("CARGO_PKG_VERSION"))),
-        "it tells its version"
+        "it contains the version"
     );
-    assert!(!page.contains("{{"), "everything is put in");
+    assert!(!page.contains("{{"), "every placeholder is replaced");
 
     let head = stage.raw(Method::HEAD, "/").await;
     assert_eq!(head.status(), 200);
@@ -90,7 +90,7 @@ async fn h3_the_page_is_at_the_root_of_the_admin_listener_alone() {
     }
     assert_eq!(stage.admin(Method::GET, "/?a=1").await.status, 400);
     assert_eq!(stage.admin(Method::GET, "/index.html").await.status, 404);
-    assert_eq!(stage.health("/").await.status, 404, "not on the listener that is open to all");
+    assert_eq!(stage.health("/").await.status, 404, "the health listener does not serve the page");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,7 +131,7 @@ async fn h3_the_page_escapes_text_and_names_no_foreign_address() {
     for word in markup.iter().chain(&code).chain(&foreign) {
         assert!(!page.contains(word), "the page has {word}");
     }
-    // It asks at one place, and never anything but GET.
+    // It sends requests in one place, and only GETs.
     let script = script_of(&page);
     assert_eq!(script.matches("fetch(").count(), 1);
     assert!(!script.contains("method:"), "GET is the default");
@@ -160,7 +160,7 @@ async fn h3_the_page_explains_every_state_reason_and_role() {
     let verdicts = api["components"]["schemas"]["VerdictReason"]["enum"].as_array().expect("the reasons");
     let verdicts: BTreeSet<String> = verdicts.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     assert_eq!(keys(&words["verdict"]), verdicts);
-    // That these tables have every word of the sources is shown with the documents.
+    // Another test compares these tables with the sources.
     let document = include_str!("../../docs/admin-api.md");
     let cells = |from: &str| -> BTreeSet<String> {
         let table = document.split_once(from).expect("the table").1.split_once("\n\n").expect("its end").0;
@@ -173,8 +173,8 @@ async fn h3_the_page_explains_every_state_reason_and_role() {
     assert_eq!(keys(&words["waitsFor"]), cells("| waitsFor | meaning |"));
 }
 
-/// Returns a controller that holds a removal, is paused in parts, and whose writes get no answer: of two changes of one
-/// load balancer one is written, and one waits.
+/// Returns a controller with a held removal, some pauses, and writes without an answer: of two changes of one load
+/// balancer one is written, and one waits.
 pub(super) async fn in_the_middle(names: &[&str]) -> (Stage, oneshot::Sender<()>) {
     let prepared = Prepared::new(1).await;
     for name in names {
@@ -202,8 +202,8 @@ pub(super) async fn in_the_middle(names: &[&str]) -> (Stage, oneshot::Sender<()>
     (stage, release)
 }
 
-/// Changes the Services `slow` and `waits` of one load balancer: Azure does not answer the write of the one, for as long as
-/// the sender is kept, and the other waits for that.
+/// Changes the Services `slow` and `waits` of one load balancer: Azure does not answer the first write until the sender
+/// is dropped, and the second one waits for it.
 pub(super) async fn one_is_written_and_one_waits(stage: &Stage) -> oneshot::Sender<()> {
     let release = hold_the_first_write(stage).await;
     set_endpoints(&stage.fakes, "slow", &[Endpoint::ready(&node_name(1))]).await;
@@ -216,7 +216,7 @@ pub(super) async fn one_is_written_and_one_waits(stage: &Stage) -> oneshot::Send
     release
 }
 
-/// Azure does not answer the next write, for as long as the sender is kept.
+/// Makes Azure not answer the next write until the sender is dropped.
 pub(super) async fn hold_the_first_write(stage: &Stage) -> oneshot::Sender<()> {
     let (release, held) = oneshot::channel();
     let mut held = Some(held);
@@ -272,12 +272,12 @@ pub(super) async fn dry() -> Stage {
     stage
 }
 
-/// Writes a note of a pause that cannot be read, and waits until it is shown.
-pub(super) async fn garble_a_pause(stage: &Stage) {
+/// Writes an unreadable pause, and waits until it is shown.
+pub(super) async fn write_unreadable_pause(stage: &Stage) {
     let edit = |cluster: &mut simulator::Cluster, now: u64| {
         let name = "azure-backend-pool-controller";
         let mut map =
-            cluster.model.get(Resource::ConfigMaps, "kube-system", name).expect("a pause is noted in it");
+            cluster.model.get(Resource::ConfigMaps, "kube-system", name).expect("it contains a pause");
         map["data"]["pause.pool.garbled"] = "no slash".into();
         cluster.model.apply(map, now).expect("a ConfigMap");
     };

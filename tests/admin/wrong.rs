@@ -1,4 +1,4 @@
-//! Wrong Services, slices and Nodes (D6): each shows itself where an operator looks, and harms no other client.
+//! Invalid Services, slices and Nodes (D6): each is shown to the operator, and affects no other object.
 
 use serde_json::{Value, json};
 use simulator::models::kube::Resource;
@@ -7,11 +7,11 @@ use simulator::models::kube::build::{self, Endpoint, Family};
 use super::stage::{NAMESPACE, Prepared, Stage, add_service, node_ip, node_name, pool_of, set_endpoints};
 use crate::support::{PATIENCE, eventually};
 
-/// The events that name bad data.
+/// Reasons of the events about invalid data.
 const INCOMPLETE: &str = "ServiceEndpointsIncomplete";
 const UNDECODABLE: &str = "ObjectUndecodable";
 
-/// Changes a stored object into something that no API server should hold.
+/// Changes a stored object into an invalid one.
 async fn spoil(
     stage: &Stage,
     resource: Resource,
@@ -23,10 +23,10 @@ async fn spoil(
     let found = stage.fakes.cluster.ask(move |cluster, _| cluster.model.get(resource, &at, &of)).await;
     let mut object = found.unwrap_or_else(|| panic!("there is no {resource:?} {namespace}/{name}"));
     change(&mut object);
-    stage.fakes.apply(vec![object]).await.expect("the model takes anything with a name");
+    stage.fakes.apply(vec![object]).await.expect("the model accepts any object with a name");
 }
 
-/// Returns the name of a Service's one slice.
+/// Returns the name of a Service's only slice.
 fn slice_name(service: &str) -> String {
     let slice = build::endpoint_slice(NAMESPACE, service, 0, &[], Family::V4);
     slice["metadata"]["name"].as_str().expect("the builder names it").to_owned()
@@ -37,7 +37,7 @@ fn endpoint(node: Option<&str>) -> Endpoint {
     Endpoint { node: node.map(str::to_owned), ..Endpoint::ready("") }
 }
 
-/// Waits until the log has a warning about an object, and requires that it names the remedy.
+/// Waits until the log has a warning about an object, and asserts that it has a remedy.
 async fn warned(stage: &Stage, object: &str, error: &str) {
     eventually(&format!("a warning about {object}"), PATIENCE, || async {
         let log = stage.log();
@@ -67,8 +67,8 @@ async fn members(stage: &Stage, service: &str) -> Vec<String> {
     members.into_iter().map(|member| member.ip.to_string()).collect()
 }
 
-/// Checks that another, untouched Service follows its endpoints: the end of all of these tests.
-async fn others_go_on(stage: &Stage) {
+/// Asserts that another Service follows its endpoints. All of these tests end with it.
+async fn assert_others_follow(stage: &Stage) {
     set_endpoints(&stage.fakes, "other", &[Endpoint::ready(&node_name(2))]).await;
     eventually("the other Service follows its endpoints", PATIENCE, || async {
         let members = members(stage, "other").await;
@@ -94,10 +94,10 @@ async fn stage_with(names: &[&str]) -> Stage {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d6_endpoints_without_a_usable_node_are_in_event_and_api() {
     let stage = stage_with(&["nameless", "ghost", "homeless", "garbled"]).await;
-    // Two nodes that no pool has used yet, so that no last known address stands in for them.
+    // Two nodes that no pool has used yet, so that they have no last known address.
     let without = build::node("without-ip", &[], &[], true, &[]);
     let garbled = build::node("garbled-ip", &["10.224.0.300"], &[], true, &[]);
-    stage.fakes.apply(vec![without, garbled]).await.expect("the model takes them");
+    stage.fakes.apply(vec![without, garbled]).await.expect("the model accepts them");
     let cases = [
         ("nameless", None, "1 endpoint without a nodeName"),
         ("ghost", Some("no-such-node"), "node no-such-node is not known"),
@@ -118,18 +118,18 @@ async fn d6_endpoints_without_a_usable_node_are_in_event_and_api() {
         let answer = stage.verdict(service, words).await;
         assert_eq!(answer["service"]["dataErrors"], json!([words]), "{answer}");
         let required = &answer["pools"][0]["members"]["required"];
-        assert_eq!(required[0]["ip"], node_ip(0), "the good endpoint counts: {answer}");
+        assert_eq!(required[0]["ip"], node_ip(0), "the valid endpoint counts: {answer}");
     }
-    others_go_on(&stage).await;
+    assert_others_follow(&stage).await;
     for (service, ..) in cases {
         assert!(members(&stage, service).await.contains(&node_ip(0)), "{service}");
     }
-    // All is told as mended once it is mended.
+    // The recovery is reported when all objects are valid again.
     set_endpoints(&stage.fakes, "ghost", &[endpoint(Some(&node_name(1)))]).await;
     let path = format!("/api/v1/services/{NAMESPACE}/ghost");
     let mended = stage.shown(&path, |answer| answer["service"]["dataErrors"] == json!([])).await;
     assert_eq!(mended["service"]["endpoints"], 1);
-    eventually("the mended Service is in sync", PATIENCE, || async {
+    eventually("the repaired Service is in sync", PATIENCE, || async {
         let members = members(&stage, "ghost").await;
         if members == [node_ip(1)] { Ok(()) } else { Err(format!("{members:?}")) }
     })
@@ -146,7 +146,7 @@ async fn d6_a_service_whose_endpoints_lost_nodes_keeps_members() {
     assert_eq!(answer["pools"][0]["held"]["endsInSeconds"], Value::Null, "time alone does not end it");
     let held = "backend_pool_controller_held_pools{reason=\"no_usable_node\"}";
     assert_eq!(stage.series(held).await, Some(1.0));
-    others_go_on(&stage).await;
+    assert_others_follow(&stage).await;
     assert_eq!(members(&stage, "lost").await, before);
 }
 
@@ -184,13 +184,13 @@ async fn d6_undecodable_objects_keep_their_last_good_state() {
         stage.verdict(service, "in sync: ").await;
         assert_eq!(members(&stage, service).await, [node_ip(0), node_ip(1)], "{service}");
     }
-    others_go_on(&stage).await;
+    assert_others_follow(&stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d6_new_objects_without_uid_or_service_claim_nothing() {
     let stage = stage_with(&["good"]).await;
-    // A Service without uid would own every rule whose name starts with "a", so it must own none.
+    // A Service without a uid would own every rule whose name starts with "a", so it must own none.
     let version = stage.fakes.cluster.ask(|cluster, _| cluster.model.resource_version()).await + 10;
     let mut nobody = build::service(NAMESPACE, "nobody", &[80], &[Family::V4]);
     let metadata = nobody["metadata"].as_object_mut().expect("an object");
@@ -199,13 +199,13 @@ async fn d6_new_objects_without_uid_or_service_claim_nothing() {
     let line = json!({ "type": "ADDED", "object": nobody }).to_string();
     let replay =
         move |cluster: &mut simulator::Cluster, now_us| cluster.model.replay(line.as_bytes(), now_us);
-    stage.fakes.cluster.ask(replay).await.expect("the model takes a recorded line");
+    stage.fakes.cluster.ask(replay).await.expect("the model accepts a recorded line");
     warned(&stage, "shop/nobody", "metadata.uid is missing").await;
     undecodable(&stage, "services", 1.0).await;
     let unknown = stage.admin(reqwest::Method::GET, "/api/v1/services/shop/nobody").await;
     assert_eq!(unknown.status, 404, "{unknown:?}");
 
-    // A slice of no Service is legal; it is held and serves no traffic.
+    // A slice without a Service is valid; it is stored and serves no traffic.
     let mut orphan =
         build::endpoint_slice(NAMESPACE, "good", 1, &[Endpoint::ready(&node_name(4))], Family::V4);
     orphan["metadata"]["labels"].as_object_mut().expect("labels").remove("kubernetes.io/service-name");
@@ -222,7 +222,7 @@ async fn d6_new_objects_without_uid_or_service_claim_nothing() {
         }
     })
     .await;
-    others_go_on(&stage).await;
+    assert_others_follow(&stage).await;
     let good = stage.verdict("good", "in sync: ").await;
     assert_eq!((&good["service"]["endpointSlices"], &good["service"]["endpoints"]), (&json!(1), &json!(2)));
     assert_eq!(members(&stage, "good").await, [node_ip(0), node_ip(1)]);

@@ -1,4 +1,4 @@
-//! When the controller shows and does not write.
+//! States in which the controller shows differences and does not write.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::support::controller::{Controller, Flags};
 use crate::support::kubernetes::{self, Cluster};
 use crate::support::{PATIENCE, azure, eventually};
 
-/// A pool in the admin API, once its field at this pointer has this value.
+/// Waits until a pool's field at this pointer has this value in the admin API.
 async fn shown(
     story: &Story<&Cluster>,
     controller: &Controller,
@@ -62,7 +62,7 @@ async fn d1_a_paused_service_is_compared_and_not_written() {
 
     story.replace_by_hand("paused-0", &[("10.9.0.1", Some(&two))]).await;
     shown(&story, &controller, "paused-0", "/members/missing", json!(["10.1.0.2"])).await;
-    // What happens to another Service on the same load balancer later is written meanwhile.
+    // A later change of another Service on the same load balancer is written in the meantime.
     story.replace_by_hand("other-0", &[("10.9.0.2", Some(&two))]).await;
     story.holds("other-0", ["10.1.0.2"]).await;
     shown(&story, &controller, "paused-0", "/state", json!("paused")).await;
@@ -93,7 +93,7 @@ async fn d2_a_pool_of_an_outbound_rule_is_not_written() {
         (&event["type"], &event["source"]["component"]),
         (&json!("Warning"), &json!("azure-backend-pool-controller"))
     );
-    eventually("the Service says why", PATIENCE, || async {
+    eventually("the event names the reason", PATIENCE, || async {
         let path = format!("/api/v1/services/{}/shared-0", story.namespace);
         let answer = controller.get(&path).await?;
         let reason = &answer["service"]["notManageable"][0]["reason"];
@@ -120,13 +120,13 @@ async fn d6_endpoints_without_a_node_do_not_empty_their_pool() {
 
     story.replace_by_hand("wrong-0", &[("10.9.0.1", None), ("10.9.0.2", None)]).await;
     story.event("wrong-0", "ServiceEndpointsIncomplete").await;
-    eventually("the Service shows what is wrong with it", PATIENCE, || async {
+    eventually("the event names the problem", PATIENCE, || async {
         let answer = controller.get(&format!("/api/v1/services/{}/wrong-0", story.namespace)).await?;
         let errors = answer["service"]["dataErrors"].to_string();
         if errors.contains("without a nodeName") { Ok(()) } else { Err(answer.to_string()) }
     })
     .await;
-    // A Service that loses its endpoints later, and in good order, has lost its members first.
+    // A Service whose endpoints are removed later, as usual, loses its members first.
     story.replace_by_hand("empty-0", &[]).await;
     story.holds("empty-0", []).await;
     let wrong = azure::pool_name(story.namespace, "wrong-0");

@@ -1,9 +1,9 @@
-//! The Helm chart on a real API server, by the real helm: what the server says of every object, the life of a release,
-//! the binary as the chart's Deployment runs it and with no other rights than the chart's, a rolling update, and an
-//! uninstallation in the middle of the work. Namespaces of releases take restricted Pods alone.
+//! The Helm chart on a real API server, with the real helm: validation of every object, the life cycle of a release,
+//! the binary as the chart's Deployment runs it and with the chart's rights only, a rolling update, and an
+//! uninstallation during work. Namespaces of releases allow only restricted Pods.
 //!
-//! kwok plays the kubelets and runs nothing. Where a container is to do something, the test starts the binary in the
-//! kubelet's place, as the live Pod says ([`pod`]): inside the cluster, with its service account's own files.
+//! kwok replaces the kubelets and runs no containers. Where a container must run, the test starts the binary as the
+//! live Pod specifies ([`pod`]): inside the cluster, with its service account's own files.
 
 mod admission;
 mod network;
@@ -28,12 +28,12 @@ use crate::support::{PATIENCE, eventually, objects};
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/azure-backend-pool-controller");
 /// The Secret with the cloud configuration, where the chart looks for it by default.
 const CLOUD_CONFIG: &str = "azure-cloud-provider";
-/// All kinds of which a release has objects, or its objects have some.
+/// All kinds of objects of a release, and of the objects that these create.
 const KINDS: &str = "deployments,replicasets,jobs,pods,services,endpointslices,configmaps,secrets,serviceaccounts,\
     poddisruptionbudgets,networkpolicies,roles,rolebindings,clusterroles,clusterrolebindings,\
     validatingadmissionpolicies,validatingadmissionpolicybindings";
 
-/// An installed release in the namespace of a story.
+/// An installed release in the namespace of a test.
 struct Release<'a> {
     story: &'a Story<&'a Cluster>,
     name: &'static str,
@@ -41,7 +41,7 @@ struct Release<'a> {
     values: String,
 }
 
-/// A process that runs what a Pod of a Deployment says.
+/// A process that runs as a Pod of a Deployment specifies.
 struct Process {
     /// The Pod's name.
     name: String,
@@ -51,17 +51,17 @@ struct Process {
 impl Process {
     async fn start(story: &Story<&Cluster>, pod: &Pod) -> Self {
         let (name, container) = (pod.name().to_owned(), pod.container(story.cluster).await);
-        container.name_at_azure(&name);
+        container.set_user_agent(&name);
         let controller = Controller::launch(story.cluster, &name, &mut container.command()).await;
         Self { name, controller }
     }
 }
 
-/// Returns the values of a story's release: what must be set, the story's own Leases and nodes, short times, and an
+/// Returns the values of a test's release: the required values, the test's own Leases and nodes, short times, and an
 /// account for operators.
 fn values(namespace: &str) -> Value {
     let mut config = settings(namespace);
-    // Containers listen where the chart has them listen.
+    // Containers listen on the chart's addresses.
     config.as_object_mut().expect("settings are an object").retain(|key, _| key != "http");
     config["mode"] = json!("enforce");
     json!({
@@ -74,7 +74,7 @@ fn values(namespace: &str) -> Value {
     })
 }
 
-/// Renders the chart for the namespace kube-system, without hooks: these have permissions of their own while they run.
+/// Renders the chart for the namespace kube-system, without hooks: they have their own permissions while they run.
 async fn rendered(helm: &Path, more: &[&str]) -> String {
     let mut command = Command::new(helm);
     command.args(["template", objects::ACCOUNT, CHART, "--namespace", "kube-system"]);
@@ -85,7 +85,7 @@ async fn rendered(helm: &Path, more: &[&str]) -> String {
     String::from_utf8(stdout).expect("a text")
 }
 
-/// Restricts the namespace of a story to restricted Pods, by the API server's own admission.
+/// Limits the namespace of a test to restricted Pods, by the API server's own admission.
 async fn restrict(story: &Story<&Cluster>) {
     let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
     let namespace = format!("/api/v1/namespaces/{}", story.namespace);
@@ -94,14 +94,14 @@ async fn restrict(story: &Story<&Cluster>) {
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "lax" },
         "spec": { "containers": [{ "name": "lax", "image": "example/lax:1" }] },
     });
-    eventually("the namespace takes restricted Pods alone", PATIENCE, || async {
+    eventually("the namespace allows only restricted Pods", PATIENCE, || async {
         let status = story.api.attempt(&format!("{namespace}/pods?dryRun=All"), &lax).await?;
         if status == 403 { Ok(()) } else { Err(status.to_string()) }
     })
     .await;
 }
 
-/// Makes the Secret with the cloud configuration of the story's Azure, as the chart expects it.
+/// Creates the Secret with the cloud configuration of the test's Azure, as the chart expects it.
 async fn store_cloud_config(story: &Story<&Cluster>) {
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": CLOUD_CONFIG },
@@ -111,7 +111,7 @@ async fn store_cloud_config(story: &Story<&Cluster>) {
 }
 
 impl<'a> Release<'a> {
-    /// Installs it and waits, as helm does, until its Deployment is available.
+    /// Installs a release and waits, as helm does, until its Deployment is available.
     async fn install(story: &'a Story<&'a Cluster>, name: &'static str, values: &Value) -> Self {
         restrict(story).await;
         let path = story.cluster.folder().join(format!("{name}.values.json"));
@@ -121,7 +121,7 @@ impl<'a> Release<'a> {
         release
     }
 
-    /// Upgrades it with the same values but for this one.
+    /// Upgrades the release with one changed value.
     async fn upgrade(&self, setting: &str) {
         let changed = ["upgrade", self.name, CHART, "--values", &self.values, "--set", setting, "--wait"];
         self.helm(&changed).await;
@@ -132,7 +132,7 @@ impl<'a> Release<'a> {
         self.story.cluster.helm(&all).await
     }
 
-    /// Runs helm where it must fail, and gives what it says of that.
+    /// Runs helm, which must fail, and returns its error.
     async fn helm_fails(&self, arguments: &[&str]) -> String {
         let all = [arguments, &["--namespace", self.story.namespace]].concat();
         self.story.cluster.helm_fails(&all).await
@@ -143,7 +143,7 @@ impl<'a> Release<'a> {
         format!("{}-{}", self.name, objects::ACCOUNT)
     }
 
-    /// Returns the Pods of its Deployment that stay, in the order of their names.
+    /// Returns the Pods of its Deployment that are not being deleted, by name.
     async fn pods(&self) -> Vec<Pod> {
         let selector =
             format!("app.kubernetes.io/instance={},app.kubernetes.io/component=controller", self.name);
@@ -160,7 +160,7 @@ impl<'a> Release<'a> {
         serde_saphyr::from_str(text).expect("controller.yaml is YAML")
     }
 
-    /// Returns the template hashes of its ReplicaSets, each with how many Pods it is to have.
+    /// Returns the template hashes of its ReplicaSets, with their desired numbers of Pods.
     async fn replica_sets(&self) -> Vec<(String, u64)> {
         let path = format!(
             "/apis/apps/v1/namespaces/{}/replicasets?labelSelector=app.kubernetes.io/instance={}",
@@ -172,7 +172,7 @@ impl<'a> Release<'a> {
         sets.iter().map(|set| (hash(set).expect("a ReplicaSet has a hash"), size(set))).collect()
     }
 
-    /// Returns the certificate of the admin API with TLS that Helm has made.
+    /// Returns the admin API's certificate that Helm has created.
     async fn certificate(&self) -> Value {
         let path = self.story.path("secrets", &format!("{}-admin-tls", self.full_name()));
         let secret = self.story.api.get(&path).await.expect("the Secret exists");
@@ -180,27 +180,27 @@ impl<'a> Release<'a> {
         secret["data"]["tls.crt"].clone()
     }
 
-    /// Runs `helm test`, and what its Pod says in the kubelet's place.
+    /// Runs `helm test`, and its Pod in place of the kubelet.
     async fn test(&self) {
         let tested = async { self.helm(&["test", self.name]).await };
         tokio::join!(tested, self.play("check"));
     }
 
-    /// Runs `helm uninstall`, and what the Pod says in the kubelet's place that comes before the deletion.
+    /// Runs `helm uninstall`, and the Pod of its pre-delete hook in place of the kubelet.
     async fn uninstall(&self) {
         let uninstalled = async { self.helm(&["uninstall", self.name, "--wait"]).await };
         tokio::join!(uninstalled, self.play("pre-delete"));
     }
 
-    /// Does the kubelet's part for a hook's Pod, which must end well.
+    /// Runs the Pod of a hook in place of the kubelet. The Pod must succeed.
     async fn play(&self, component: &str) {
         let pod = self.hook(component).await;
         let container = pod.container(self.story.cluster).await;
         let output = self.carry_out(&pod, &container).await;
-        assert!(output.status.success(), "the Pod {component} ends badly: {output:?}");
+        assert!(output.status.success(), "the Pod {component} failed: {output:?}");
     }
 
-    /// Waits for the Pod of a hook that has a node and has not ended.
+    /// Waits for the Pod of a hook that is scheduled and has not ended.
     async fn hook(&self, component: &str) -> Pod {
         let (story, namespace) = (self.story, self.story.namespace);
         let selector =
@@ -216,7 +216,7 @@ impl<'a> Release<'a> {
         Pod::new(pod)
     }
 
-    /// Runs what a Pod says to its end, and tells the API server how that was.
+    /// Runs a Pod's container to its end, and reports its result to the API server.
     async fn carry_out(&self, pod: &Pod, container: &Container) -> Output {
         let mut command = Command::from(container.command());
         let output = command.stdin(Stdio::null()).output().await.expect("the binary under test");
@@ -226,8 +226,8 @@ impl<'a> Release<'a> {
         output
     }
 
-    /// Returns the names of the objects of the release that are left and belong to no other object. What belongs to one
-    /// goes with it, by a garbage collector, which does not run here.
+    /// Returns the names of the remaining objects of the release without an owner. The garbage collector, which does
+    /// not run here, would delete owned objects.
     async fn left(&self) -> Vec<String> {
         let selector = format!("app.kubernetes.io/instance={}", self.name);
         let arguments = ["get", KINDS, "--all-namespaces", "--selector", &selector, "--output=json"];
@@ -240,7 +240,7 @@ impl<'a> Release<'a> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_api_server_takes_every_object_of_every_set_of_values() {
+async fn the_api_server_accepts_every_object_for_all_values() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let mut check = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/check"));
     check.arg("--server").arg(cluster.admin_kubeconfig()).arg("--crds").arg(cluster.tool("crds"));
@@ -263,7 +263,7 @@ async fn the_api_server_takes_every_object_of_every_set_of_values() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn helm_installs_tests_upgrades_rolls_back_and_uninstalls() {
     let Some(cluster) = kubernetes::shared().await else { return };
-    if !pod::can_be_played().await {
+    if !pod::supports_mount_namespaces().await {
         return;
     }
     let story = Story::begin(cluster, "chart-life", 2).await;
@@ -290,7 +290,7 @@ async fn helm_installs_tests_upgrades_rolls_back_and_uninstalls() {
     };
     assert_eq!(sizes(&sets), (2, Some(0), Some(2)), "{sets:?}");
     assert_eq!(release.pods().await.len(), 2);
-    assert_eq!(release.certificate().await, certificate, "an upgrade leaves the certificate as it is");
+    assert_eq!(release.certificate().await, certificate, "an upgrade does not change the certificate");
 
     release.helm(&["rollback", release.name, "1", "--wait"]).await;
     assert_eq!(release.config().await["batching"]["quietPeriod"], "200ms");

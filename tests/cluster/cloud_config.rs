@@ -1,4 +1,4 @@
-//! The cloud configuration from a Secret of a real API server, with no more rights than the Role in docs/ gives (C1).
+//! The cloud configuration from a Secret of a real API server, with only the rights of the Role in docs/ (C1).
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -12,7 +12,7 @@ use crate::support::{PATIENCE, eventually, kubernetes, log_lines, objects};
 const NAMESPACE: &str = "cloud-config";
 const SECRET: &str = "swordfish-of-the-secret";
 
-/// Returns the output of check-config: standard output where it succeeds, else standard error.
+/// Returns the output of check-config: standard output if it succeeds, else standard error.
 async fn check(kubeconfig: &Path, file: Option<&Path>) -> Result<String, String> {
     let mut command = Command::new(PROGRAM);
     command.arg("check-config").arg(format!("--cloud-config-secret={NAMESPACE}/azure-cloud-provider"));
@@ -26,7 +26,7 @@ async fn check(kubeconfig: &Path, file: Option<&Path>) -> Result<String, String>
     if status.success() { Ok(text(&stdout)) } else { Err(text(&stderr)) }
 }
 
-/// Waits for a refusal with these words; rights and objects take a moment to count.
+/// Waits for an error with these texts; rights and objects take effect with a delay.
 async fn refused(kubeconfig: &Path, words: &[&str]) {
     eventually("the Secret is refused", PATIENCE, || async {
         match check(kubeconfig, None).await {
@@ -37,7 +37,7 @@ async fn refused(kubeconfig: &Path, words: &[&str]) {
     .await;
 }
 
-/// Requires that `run` starts with the Secret as its configuration.
+/// Asserts that `run` starts with the Secret as its configuration.
 async fn assert_starts(kubeconfig: &Path, folder: &Path) {
     let (log, settings) = (folder.join("cloud-config.log"), folder.join("cloud-config.controller.yaml"));
     let listeners = "http: {healthListen: '127.0.0.1:0', adminListen: '127.0.0.1:0'}\n";

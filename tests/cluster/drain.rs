@@ -1,8 +1,7 @@
-//! Nodes that leave service on a real API server: what `kubectl taint` sets has a node noted and then cut out of every
-//! pool that it is in, what it takes away gives the node back, and a node that is made again is another node
-//! (docs/design/nodes.md, N1, N2, N4).
+//! Draining nodes on a real API server: after `kubectl taint` a node is recorded and then set Down in all its pools;
+//! when the taint is removed, it is restored; and a recreated node is another node (docs/design/nodes.md, N1, N2, N4).
 //!
-//! Each story has a control plane of its own: to every controller of a shared one the node would be tainted as well.
+//! Each test has its own control plane, because every controller of a shared one would drain the node too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +24,7 @@ async fn add_node_of_two_families(story: &Story<&Cluster>, number: u8) {
     story.api.create("/api/v1/nodes", &node).await;
 }
 
-/// Does the cloud-controller-manager's part for the IPv6 pool of a Service.
+/// Creates the IPv6 pool and rule of a Service, as the cloud-controller-manager does.
 async fn provision_ipv6(story: &Story<&Cluster>, name: &str) {
     let mut service = story.api.get(&story.path("services", name)).await.expect("the Service exists");
     service["metadata"]["name"] = json!(format!("{name}-ipv6"));
@@ -34,7 +33,7 @@ async fn provision_ipv6(story: &Story<&Cluster>, name: &str) {
     story.azure.create_service_resources(&[service], |_| load_balancer(name).to_owned()).await;
 }
 
-/// Gives a Service IPv6 endpoints on these nodes.
+/// Sets IPv6 endpoints of a Service on these nodes.
 async fn set_ipv6_endpoints(story: &Story<&Cluster>, name: &str, nodes: &[String]) {
     let addresses: Vec<String> = (1..=nodes.len()).map(|number| format!("fd00:10::{number}")).collect();
     let endpoints: Vec<(&str, Option<&str>)> =
@@ -45,14 +44,14 @@ async fn set_ipv6_endpoints(story: &Story<&Cluster>, name: &str, nodes: &[String
     story.create("endpointslices", &slice).await;
 }
 
-/// Creates our ConfigMap, because the right to create it has no name.
+/// Creates the controller's ConfigMap, because a right to create objects cannot name one.
 async fn create_notes(story: &Story<&Cluster>) {
     let path = format!("/api/v1/namespaces/{}/configmaps", story.namespace);
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": objects::ACCOUNT } });
     story.api.create(&path, &map).await;
 }
 
-/// Permits or forbids the controller's account to write our ConfigMap, and waits until that is in force.
+/// Grants or removes the right of the controller's account to write its ConfigMap, and waits until that is in force.
 async fn may_write_notes(story: &Story<&Cluster>, may: bool) {
     let namespace = story.namespace;
     let path = format!("{RBAC}/namespaces/{namespace}/roles/{}", objects::ACCOUNT);
@@ -61,7 +60,7 @@ async fn may_write_notes(story: &Story<&Cluster>, may: bool) {
     let notes = json!(["configmaps"]);
     let rule = rules.find(|rule| rule["resources"] == notes && rule["resourceNames"].is_array());
     let verbs = if may { json!(["get", "update"]) } else { json!(["get"]) };
-    rule.expect("the Role is about our ConfigMap, too")["verbs"] = verbs;
+    rule.expect("the Role names the controller's ConfigMap")["verbs"] = verbs;
     story.api.merge(&path, &json!({ "rules": role["rules"] })).await;
 
     let review = json!({
@@ -73,7 +72,7 @@ async fn may_write_notes(story: &Story<&Cluster>, may: bool) {
             },
         },
     });
-    eventually(&format!("it is {may} that notes may be written"), PATIENCE, || async {
+    eventually(&format!("the right to write the ConfigMap is {may}"), PATIENCE, || async {
         let review = story.api.create(&format!("{AUTHORIZATION}/subjectaccessreviews"), &review).await;
         if review["status"]["allowed"] == may { Ok(()) } else { Err(review["status"].to_string()) }
     })
@@ -90,7 +89,7 @@ async fn record_is_refused(controller: &Controller) {
     .await;
 }
 
-/// Requires that an event is one about this very node, and good news, and gives what it says.
+/// Asserts that an event is a Normal one about this node, and returns its message.
 fn normal_message<'a>(event: &'a Value, uid: &str) -> &'a str {
     let found = (&event["type"], &event["involvedObject"]["uid"], &event["source"]["component"]);
     assert_eq!(found, (&json!("Normal"), &json!(uid), &json!("azure-backend-pool-controller")), "{event}");
@@ -98,7 +97,7 @@ fn normal_message<'a>(event: &'a Value, uid: &str) -> &'a str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n1_kubectl_taint_has_a_node_noted_and_down_until_untainted() {
+async fn n1_a_tainted_node_is_recorded_and_down_until_untainted() {
     let Some(cluster) = kubernetes::own().await else { return };
     let story = Story::begin(&cluster, "drain", 0).await;
     for number in 1..=3 {
@@ -122,10 +121,10 @@ async fn n1_kubectl_taint_has_a_node_noted_and_down_until_untainted() {
     may_write_notes(&story, false).await;
     story.taint(1, OUT_OF_SERVICE).await;
     record_is_refused(&controller).await;
-    // What else is written meanwhile would have a Down with it that was due.
+    // Another write in the meantime would include a due Down.
     story.replace_by_hand("web-1", &endpoints).await;
     story.holds("web-1", ["10.1.0.1", "10.1.0.2", "10.1.0.3"]).await;
-    assert_eq!(story.downs().await, Ok(BTreeSet::new()), "Down before it was noted");
+    assert_eq!(story.downs().await, Ok(BTreeSet::new()), "Down before it was recorded");
     assert_eq!(story.records().await, Ok(BTreeMap::new()));
     let before = story.azure.puts().await.len();
 
@@ -135,8 +134,8 @@ async fn n1_kubectl_taint_has_a_node_noted_and_down_until_untainted() {
     let event = story.node_event(1, "LoadBalancerAdminStateDown").await;
     let message = normal_message(&event, &uid);
     assert!(message.contains("in 3 pools of 2 load balancers (out-of-service)"), "{message}");
-    let records = story.records().await.expect("our ConfigMap is there");
-    let record = records.get(&format!("down.{uid}")).expect("what is Down is noted");
+    let records = story.records().await.expect("the controller's ConfigMap exists");
+    let record = records.get(&format!("down.{uid}")).expect("the Down node is recorded");
     assert!(record.starts_with("drain-1\nips: 10.1.0.1 fd00::1\nsince: "), "{record}");
     assert_eq!(records.len(), 1, "{records:?}");
     let puts = story.azure.puts().await;
@@ -176,7 +175,7 @@ async fn n2_a_recreated_node_does_not_inherit_down() {
     let new = story.uid(1).await;
     assert_ne!(new, old);
 
-    // It is noted by its own UID.
+    // It is recorded with its own UID.
     story.taint(1, OUT_OF_SERVICE).await;
     story.are_down(["10.1.0.1"]).await;
     story.are_recorded([new.as_str()]).await;

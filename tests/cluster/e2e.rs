@@ -1,5 +1,4 @@
-//! The tests for a cluster of one's own (tests/e2e), played here: on a real API server, with a simulated Azure and a model
-//! of the cloud-controller-manager.
+//! The tests of tests/e2e on a real API server, with a simulated Azure and a model of the cloud-controller-manager.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use crate::support::{PATIENCE, eventually, kubernetes};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e2e_tests_pass_and_fail_as_the_controller_does() {
-    // They take any node of the cluster, so it is no cluster that others use.
+    // They use any node of the cluster, so other tests cannot share it.
     let Some(cluster) = kubernetes::own().await else { return };
     let story = Story::begin(Box::new(cluster), "e2e", 3).await;
     let config = story.azure.cloud_config();
@@ -40,7 +39,7 @@ async fn e2e_tests_pass_and_fail_as_the_controller_does() {
         namespace: story.namespace,
         kubeconfig: story.cluster.controller_kubeconfig(story.namespace).await,
         cloud_config: config.clone(),
-        // As an operator has it.
+        // The default.
         settings: json!({ "guards": { "emptyConfirm": "60s" } }),
         flags: Flags::default(),
     };
@@ -75,7 +74,7 @@ async fn e2e_tests_pass_and_fail_as_the_controller_does() {
     };
     let result = e2e::run(&options, &variables).await.expect("all variables are set");
     assert!(!result.failed && result.text.ends_with("7 passed, 0 failed, 0 skipped\n"), "{}", result.text);
-    // The kubeconfig calls the cluster so.
+    // The folder has the cluster's name in the kubeconfig.
     let junit = std::fs::read_to_string(folder.path().join("test/junit.xml")).expect("a report");
     assert!(junit.contains("tests=\"7\" failures=\"0\" skipped=\"0\""), "{junit}");
     controller.terminate().await;

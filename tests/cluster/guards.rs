@@ -1,5 +1,5 @@
-//! Guards on a real API server: what they must hold back (slices deleted by hand, a label on most nodes), and what is
-//! daily work and must go through (docs/design/pools.md, G1-G6).
+//! Guards on a real API server: removals that they must hold (slices deleted by hand, a label on most nodes), and daily
+//! work that they must not hold (docs/design/pools.md, G1-G6).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::support::controller::{Controller, Flags, Replica};
 use crate::support::kubernetes::{self, Cluster};
 use crate::support::{PATIENCE, azure, eventually, log_line, objects, truth};
 
-/// Time for which what is doubted is doubted at least (G2).
+/// Minimum time of an unconfirmed removal (G2).
 const DOUBTED: Duration = Duration::from_secs(30);
-/// The environment variable that says how many Services with one pod each are restarted.
+/// The environment variable with the number of Services with one pod each that are restarted.
 const RESTARTED: &str = "RESTARTED_SERVICES";
-/// Over how many load balancers those are spread: the writes of one are serial, and take a second each.
+/// Number of load balancers of those Services: the writes of one load balancer are serial, and take a second each.
 const SPREAD: usize = 20;
 /// Reason of the event with which guards report that they have stopped all removals (G4).
 const STOPPED: &str = "BackendPoolRemovalsStopped";
 
-/// Returns a controller with these settings over those of every story.
+/// Starts a controller with these settings in addition to those of every test.
 pub(super) async fn start(story: &Story<&Cluster>, settings: Value) -> Controller {
     let replica = Replica {
         name: &format!("{}.controller", story.namespace),
@@ -36,8 +36,8 @@ pub(super) async fn start(story: &Story<&Cluster>, settings: Value) -> Controlle
     Controller::start_replica(story.cluster, &replica).await
 }
 
-/// The same, once a controller before it has brought the pools of these namespaces into sync: only a pool that had its members
-/// five minutes ago, or at the start, can lose most of them (G4).
+/// The same, after an earlier controller has brought the pools of these namespaces into sync: only a pool that had its
+/// members five minutes ago, or at the start, can lose most of them (G4).
 async fn start_again(story: &Story<&Cluster>, settings: Value, namespaces: &[&str]) -> Controller {
     let before = start(story, settings.clone()).await;
     eventually("all pools are in sync after the first start", PATIENCE, || async {
@@ -53,13 +53,13 @@ async fn start_again(story: &Story<&Cluster>, settings: Value, namespaces: &[&st
     start(story, settings).await
 }
 
-/// Returns the events of this reason in the story's namespace.
+/// Returns the events of this reason in the test's namespace.
 async fn events(story: &Story<&Cluster>, reason: &str) -> Vec<Value> {
     let path = format!("/api/v1/namespaces/{}/events?fieldSelector=reason={reason}", story.namespace);
     story.api.items(&path).await.expect("the API server lists events")
 }
 
-/// Waits until the admin API shows this many pools held for this reason, and gives its whole answer.
+/// Waits until the admin API shows this number of pools held for this reason, and returns its answer.
 pub(super) async fn held(controller: &Controller, reason: &str, count: usize) -> Value {
     eventually(&format!("{count} pools are held for {reason}"), PATIENCE, || async {
         let answer = controller.get(&format!("/api/v1/held?reason={reason}")).await?;
@@ -69,7 +69,7 @@ pub(super) async fn held(controller: &Controller, reason: &str, count: usize) ->
     .await
 }
 
-/// Requires that guards have stopped nothing and held nothing but what is not asked for any more.
+/// Asserts that guards have not stopped removals and have held only removals of last members.
 async fn assert_only_emptiness_was_confirmed(story: &Story<&Cluster>, controller: &Controller) {
     let stopped = events(story, STOPPED).await;
     assert!(stopped.is_empty(), "{stopped:?}");
@@ -106,7 +106,7 @@ async fn g2_slices_deleted_by_hand_need_a_second_read() {
 
     story.holds("stays-0", []).await;
     let puts = story.azure.puts().await;
-    let [emptied] = &puts[before..] else { panic!("not one write: {:?}", &puts[before..]) };
+    let [emptied] = &puts[before..] else { panic!("more than one write: {:?}", &puts[before..]) };
     assert_eq!(emptied.pool, azure::pool_name(story.namespace, "stays-0"));
     let waited = Duration::from_micros(emptied.at_us - began_us);
     assert!(waited >= DOUBTED, "emptied after {waited:?}");
@@ -123,7 +123,7 @@ async fn g4_a_label_on_most_nodes_removes_nothing_until_a_release() {
         let endpoints = addresses.iter().zip(&nodes).map(|(ip, node)| (ip.as_str(), Some(node.as_str())));
         story.set_endpoints_by_hand(&format!("web-{service}"), &endpoints.collect::<Vec<_>>()).await;
     }
-    // The labels come one after another, and are to be one change.
+    // The labels are set one by one, and must count as one change.
     let batching = json!({ "quietPeriod": "2s", "maxDelay": "6s", "minInterval": "500ms" });
     let settings = json!({ "batching": batching });
     story.provision(story.namespace).await;
@@ -138,7 +138,7 @@ async fn g4_a_label_on_most_nodes_removes_nothing_until_a_release() {
     assert_eq!(answer["guards"]["removalsStopped"]["pools"], 12, "{answer}");
     let event = story.event("azure-backend-pool-controller", STOPPED).await;
     assert_eq!((&event["type"], &event["count"]), (&json!("Warning"), &json!(1)), "{event}");
-    // Additions pass, and the pool that gets one loses nothing by it.
+    // Additions are written, and the pool that gets one loses no member.
     let added = [("10.210.0.1", Some(nodes[0].as_str())), ("10.210.0.9", Some(nodes[4].as_str()))];
     story.replace_by_hand("web-0", &added).await;
     story.holds("web-0", ["10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5"]).await;
@@ -150,7 +150,7 @@ async fn g4_a_label_on_most_nodes_removes_nothing_until_a_release() {
     assert_eq!(controller.post("/api/v1/held/release", &mallory, &everything).await.0, 403);
     assert_eq!(story.azure.puts().await.len() - before, 1);
 
-    // A process that starts now doubts what its first list says, and stops removals as soon as it believes it.
+    // A new process does not trust removals of its first list, and stops removals when the second list confirms them.
     controller.terminate().await;
     let controller = start(&story, settings).await;
     held(&controller, "fraction", 12).await;
@@ -166,7 +166,7 @@ async fn g4_a_label_on_most_nodes_removes_nothing_until_a_release() {
     story.end(controller).await;
 }
 
-/// Returns the part of a spec that lets a Deployment begin again with another strategy.
+/// Returns the patch that restarts a Deployment with the strategy Recreate.
 fn recreated(image: &str) -> Value {
     json!({
         "strategy": { "type": "Recreate", "rollingUpdate": null },
@@ -174,7 +174,7 @@ fn recreated(image: &str) -> Value {
     })
 }
 
-/// No pod is placed on these nodes any more, and those that are there go.
+/// Cordons these nodes and deletes their pods.
 async fn drain(story: &Story<&Cluster>, numbers: std::ops::RangeInclusive<u8>) {
     for number in numbers.clone() {
         story.api.merge(&story.node_path(number), &json!({ "spec": { "unschedulable": true } })).await;
@@ -189,7 +189,7 @@ async fn drain(story: &Story<&Cluster>, numbers: std::ops::RangeInclusive<u8>) {
     }
 }
 
-/// Services of another namespace, on one node.
+/// Creates Services of another namespace, on one node.
 async fn add_neighbours(story: &Story<&Cluster>, namespace: &str, count: u8) {
     story.api.create("/api/v1/namespaces", &objects::namespace(namespace)).await;
     let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
@@ -201,8 +201,7 @@ async fn add_neighbours(story: &Story<&Cluster>, namespace: &str, count: u8) {
     }
 }
 
-/// The namespace is deleted while the pools of its Services are still there: they have no owner, and they are not
-/// written.
+/// Deletes the namespace while the pools of its Services still exist. The pools have no owner and are not written.
 async fn delete_neighbours(story: &Story<&Cluster>, namespace: &str, services: &[Value]) {
     let before = story.azure.puts().await.len();
     story.api.delete(&format!("/api/v1/namespaces/{namespace}")).await;
@@ -211,7 +210,7 @@ async fn delete_neighbours(story: &Story<&Cluster>, namespace: &str, services: &
         if left == 0 { Ok(()) } else { Err(format!("{left} are left")) }
     })
     .await;
-    // What is written later is a sign that the deletion was heard of.
+    // A later write shows that the deletion was processed.
     story.scale("web-1", 3).await;
     story.rolled_out(&["web-1".to_owned()]).await;
     let pools = story.azure.pools().await;
@@ -223,7 +222,7 @@ async fn delete_neighbours(story: &Story<&Cluster>, namespace: &str, services: &
     story.converged("the deletion of a namespace").await;
 }
 
-/// Scales a Service to none: its pool is held no longer than that needs to be confirmed, without a second read.
+/// Scales a Service to zero. Its pool is held only for the confirmation time, without a second read.
 async fn scale_to_none(story: &Story<&Cluster>, controller: &Controller, name: &str) {
     story.scale(name, 0).await;
     let slices = || truth::slices(&story.api, story.namespace, Some(name));
@@ -242,8 +241,8 @@ async fn scale_to_none(story: &Story<&Cluster>, controller: &Controller, name: &
     story.holds(name, []).await;
 }
 
-/// A rolling restart of Services with one pod each at once: their members move, and no pool is without one for a
-/// moment, or held back.
+/// Runs a simultaneous rolling restart of Services with one pod each. Their members move, and no pool becomes empty or
+/// is held.
 async fn restart(story: &Story<&Cluster>, names: &[String]) {
     let before = story.azure.puts().await.len();
     for name in names {
@@ -255,7 +254,7 @@ async fn restart(story: &Story<&Cluster>, names: &[String]) {
     let (emptied, others): (Vec<&Put>, Vec<&Put>) =
         puts[before..].iter().partition(|put| put.members.as_ref().is_none_or(BTreeSet::is_empty));
     assert!(emptied.is_empty(), "{emptied:?}");
-    // Some pods come to the node where they were.
+    // Some pods start on the same node again.
     let moved: BTreeSet<&str> = others.iter().map(|put| put.pool.as_str()).collect();
     assert!(moved.len() > names.len() / 4, "{} of {} pools were written", moved.len(), names.len());
     assert_eq!(events(story, "BackendPoolRemovalHeld").await, Vec::<Value>::new());
@@ -263,12 +262,10 @@ async fn restart(story: &Story<&Cluster>, names: &[String]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g4_a_rolling_restart_of_single_pod_services_is_not_held() {
-    // So many pods take the machine for themselves, so `.ci/run` plays this alone. And so many Services without an
-    // address, if only for a moment, would disturb the controllers of other stories (W7).
+    // This number of pods needs the whole machine, so `.ci/run` runs this test alone. Many Services without an address,
+    // even for a moment, would disturb the controllers of other tests (W7).
     let Ok(restarted) = std::env::var(RESTARTED) else {
-        log_line(&format!(
-            "SKIPPED the rolling restart of many Services: {RESTARTED} does not say of how many"
-        ));
+        log_line(&format!("SKIPPED the rolling restart of many Services: {RESTARTED} is not set"));
         return;
     };
     let restarted: usize = restarted.parse().expect("RESTARTED_SERVICES is a number");
@@ -300,7 +297,7 @@ async fn g4_a_rolling_restart_of_single_pod_services_is_not_held() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g4_daily_work_is_never_held_longer_than_its_own_confirmation() {
+async fn g4_daily_work_is_held_only_for_its_confirmation() {
     const NEIGHBOURS: &str = "neighbours";
     /// `guards.emptyConfirm`, in seconds.
     const CONFIRM_S: u64 = 15;
@@ -314,7 +311,7 @@ async fn g4_daily_work_is_never_held_longer_than_its_own_confirmation() {
     story.provision(story.namespace).await;
     let services = story.provision(NEIGHBOURS).await;
     let namespaces = json!({ "namespaces": [story.namespace, NEIGHBOURS] });
-    // A pod that is replaced on a slow machine is away for some seconds.
+    // On a slow machine a replaced pod is missing for some seconds.
     let guards = json!({ "emptyConfirm": format!("{CONFIRM_S}s") });
     story.rolled_out(&names).await;
     let settings = json!({ "services": namespaces, "guards": guards });
@@ -346,7 +343,7 @@ async fn g4_daily_work_is_never_held_longer_than_its_own_confirmation() {
     story.converged("a node pool was replaced").await;
     assert_only_emptiness_was_confirmed(&story, &controller).await;
 
-    // All nodes are replaced at once.
+    // All nodes are replaced at the same time.
     for number in 7..=10 {
         story.add_node(number, &format!("10.1.0.{number}")).await;
     }

@@ -1,7 +1,7 @@
-//! One hold of the shared Lease at a time, on the real API server: a predecessor's, another client's that ends and one
-//! that never does, and what our own leave behind (docs/design/writer.md, W7).
+//! Holds of the shared Lease on the real API server: a predecessor's, another client's with and without an end, and the
+//! state after the controller's own holds (docs/design/writer.md, W7).
 //!
-//! A watch of the API server shows every state of the Lease, so nothing depends on the time of a read.
+//! A watch of the API server shows every state of the Lease, so that no test depends on the time of a read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,28 +16,27 @@ use crate::support::kubernetes::{self, Cluster};
 use crate::support::{PATIENCE, eventually};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-/// Name of the controller in the Lease, and in the beginning of its `User-Agent`.
+/// Name of the controller in the Lease, and prefix of its `User-Agent`.
 const OURS: &str = "azure-backend-pool-controller";
 const THEIRS: &str = "cloud-controller-manager";
-/// The annotation by which a holder tells the next one that it has written.
+/// The annotation with the name of the previous holder, which tells the next holder that it may have written.
 const PREVIOUS: &str = "aks-managed-resource-locker-previous-holder";
-/// Time for which our own holds last without renewal, and a predecessor's would.
+/// Duration of the controller's holds without renewal, and of a predecessor's.
 const OUR_HOLD: SignedDuration = SignedDuration::from_secs(60);
 /// Time between two renewals.
 const RENEWED_EVERY: SignedDuration = SignedDuration::from_secs(15);
-/// Additional time that one renewal may take compared with the next, from the decision to its sending, as the Lease
-/// shows it.
+/// Maximum difference between two renewals in the time from the decision to the sending, as the Lease shows it.
 const ON_ITS_WAY: SignedDuration = SignedDuration::from_secs(2);
-/// Time for which a foreign hold lasts, whatever the Lease says.
+/// Duration of a foreign hold, for any `leaseDurationSeconds`.
 const FOREIGN_HOLD: SignedDuration = SignedDuration::from_secs(900);
-/// Time for which a foreign hold is looked at before its own account of its age is believed.
+/// Time for which a foreign hold is observed before its timestamps are trusted.
 const LOOKED_AT: SignedDuration = SignedDuration::from_secs(30);
-/// Time after its end within which a foreign hold may be taken over, on a slow and shared machine.
+/// Maximum delay of the take-over after the end of a foreign hold, on a slow and shared machine.
 const SLACK: SignedDuration = SignedDuration::from_secs(15);
 
 type Shared = Story<&'static Cluster>;
 
-/// A state in which the Lease has been.
+/// A recorded state of the Lease.
 #[derive(Debug)]
 struct State {
     holder: String,
@@ -67,13 +66,13 @@ impl State {
         self.holder.is_empty()
     }
 
-    /// Returns whether it is free as we leave it, with this name in the annotation.
+    /// Returns whether the Lease is free as after a release by the controller, with this name in the annotation.
     fn is_left(&self, previous: &str) -> bool {
         self.is_free() && self.says_s == 900 && self.previous.as_deref() == Some(previous)
     }
 }
 
-/// The shared Lease of a story, and the state in which the story found it.
+/// The shared Lease of a test, and its initial state.
 struct Locker<'a> {
     story: &'a Shared,
     name: String,
@@ -82,7 +81,7 @@ struct Locker<'a> {
 }
 
 impl<'a> Locker<'a> {
-    /// Makes the Lease as held by this client, which has renewed it so long ago.
+    /// Creates a Lease that this client holds and has renewed this long ago.
     async fn held(story: &'a Shared, holder: &str, ago: SignedDuration, says_s: u64) -> Self {
         let name = format!("locker-{}", story.namespace);
         let renewed = Timestamp::now() - ago;
@@ -105,7 +104,7 @@ impl<'a> Locker<'a> {
         Ok(State::of(&self.story.api.get(&format!("{LEASES}/{}", self.name)).await?))
     }
 
-    /// Waits until the Lease is in such a state.
+    /// Waits until the Lease is in a matching state.
     async fn becomes(&self, what: &str, wanted: impl Fn(&State) -> bool) {
         eventually(&format!("the Lease is {what}"), PATIENCE, || async {
             let state = self.now().await?;
@@ -118,10 +117,10 @@ impl<'a> Locker<'a> {
     async fn states(&self) -> Vec<State> {
         let version = self.made["metadata"]["resourceVersion"].as_str().expect("a version");
         let name = &self.name;
-        // The API server ends the watch after some seconds, and has told what has happened by then.
+        // The API server ends the watch after some seconds, and has sent all earlier changes by then.
         let query = format!("watch=true&timeoutSeconds=5&resourceVersion={version}");
         let path = format!("{LEASES}?{query}&fieldSelector=metadata.name={name}");
-        let text = self.story.api.text(&path).await.expect("the API server tells what has happened");
+        let text = self.story.api.text(&path).await.expect("the API server sends the changes");
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("an event"));
         lines
             .map(|event| {
@@ -131,12 +130,12 @@ impl<'a> Locker<'a> {
             .collect()
     }
 
-    /// Returns the age of a state, from the renewal with which the story began.
+    /// Returns the age of a state since the renewal at the start of the test.
     fn age(&self, state: &State) -> SignedDuration {
         state.renewed.expect("when").duration_since(self.began.renewed.expect("when"))
     }
 
-    /// Does what its holder does when it gives it back.
+    /// Releases the Lease as its holder does.
     async fn release(&self) {
         let path = format!("{LEASES}/{}", self.name);
         let free =
@@ -145,7 +144,7 @@ impl<'a> Locker<'a> {
     }
 }
 
-/// Waits until a write waits for a Lease of this holder, and gives how long that may take at most, in seconds.
+/// Waits until a write waits for a Lease of this holder, and returns the maximum wait, in seconds.
 async fn waits_for(controller: &Controller, holder: &str) -> f64 {
     eventually("a write waits for the Lease", PATIENCE, || async {
         let status = controller.get("/api/v1/status").await?;
@@ -160,7 +159,7 @@ fn ours(puts: &[Put]) -> Vec<&Put> {
     puts.iter().filter(|put| put.user_agent.starts_with(OURS)).collect()
 }
 
-/// Writes a pool of the story past the controller, as the cloud-controller-manager does it.
+/// Writes a pool of the test as the cloud-controller-manager does.
 async fn write_as_theirs(story: &Shared, service: &str, member: &str) {
     let cloud = story.azure.cloud_config();
     let text = |key: &str| cloud[key].as_str().expect("the cloud configuration names it").to_owned();
@@ -185,7 +184,7 @@ async fn write_as_theirs(story: &Shared, service: &str, member: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w7_a_predecessors_hold_is_taken_over_at_once() {
+async fn w7_a_predecessors_hold_is_taken_over_immediately() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "predecessor", 2).await;
     let node = story.node(1);
@@ -196,11 +195,11 @@ async fn w7_a_predecessors_hold_is_taken_over_at_once() {
     lease.becomes("given back", |state| state.is_left(OURS)).await;
 
     let states = lease.states().await;
-    // Where nothing is due yet when it is first looked at, it is given back and then taken as any free one is.
-    let first = states.first().expect("something was done");
+    // If no write is due at the first observation, the Lease is released and then acquired like any free Lease.
+    let first = states.first().expect("the Lease has changed");
     let goes_on = first.holder == OURS && first.transitions == lease.began.transitions;
     assert!(goes_on || first.is_left(OURS), "{states:?}");
-    assert!(lease.age(first) < OUR_HOLD, "it was not waited for: {states:?}");
+    assert!(lease.age(first) < OUR_HOLD, "the controller did not wait: {states:?}");
     let taken = states.iter().find(|state| state.holder == OURS).expect("it was taken");
     assert_eq!(taken.says_s, 60, "{states:?}");
     assert!(lease.age(taken) < OUR_HOLD, "{states:?}");
@@ -213,11 +212,11 @@ async fn w7_a_predecessors_hold_is_released_with_our_name() {
     let story = Story::begin(cluster, "predecessor-idle", 1).await;
     let lease = Locker::held(&story, OURS, SignedDuration::ZERO, 60).await;
     let controller = story.start_controller(Flags::default()).await;
-    // What the predecessor has written in it is not known.
+    // The predecessor may have written during its hold.
     lease.becomes("given back", |state| state.is_left(OURS)).await;
     let states = lease.states().await;
     assert!(states.iter().all(State::is_free), "it was never taken: {states:?}");
-    assert!(lease.age(&states[0]) < OUR_HOLD, "it was not waited for: {states:?}");
+    assert!(lease.age(&states[0]) < OUR_HOLD, "the controller did not wait: {states:?}");
     assert!(story.azure.puts().await.is_empty());
     story.end(controller).await;
 }
@@ -228,7 +227,7 @@ async fn w7_a_foreign_hold_is_awaited_and_wakes_the_lanes() {
     let story = Story::begin(cluster, "foreign-hold", 3).await;
     let node = story.node(1);
     story.set_endpoints_by_hand("web-1", &[("10.200.0.1", Some(&node))]).await;
-    // Whatever it says: who wrote 60 s there may work for 900.
+    // The holder may work for 900 s although the Lease says 60 s.
     let lease = Locker::held(&story, THEIRS, SignedDuration::ZERO, 60).await;
     let controller = story.start_controller(Flags::default()).await;
     let ends_in_s = waits_for(&controller, THEIRS).await;
@@ -243,8 +242,8 @@ async fn w7_a_foreign_hold_is_awaited_and_wakes_the_lanes() {
     story.end(controller).await;
 }
 
-/// Returns a foreign hold that is renewed no more: gives the moment at which the controller had begun, and the one at
-/// which it took the Lease, before which nothing was written.
+/// Starts a controller beside a foreign hold that is not renewed. Returns the start and the time at which the
+/// controller acquired the Lease; nothing was written before.
 async fn outwaits(story: &Shared, lease: &Locker<'_>) -> (Timestamp, Timestamp) {
     let node = story.node(1);
     story.set_endpoints_by_hand("web-1", &[("10.202.0.1", Some(&node))]).await;
@@ -272,7 +271,7 @@ async fn outwaits(story: &Shared, lease: &Locker<'_>) -> (Timestamp, Timestamp) 
 async fn w7_a_foreign_hold_is_taken_over_900_s_after_its_renewal() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "foreign-60", 1).await;
-    // By its own account it ended 13 minutes ago; what is left is longer than any hold is looked at.
+    // By its own timestamps it ended 13 minutes ago; the rest of the 900 s is longer than the observation time.
     let lease = Locker::held(&story, THEIRS, SignedDuration::from_secs(855), 60).await;
     let (_, taken) = outwaits(&story, &lease).await;
     let ended = lease.began.renewed.expect("when") + FOREIGN_HOLD;
@@ -284,7 +283,7 @@ async fn w7_a_foreign_hold_is_taken_over_900_s_after_its_renewal() {
 async fn w7_a_foreign_hold_about_to_end_is_watched_for_30_s_first() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "foreign-900", 1).await;
-    // The clock that has written it may differ from ours.
+    // The holder's clock may differ from the local one.
     let lease = Locker::held(&story, THEIRS, SignedDuration::from_secs(895), 900).await;
     let started = Timestamp::now();
     let (began, taken) = outwaits(&story, &lease).await;
@@ -293,7 +292,7 @@ async fn w7_a_foreign_hold_about_to_end_is_watched_for_30_s_first() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w7_our_hold_says_60_s_and_leaves_900_s_and_our_name() {
+async fn w7_our_lease_has_60_s_and_after_the_release_900_s() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "our-hold", 2).await;
     let (one, two) = (story.node(1), story.node(2));
@@ -305,20 +304,20 @@ async fn w7_our_hold_says_60_s_and_leaves_900_s_and_our_name() {
         namespace: story.namespace,
         kubeconfig: story.cluster.controller_kubeconfig(story.namespace).await,
         cloud_config: story.azure.cloud_config(),
-        // It learns what others have written when it is about to write, and a move costs one write.
+        // It reads foreign writes only before its own writes, and a move causes one write.
         settings: json!({ "discovery": { "interval": "1h" }, "members": { "removalDelay": "0s" } }),
         flags: Flags::default(),
     };
     let controller = Controller::start_replica(story.cluster, &replica).await;
     waits_for(&controller, THEIRS).await;
 
-    // Its holder does what the controller was about to do.
+    // The holder makes the change that the controller was about to make.
     story.azure.set_write_latency(Duration::from_millis(50), Duration::ZERO).await;
     write_as_theirs(&story, "web-1", "10.1.0.1").await;
     lease.release().await;
     let begun = lease.began.transitions;
     lease.becomes("given back", |state| state.is_left(THEIRS) && state.transitions > begun).await;
-    assert!(ours(&story.azure.puts().await).is_empty(), "there was nothing left to write");
+    assert!(ours(&story.azure.puts().await).is_empty(), "nothing was left to write");
 
     story.azure.set_write_latency(Duration::from_secs(1), Duration::from_secs(18)).await;
     story.replace_by_hand("web-1", &[("10.203.0.1", Some(&two))]).await;

@@ -1,5 +1,5 @@
-//! Events about the controller itself and about listed pools are attached to its Deployment, or, where that cannot be
-//! read, to another object of its own (X2, E1).
+//! Events about the controller itself and about listed pools are attached to its Deployment, or to another object of
+//! the controller if the Deployment cannot be read (X2, E1).
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::xds::stage::{FREE, control_plane, server, write_bootstrap};
 
 const NAMESPACE: &str = "itself";
 
-/// Waits until a listed pool that does not exist was told of on an object of this kind, and gives that object.
+/// Waits for the event about a missing listed pool on an object of this kind, and returns that object.
 async fn event_about(story: &Story<&Cluster>, kind: &str) -> Value {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=reason=BackendPoolNotManageable");
     eventually(&format!("an event on the {kind}"), PATIENCE, || async {
@@ -71,7 +71,7 @@ async fn x2_e1_the_controllers_events_go_to_deployment_or_lease() {
     let log_text = log("itself-1");
     assert!(log_text.contains("events about this controller are attached to its Deployment"), "{log_text}");
 
-    // One that its account may not read.
+    // A Deployment that the controller's account may not read.
     let controller = start("itself-2", "somebody-else").await;
     let lease = event_about(&story, "Lease").await;
     assert_eq!((&lease["name"], &lease["namespace"]), (&json!(ACCOUNT), &json!(NAMESPACE)));

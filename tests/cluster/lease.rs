@@ -1,5 +1,5 @@
-//! The shared Lease together with a second client that behaves as the cloud-controller-manager does: both write the
-//! same pools, never at the same time, and neither starves the other (docs/design/writer.md, W7).
+//! The shared Lease with a second client that behaves like the cloud-controller-manager: both write the same pools,
+//! never at the same time, and neither starves the other (docs/design/writer.md, W7).
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::support::controller::{Controller, Flags, Replica};
 use crate::support::kubernetes::Api;
 use crate::support::{PATIENCE, eventually, kubernetes};
 
-/// The Lease as upstream names it: this story alone uses it.
+/// Upstream's name of the Lease: only this test uses it.
 const LEASE: &str = "aks-managed-resource-locker";
-/// Name of the controller at Azure.
+/// User agent of the controller.
 const OURS: &str = "the-controller";
-/// The longest that the manager may wait for the Lease (W7).
+/// Maximum wait of the manager for the Lease (W7).
 const STARVED: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -27,7 +27,7 @@ async fn w7_the_lease_is_shared_with_a_busy_cloud_controller_manager() {
     let left = tokio::spawn(left_as_ours(story.api.clone()));
     let manager = start_manager(&story);
     let controller = start_controller(&story).await;
-    // The manager alone makes load balancers' rules and pools; the controller finds them.
+    // Only the manager creates rules and pools; the controller finds them.
     for name in &names {
         story.deploy(name, 2).await;
     }
@@ -40,13 +40,17 @@ async fn w7_the_lease_is_shared_with_a_busy_cloud_controller_manager() {
         story.rolled_out(&names).await;
         story.converged("scaling").await;
     }
-    left.await.expect("the Lease was once as we leave it");
-    let sums = eventually("the manager works, and reads again after we have written", PATIENCE, || async {
-        let sums = manager.sums();
-        let counters = &sums.counters;
-        let works = counters.holds > 20 && counters.reconciled > 10 && counters.cache_rebuilds > 0;
-        if works { Ok(sums) } else { Err(format!("{sums:?}")) }
-    })
+    left.await.expect("the Lease was released by the controller once");
+    let sums = eventually(
+        "the manager works, and reads again after the controller has written",
+        PATIENCE,
+        || async {
+            let sums = manager.sums();
+            let counters = &sums.counters;
+            let works = counters.holds > 20 && counters.reconciled > 10 && counters.cache_rebuilds > 0;
+            if works { Ok(sums) } else { Err(format!("{sums:?}")) }
+        },
+    )
     .await;
     assert!(sums.longest_wait < STARVED, "the manager is not starved: {sums:?}");
 
@@ -63,10 +67,10 @@ async fn w7_the_lease_is_shared_with_a_busy_cloud_controller_manager() {
     controller.terminate().await;
 }
 
-/// Waits until the Lease is free as we leave it. The manager may take it again soon after.
+/// Waits until the controller has released the Lease. The manager may acquire it soon after.
 async fn left_as_ours(api: Api) {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LEASE}");
-    eventually("the Lease is as we leave it", 2 * PATIENCE, || async {
+    eventually("the controller has released the Lease", 2 * PATIENCE, || async {
         let lease = api.get(&path).await?;
         let previous = &lease["metadata"]["annotations"]["aks-managed-resource-locker-previous-holder"];
         let is_free = lease["spec"]["holderIdentity"] == "";
@@ -89,8 +93,8 @@ fn start_manager(story: &Story<&'static kubernetes::Cluster>) -> CloudController
         node_sync_us: 5_000_000,
         resync_us: Some(1_500_000),
         retry_us: 1_000_000,
-        // Each Service's delay doubles with each hold that it loses to the controller, upstream's up to five minutes: no
-        // Service is to wait for longer than the story does.
+        // A Service's delay doubles with each failure to acquire the Lease, in upstream up to five minutes. No Service
+        // must wait longer than the test.
         max_retry_us: 8_000_000,
         ..Settings::default()
     };

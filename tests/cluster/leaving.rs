@@ -1,6 +1,5 @@
-//! Acts and checks of stories about nodes that leave service (docs/design/nodes.md, N1-N5): taints as kubectl sets
-//! them, events as a node problem detector makes them, the entries of pools as Azure shows them to all clients, and the
-//! records in our ConfigMap.
+//! Actions and checks of tests about draining nodes (docs/design/nodes.md, N1-N5): taints set by kubectl, events like
+//! those of a node problem detector, the entries of pools in Azure, and the records in the controller's ConfigMap.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,11 +14,11 @@ use super::{Story, ips};
 use crate::support::kubernetes::Cluster;
 use crate::support::{PATIENCE, eventually, objects};
 
-/// The taint of a node that is taken out of service, as operators set it.
+/// The taint with which operators take a node out of service.
 pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service=maintenance:NoSchedule";
 /// The argument of kubectl that removes it.
 pub(super) const IN_SERVICE: &str = "node.kubernetes.io/out-of-service-";
-/// The taint of a node that is evicted, as the controller sets it.
+/// The taint that the controller adds to an evicted node.
 pub(super) const EVICTED: &str = "cloudprovider.azure.microsoft.com/draining=spot-eviction:NoSchedule";
 /// The argument of kubectl that removes it.
 pub(super) const NOT_EVICTED: &str = "cloudprovider.azure.microsoft.com/draining-";
@@ -40,7 +39,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Returns one that sends to an address.
+    /// Returns an entry with an address.
     fn of(pool: &Value, entry: &Value) -> Option<Self> {
         let properties = &entry["properties"];
         Some(Self {
@@ -69,7 +68,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         node["metadata"]["uid"].as_str().expect("an object has a UID").to_owned()
     }
 
-    /// Returns the taints of a node as kubectl writes them.
+    /// Returns the taints of a node in kubectl's format.
     pub(super) async fn taints(&self, number: u8) -> Result<BTreeSet<String>, String> {
         let node = self.api.get(&self.node_path(number)).await?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -88,7 +87,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         .await;
     }
 
-    /// Waits until a node has no taint at all, which is when Kubernetes has found it Ready.
+    /// Waits until a node has no taint: Kubernetes has found it Ready.
     pub(super) async fn is_bare(&self, number: u8) {
         eventually(&format!("node {number} has no taint"), PATIENCE, || async {
             let node = self.api.get(&self.node_path(number)).await?;
@@ -123,10 +122,10 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         Ok(down.map(|entry| format!("{} {}", entry.pool, entry.ip)).collect())
     }
 
-    /// Waits until every entry of these addresses is Down, and no other one.
+    /// Waits until exactly the entries of these addresses are Down.
     pub(super) async fn are_down<const N: usize>(&self, addresses: [&str; N]) {
         let wanted = ips(addresses);
-        eventually(&format!("Down is what sends to {wanted:?}"), PATIENCE, || async {
+        eventually(&format!("the entries of {wanted:?} are Down"), PATIENCE, || async {
             let entries = self.entries().await?;
             let known: BTreeSet<IpAddr> = entries.iter().map(|entry| entry.ip).collect();
             let in_sync = entries.iter().all(|entry| entry.is_down == wanted.contains(&entry.ip));
@@ -135,7 +134,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         .await;
     }
 
-    /// Returns the records of nodes in our ConfigMap, by their keys.
+    /// Returns the records of nodes in the controller's ConfigMap, by their keys.
     pub(super) async fn records(&self) -> Result<BTreeMap<String, String>, String> {
         let map = self.api.get(&self.path("configmaps", objects::ACCOUNT)).await?;
         let data = map["data"].as_object().into_iter().flatten();
@@ -146,14 +145,14 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     /// Waits until exactly the nodes with these UIDs are recorded.
     pub(super) async fn are_recorded<const N: usize>(&self, uids: [&str; N]) {
         let wanted: BTreeSet<String> = uids.into_iter().map(|uid| format!("down.{uid}")).collect();
-        eventually(&format!("our ConfigMap has the records {wanted:?}"), PATIENCE, || async {
+        eventually(&format!("the ConfigMap has the records {wanted:?}"), PATIENCE, || async {
             let records = self.records().await?;
             if records.keys().eq(&wanted) { Ok(()) } else { Err(format!("{records:?}")) }
         })
         .await;
     }
 
-    /// Waits until the API server has an event of this reason for a node, and gives it.
+    /// Waits until the API server has an event of this reason for a node, and returns it.
     pub(super) async fn node_event(&self, number: u8, reason: &str) -> Value {
         let node = self.node(number);
         let about = format!("involvedObject.kind=Node,involvedObject.name={node},reason={reason}");
@@ -166,7 +165,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     }
 }
 
-/// Returns an event about a node as a node problem detector makes it: with the node's name in the place of its UID.
+/// Returns an event about a node like that of a node problem detector, with the node's name as its UID.
 pub(super) fn problem(node: &str, reason: &str, message: &str) -> Value {
     let now = format!("{:.0}", Timestamp::now());
     json!({
@@ -181,7 +180,7 @@ pub(super) fn problem(node: &str, reason: &str, message: &str) -> Value {
     })
 }
 
-/// Returns the message of such an event about an eviction in half a minute.
+/// Returns the message of an event about an eviction in half a minute.
 pub(super) fn notice() -> String {
     let at = Timestamp::now() + SignedDuration::from_secs(30);
     let at = at.strftime("%a, %d %b %Y %H:%M:%S GMT");

@@ -1,6 +1,6 @@
 //! A migration from Basic to Standard load balancers on a real API server (docs/migration.md), beside controllers and a
-//! second client that behaves as the cloud-controller-manager does. All of them take the same Leases: no other client
-//! writes to Azure between the first node that leaves and the end, and afterwards none has anything to change.
+//! second client that behaves like the cloud-controller-manager. All of them use the same Leases: no other client
+//! writes to Azure from the first removed node to the end, and afterwards no client has anything to change.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
@@ -19,7 +19,7 @@ use crate::support::kubernetes::{self, Cluster, tail};
 use crate::support::{PATIENCE, eventually, objects};
 
 const NAMESPACE: &str = "migrating";
-/// Name of the migration and of the controllers at Azure.
+/// User agent of the migration and of the controllers in Azure.
 const MIGRATION: &str = "the-migration";
 const CONTROLLER: &str = "the-controller";
 /// The Services of the cluster.
@@ -28,7 +28,7 @@ const GROUP: &str =
     "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg/providers/Microsoft.Network";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s3_a_migration_shares_the_leases_with_all_who_write() {
+async fn s3_a_migration_shares_the_leases_with_all_writers() {
     let Some(cluster) = kubernetes::own().await else { return };
     let story = Story::begin_on(&cluster, NAMESPACE, 0, &["kubernetes"]).await;
     let balancer = arrange(&story).await;
@@ -36,7 +36,7 @@ async fn s3_a_migration_shares_the_leases_with_all_who_write() {
     assert_eq!(before.len(), 3, "{before:?}");
 
     let manager = start_manager(&story);
-    eventually("the manager finds all as it made it", PATIENCE, || async {
+    eventually("the manager finds its resources unchanged", PATIENCE, || async {
         let counters = manager.sums().counters;
         if counters.reconciled >= 4 { Ok(()) } else { Err(format!("{counters:?}")) }
     })
@@ -58,16 +58,16 @@ async fn s3_a_migration_shares_the_leases_with_all_who_write() {
     let (arrived, release) = story.azure.hold_first_deletion().await;
     leader.terminate().await;
     tokio::time::timeout(PATIENCE, arrived).await.expect("it deletes in time").expect("the hook is there");
-    // The outage has begun. A new pod of the controller does not disturb the migration, nor does the manager.
+    // The outage has begun. Neither a new pod of the controller nor the manager disturbs the migration.
     let standby = start_controller(&story, "standby").await;
     has_role(&standby, "standby").await;
     let failures = manager.sums().counters.lock_failures;
-    eventually("the manager is kept away by the Lease", PATIENCE, || async {
+    eventually("the Lease blocks the manager", PATIENCE, || async {
         let counters = manager.sums().counters;
         if counters.lock_failures > failures { Ok(()) } else { Err(format!("{counters:?}")) }
     })
     .await;
-    assert!(release.send(()).is_ok(), "the answer is held back");
+    assert!(release.send(()).is_ok(), "the answer is delayed");
     let ended = eventually("the migration has ended", PATIENCE, || {
         let ended = migration.child.try_wait().expect("a child can be waited for");
         let log = &log;
@@ -80,7 +80,7 @@ async fn s3_a_migration_shares_the_leases_with_all_who_write() {
     let ours = undisturbed(&story.azure.writes().await);
 
     let reconciled = manager.sums().counters.reconciled;
-    eventually("the manager finds the new load balancer as it would make it", PATIENCE, || async {
+    eventually("the manager has nothing to change at the new load balancer", PATIENCE, || async {
         let counters = manager.sums().counters;
         if counters.reconciled >= reconciled + 6 { Ok(()) } else { Err(format!("{counters:?}")) }
     })
@@ -94,7 +94,7 @@ async fn s3_a_migration_shares_the_leases_with_all_who_write() {
     standby.terminate().await;
 }
 
-/// Checks that features of Standard work: a Service gets a pool of its own, and the controller fills it.
+/// Asserts that features of Standard work: a Service gets its own pool, and the controller fills it.
 async fn works_as_standard(story: &Story<&Cluster>, balancer: String) {
     let local = json!({ "spec": { "externalTrafficPolicy": "Local" } });
     story.api.merge(&story.path("services", NAMES[0]), &local).await;
@@ -107,25 +107,25 @@ async fn works_as_standard(story: &Story<&Cluster>, balancer: String) {
     );
 }
 
-/// A process that is killed when the story ends before it does.
+/// A process that is killed when the test ends first.
 struct Migration {
     child: Child,
 }
 
 impl Drop for Migration {
     fn drop(&mut self) {
-        // Both fail when it has ended, which is what is wanted.
+        // Both fail if it has ended, which is fine.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// Nodes, Services, and at Azure their Basic load balancers as the cloud-controller-manager has made them. Gives the id of
-/// the public one.
+/// Creates nodes, Services, and in Azure their Basic load balancers as the cloud-controller-manager creates them.
+/// Returns the id of the public one.
 async fn arrange(story: &Story<&Cluster>) -> String {
     let machines = Machines {
         nodes: vec![NodeGroup::new("agents", NodeKind::AvailabilitySet, 3)],
-        // The first stands for the Services of this story; the manager has no part in the internal one.
+        // The first one represents the Services of this test; the manager does not use the internal one.
         services: vec![Service::external(false), Service::internal(None)],
         ..Machines::default()
     };
@@ -164,9 +164,9 @@ async fn arrange(story: &Story<&Cluster>) -> String {
             let address = json!({ "location": "eastus", "sku": { "name": "Basic" }, "properties": {
                 "publicIPAllocationMethod": "Dynamic", "publicIPAddressVersion": "IPv4" } });
             for id in &addresses {
-                model.seed(id, &address).expect("Azure takes the address");
+                model.seed(id, &address).expect("Azure accepts the address");
             }
-            model.seed(&id, &body).expect("Azure takes the load balancer");
+            model.seed(&id, &body).expect("Azure accepts the load balancer");
             let ip = |id: &String| model.json(id).expect("it is there")["properties"]["ipAddress"].clone();
             addresses.iter().map(ip).collect::<Vec<_>>()
         })
@@ -236,8 +236,8 @@ fn is_of(write: &Write, who: &str) -> bool {
     write.user_agent.starts_with(who)
 }
 
-/// Requires that no other client has written since the first change of a node, nor while the migration did. Gives how many
-/// writes there were until the last of the migration.
+/// Asserts that no other client has written between the first change of a node and the last write of the migration.
+/// Returns the number of writes until then.
 fn undisturbed(writes: &[Write]) -> usize {
     let ours: Vec<&Write> = writes.iter().filter(|write| is_of(write, MIGRATION)).collect();
     let first =
@@ -273,7 +273,7 @@ fn start_manager(story: &Story<&Cluster>) -> CloudControllerManager {
         node_sync_us: 5_000_000,
         resync_us: Some(1_500_000),
         retry_us: 1_000_000,
-        // No Service waits for longer than the story does.
+        // No Service waits longer than the test.
         max_retry_us: 8_000_000,
         ..Settings::default()
     };

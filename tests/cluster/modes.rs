@@ -1,5 +1,5 @@
-//! The modes on a real API server: who only observes shows what it would do and writes nothing, who only adds takes
-//! nothing away, and guards that only observe, or are off, hold nothing back (docs/design/pools.md, G5, G6).
+//! The modes on a real API server: `observe` shows pending changes and writes nothing, `add-only` removes nothing, and
+//! guards that only observe, or are off, hold nothing (docs/design/pools.md, G5, G6).
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use crate::support::{PATIENCE, azure, eventually, objects};
 
 /// Services on one load balancer, each with the address of its endpoint.
 const MOVING: [(&str, &str); 2] = [("web-1", "10.206.0.1"), ("web-4", "10.206.0.2")];
-/// Services on one load balancer for the modes of the guards, and one that is as in daily work.
+/// Services on one load balancer for the modes of the guards, and one with daily work.
 const GUARDED: [(&str, &str); 4] = [
     ("enforced-1", "10.207.0.1"),
     ("observed-4", "10.207.0.2"),
     ("off-7", "10.207.0.3"),
     ("witness-10", "10.207.0.4"),
 ];
-/// Reason of the event with which guards report a removal that they hold back, or would.
+/// Reason of the event with which guards report a removal that they hold, or would hold.
 const HELD: &str = "BackendPoolRemovalHeld";
-/// `members.removalDelay` of all stories.
+/// `members.removalDelay` of all tests.
 const REMOVAL_DELAY: Duration = Duration::from_secs(1);
 
-/// Returns the resourceVersion of the story's shared Lease, once it is free.
+/// Waits until the test's shared Lease is free, and returns its resourceVersion.
 async fn lease_version(story: &Story<&Cluster>) -> Value {
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
     let path = format!("{leases}/locker-{}", story.namespace);
@@ -55,14 +55,14 @@ async fn shown(
     .await;
 }
 
-/// The controller of the mode `observe`: it sees that all Services move from the first node to this one.
+/// Runs a controller in the mode `observe` while all Services move from the first node to this one.
 async fn observe(story: &Story<&Cluster>, node: &str) {
     let puts = story.azure.counters().await.pool_puts;
     let lease = lease_version(story).await;
     let controller = start(story, json!({ "mode": "observe" })).await;
     has_role(&controller, "leader").await;
     let change = json!({ "add": ["10.1.0.2"], "remove": ["10.1.0.1"] });
-    // By the time that the last one's removal is shown, the first one would long have been written.
+    // When the last removal is shown, the first pool would already have been written.
     for (name, ip) in MOVING {
         story.replace_by_hand(name, &[(ip, Some(node))]).await;
         shown(story, &controller, name, "/wouldChange", &change).await;
@@ -75,7 +75,7 @@ async fn observe(story: &Story<&Cluster>, node: &str) {
     assert_eq!(status["wouldChange"], sums, "{status}");
     controller.terminate().await;
     assert_eq!(story.azure.counters().await.pool_puts, puts, "no pool is written");
-    assert_eq!(lease_version(story).await, lease, "the shared Lease is left alone");
+    assert_eq!(lease_version(story).await, lease, "the shared Lease is not taken");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -104,7 +104,7 @@ async fn g6_observe_writes_nothing_and_add_only_removes_nothing() {
         let shown = (&item["held"]["reason"], &item["held"]["members"]);
         assert_eq!(shown, (&json!("add_only"), &json!(["10.1.0.1"])), "{item}");
     }
-    // A later write leaves it too.
+    // A later write keeps it too.
     let (name, ip) = MOVING[0];
     story.replace_by_hand(name, &[(ip, Some(three.as_str()))]).await;
     story.holds(name, ["10.1.0.1", "10.1.0.2", "10.1.0.3"]).await;
@@ -118,8 +118,7 @@ async fn g6_observe_writes_nothing_and_add_only_removes_nothing() {
     story.azure.assert_serial().await;
 }
 
-/// Returns a controller whose guards have this mode, and would not believe for an hour that a Service is without
-/// endpoints.
+/// Starts a controller whose guards have this mode, and an `emptyConfirm` of one hour.
 async fn guarded(story: &Story<&Cluster>, mode: &str) -> Controller {
     let controller = start(story, json!({ "guards": { "mode": mode, "emptyConfirm": "1h" } })).await;
     story.converged(&format!("a start with guards of the mode {mode}")).await;
@@ -132,18 +131,18 @@ async fn guarded(story: &Story<&Cluster>, mode: &str) -> Controller {
     controller
 }
 
-/// The operator deletes all slices of a Service.
+/// Deletes all slices of a Service, like an operator.
 async fn delete_slices(story: &Story<&Cluster>, service: &str) {
     story.api.delete(&story.path("endpointslices", &format!("{service}-by-hand"))).await;
 }
 
-/// The same, and the pool is emptied by one write once the removal delay is over.
+/// The same, and asserts that one write empties the pool after the removal delay.
 async fn is_emptied_at_once(story: &Story<&Cluster>, service: &str) {
     let (before, began_us) = (story.azure.puts().await.len(), story.azure.now_us());
     delete_slices(story, service).await;
     story.holds(service, []).await;
     let puts = story.azure.puts().await;
-    let [emptied] = &puts[before..] else { panic!("not one write: {:?}", &puts[before..]) };
+    let [emptied] = &puts[before..] else { panic!("more than one write: {:?}", &puts[before..]) };
     assert_eq!(emptied.pool, azure::pool_name(story.namespace, service));
     let waited = Duration::from_micros(emptied.at_us - began_us);
     assert!(waited >= REMOVAL_DELAY, "emptied after {waited:?}");
@@ -160,12 +159,12 @@ async fn g5_guards_that_observe_or_are_off_hold_nothing() {
     story.provision(story.namespace).await;
     let [(enforced, ip), (observed, _), (off, _), (witness, of_witness)] = GUARDED;
 
-    // What guards hold that are enforced.
+    // With enforced guards the removal is held.
     let controller = guarded(&story, "enforce").await;
     delete_slices(&story, enforced).await;
     let answer = held(&controller, "empty_confirm", 1).await;
     assert_eq!(answer["items"][0]["held"]["reason"], "empty_confirm", "{answer}");
-    // What another pool releases later goes first.
+    // A later removal of another pool is written first.
     story.replace_by_hand(witness, &[(of_witness, Some(two.as_str()))]).await;
     story.holds(witness, ["10.1.0.2"]).await;
     let pool = azure::pool_name(story.namespace, enforced);

@@ -1,4 +1,4 @@
-//! Nodes go, come back with another address, and are left out; pods move between nodes.
+//! Nodes are deleted, return with another address, and are excluded; pods move between nodes.
 
 use serde_json::{Value, json};
 
@@ -6,14 +6,14 @@ use super::{Story, ips};
 use crate::support::controller::Flags;
 use crate::support::{azure, kubernetes, objects, truth};
 
-/// Returns the part of a Deployment's spec that places its pods on one node.
+/// Returns the patch of a Deployment that places its pods on one node.
 fn on_node(story: &str, node: &str) -> Value {
     let selector = json!({ objects::STORY: story, "kubernetes.io/hostname": node });
     json!({ "template": { "spec": { "nodeSelector": selector } } })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d4_d5_pools_follow_nodes_that_go_return_or_are_left_out() {
+async fn d4_d5_pools_follow_deleted_new_and_excluded_nodes() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "nodes", 4).await;
     let names: Vec<String> = (0..4).map(|number| format!("web-{number}")).collect();
@@ -33,7 +33,7 @@ async fn d4_d5_pools_follow_nodes_that_go_return_or_are_left_out() {
     story.converged("a move of pods").await;
     assert_eq!(story.azure.members(&pool).await, ips(["10.1.0.2"]));
 
-    // One node of several is left out by its label, and taken in again.
+    // One of several nodes is excluded by its label, and included again.
     story
         .respec(
             "web-0",
@@ -46,12 +46,12 @@ async fn d4_d5_pools_follow_nodes_that_go_return_or_are_left_out() {
     assert!(story.azure.members(&pool).await.is_superset(&ips(["10.1.0.2", "10.1.0.3"])));
     let labelled = |value: Value| json!({ "metadata": { "labels": { truth::LEFT_OUT: value } } });
     story.api.merge(&story.node_path(3), &labelled(json!("true"))).await;
-    story.converged("a node was left out").await;
+    story.converged("a node was excluded").await;
     assert!(!story.azure.members(&pool).await.contains(&"10.1.0.3".parse().expect("an address")));
     story.api.merge(&story.node_path(3), &labelled(Value::Null)).await;
-    story.converged("a node was taken in again").await;
+    story.converged("a node was included again").await;
 
-    // A node goes with its pods and comes back under its name with another address.
+    // A node is deleted with its pods and returns with the same name and another address.
     story.api.delete(&story.node_path(2)).await;
     let pods =
         format!("/api/v1/namespaces/{}/pods?fieldSelector=spec.nodeName={}", story.namespace, story.node(2));

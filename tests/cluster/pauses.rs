@@ -1,6 +1,6 @@
 //! Pauses on a real API server, with real tokens: the operator pauses everything at a standby, the leader is killed,
-//! the replica that leads next writes nothing, and goes on when the operator has resumed; what `kubectl patch` notes
-//! counts as well (G6, H2).
+//! the next leader writes nothing, and continues after the operator has resumed; a pause by `kubectl patch` works too
+//! (G6, H2).
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::support::controller::{Controller, Flags, Replica};
 use crate::support::kubernetes::{self, Cluster};
 use crate::support::{PATIENCE, eventually};
 
-/// Our ConfigMap, which is named like our Lease.
+/// The controller's ConfigMap, which has the name of its Lease.
 const NOTES: &str = "azure-backend-pool-controller";
 /// The pool of `web-1`.
 const POOL: &str = "/api/v1/queues/lb-1/pauses-web-1";
@@ -27,7 +27,7 @@ async fn start(story: &Story<&Cluster>, name: &str) -> Controller {
     Controller::start_replica(story.cluster, &replica).await
 }
 
-/// Returns a service account of this name and its token; `allowed`: it may post to the admin API.
+/// Creates a service account of this name and returns its token; `allowed`: it may post to the admin API.
 pub(super) async fn operator_token(story: &Story<&Cluster>, name: &str, allowed: bool) -> String {
     let namespace = story.namespace;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}});
@@ -60,7 +60,7 @@ async fn is_paused(controller: &Controller) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_a_pause_lasts_over_a_fail_over_and_kubectl_can_pause_too() {
+async fn g6_a_pause_survives_a_failover_and_kubectl_can_pause() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "pauses", 3).await;
     let nodes = [1, 2, 3].map(|number| story.node(number));
@@ -101,7 +101,7 @@ async fn g6_a_pause_lasts_over_a_fail_over_and_kubectl_can_pause_too() {
     })
     .await;
 
-    // What the documents advise where the admin API cannot be reached.
+    // The documented procedure without the admin API.
     let patch = |value: &Value| json!({ "data": { "pause.everything": value } }).to_string();
     let kubectl = async |patch: &str| {
         let what = ["patch", "configmap", NOTES, "--namespace", "pauses", "--type=merge", "--patch", patch];

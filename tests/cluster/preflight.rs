@@ -33,7 +33,7 @@ async fn findings(story: &Story<&Cluster>, kubeconfig: &Path) -> Vec<Value> {
     report["findings"].as_array().expect("findings").clone()
 }
 
-/// Returns whether a finding of this check and severity has these words.
+/// Returns whether a finding of this check and severity contains this text.
 fn says(findings: &[Value], check: &str, severity: &str, words: &str) -> bool {
     let has_words = |it: &&Value| it["what"].as_str().is_some_and(|what| what.contains(words));
     findings.iter().filter(has_words).any(|it| it["check"] == check && it["severity"] == severity)
@@ -47,7 +47,7 @@ async fn c4_check_asks_a_real_api_server_for_its_rights() {
     story.set_endpoints_by_hand("web-0", &[("10.9.0.1", Some(&node))]).await;
     story.provision(story.namespace).await;
     let kubeconfig = cluster.controller_kubeconfig(story.namespace).await;
-    eventually("check finds nothing wrong", PATIENCE, || async {
+    eventually("check finds no problem", PATIENCE, || async {
         let findings = findings(&story, &kubeconfig).await;
         let right = says(&findings, "rights", "ok", "all 24 rights")
             && says(&findings, "api-server-clock", "ok", "agree")
@@ -67,7 +67,7 @@ async fn c4_check_asks_a_real_api_server_for_its_rights() {
     ] {
         story.api.delete(&format!("{rbac}/{binding}")).await;
     }
-    eventually("check misses every right", PATIENCE, || async {
+    eventually("check reports every right as missing", PATIENCE, || async {
         let findings = findings(&story, &kubeconfig).await;
         let rights =
             ["list, watch services", "list, watch nodes", "endpointslices", "create, patch, list events"];

@@ -1,5 +1,5 @@
-//! Two processes as replicas: hand-over, take-over after a crash, a process that stands still, and a cut network. In
-//! each of them Azure's log must never show two writers at once (docs/design/coordination.md, W8).
+//! Two processes as replicas: hand-over, take-over after a crash, a suspended process, and a cut network. In each of
+//! them Azure's log must never show two writers at once (docs/design/coordination.md, W8).
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -22,10 +22,10 @@ const HAND_OVER_WITHIN: Duration = Duration::from_secs(2);
 struct Pair<C: Deref<Target = Cluster>> {
     story: Story<C>,
     names: Vec<String>,
-    /// The one that leads, and the one that stands by.
+    /// The leader and the standby.
     leader: Controller,
     standby: Controller,
-    /// The leader's way to the API server.
+    /// The leader's proxy to the API server.
     way: Proxy,
 }
 
@@ -97,8 +97,8 @@ pub(super) async fn has_role(controller: &Controller, wanted: &str) {
     .await;
 }
 
-/// Requires that no write of one writer was in flight while one of another was, on whatever load balancer, and gives
-/// the writers in the order in which they took over from each other.
+/// Requires that no write of one writer was in flight while one of another was, on any load balancer, and gives the
+/// writers in the order in which they took over from each other.
 pub(super) fn writers(puts: &[Put]) -> Vec<&str> {
     let mut runs: Vec<&str> = Vec::new();
     let mut busy_until = 0;
@@ -192,15 +192,15 @@ async fn w8_a_leader_suspended_beyond_its_lease_never_writes() {
     for name in &names {
         story.scale(name, 2).await;
     }
-    // It wakes in the middle of its successor's work, with everything that it had begun.
+    // It resumes during its successor's work, with everything that it had begun.
     let went_on_us = story.azure.now_us();
     leader.go_on();
     story.rolled_out(&names).await;
-    story.converged("both go on").await;
+    story.converged("both run again").await;
     has_role(&leader, "standby").await;
     let [first, second] = [1, 2].map(|number| replica_name("sigstop", number));
-    // No permit holds back what was on its way to Azure already when it was stopped. It arrives when it goes on, and its
-    // If-Match makes nothing of it (W2); nothing else of it may be there.
+    // No permit stops a request that was in flight when the process was suspended. It arrives afterwards, and Azure
+    // refuses it because of its If-Match (W2). There may be no other requests of this process.
     let (late, puts): (Vec<Put>, Vec<Put>) = story
         .azure
         .puts()
@@ -242,7 +242,7 @@ async fn w8_a_leader_without_the_api_server_stops_first() {
 }
 
 #[test]
-fn w8_writers_that_overlap_on_whatever_load_balancer_are_seen() {
+fn w8_overlapping_writers_are_found_on_any_load_balancers() {
     let put = |who: &str, at_us, answered_us| Put {
         at_us,
         answered_us,

@@ -1,4 +1,4 @@
-//! The API server dies in the middle of a rollout and comes back without a memory of its watches.
+//! The API server is killed during a rollout and restarts without the history of its watches.
 
 use serde_json::json;
 
@@ -7,27 +7,26 @@ use crate::support::controller::{Controller, Flags};
 use crate::support::kubernetes::{self, Cluster};
 use crate::support::{PATIENCE, azure, eventually};
 
-/// A Service whose EndpointSlice the story writes by itself.
+/// A Service whose EndpointSlice the test writes.
 const HALVED: &str = "halved-0";
 
-/// A list releases half of a pool: that is believed at once, so never is anything held back for its part of a pool
-/// (G3).
+/// Halves a pool by a list. The removal is applied immediately: no pool is held for the fraction (G3).
 async fn halve(story: &mut Story<Box<Cluster>>, controller: &Controller, endpoints: &[(&str, Option<&str>)]) {
-    // While it stands still it can hear of the change from no watch.
+    // The suspended controller cannot receive the change by a watch.
     controller.suspend();
     story.cluster.restart_apiserver().await;
     story.replace_by_hand(HALVED, &endpoints[..endpoints.len() / 2]).await;
     controller.go_on();
     let pool = azure::pool_name(story.namespace, HALVED);
     let path = format!("/api/v1/queues/{}/{pool}", load_balancer(HALVED));
-    let provenance = eventually("the controller has heard of it", PATIENCE, || async {
+    let provenance = eventually("the controller has seen the change", PATIENCE, || async {
         let shown = controller.get(&path).await?["pool"].take();
         let is_received = shown["required"] == endpoints.len() / 2;
         if is_received { Ok(shown["provenance"].clone()) } else { Err(shown.to_string()) }
     })
     .await;
     assert!(provenance == "relist" || provenance == "first_list", "it came with a {provenance}");
-    eventually("half of the pool has gone", PATIENCE, || async {
+    eventually("half of the pool is removed", PATIENCE, || async {
         let held = controller.get("/api/v1/held?reason=fraction").await?;
         assert_eq!(held["items"], json!([]), "{held}");
         let members = story.azure.members(&pool).await;
@@ -58,7 +57,7 @@ async fn g1_g3_a_killed_api_server_costs_lists_and_empties_no_pool() {
         story.roll(name, "example/web:2").await;
     }
     story.cluster.restart_apiserver().await;
-    eventually("watches were answered with 410 and lists were made again", PATIENCE, || async {
+    eventually("watches were answered with 410, and lists were repeated", PATIENCE, || async {
         let relists =
             controller.metric("backend_pool_controller_relists_total", r#"reason="expired""#).await?;
         if relists >= 1.0 { Ok(()) } else { Err(format!("{relists} lists")) }
@@ -70,9 +69,9 @@ async fn g1_g3_a_killed_api_server_costs_lists_and_empties_no_pool() {
     story.rolled_out(&names).await;
     story.converged("a restart of the API server").await;
 
-    // While there is no answer, nothing is taken away.
+    // Without answers of the API server no member is removed.
     story.cluster.kill_apiserver();
-    eventually("the controller has noticed", PATIENCE, || async {
+    eventually("the controller has detected it", PATIENCE, || async {
         let sources = controller.get("/api/v1/status").await?["sources"].take();
         let errors =
             sources.as_array().into_iter().flatten().filter(|source| !source["lastError"].is_null()).count();

@@ -1,5 +1,5 @@
-//! The command `retire` by itself, which the chart runs before `helm uninstall`: it waits for the Pods that run, also
-//! where their Deployment was deleted, and names those that do not end in time.
+//! The command `retire` alone, which the chart runs before `helm uninstall`: it waits for running Pods, also if their
+//! Deployment was deleted, and names those that do not end in time.
 
 use std::process::{Output, Stdio};
 
@@ -14,7 +14,7 @@ use crate::support::objects;
 /// The labels of the Pods of the Deployment `web`.
 const LABELS: &str = "app=web";
 
-/// Runs `retire` for the Deployment `web` of a story, with these flags too.
+/// Runs `retire` for the Deployment `web` of a test, with additional flags.
 async fn retire(story: &Story<&Cluster>, flags: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(PROGRAM);
     command.args(["retire", "--namespace", story.namespace, "--deployment", "web"]).args(flags);
@@ -31,7 +31,7 @@ async fn pods(story: &Story<&Cluster>) -> Vec<String> {
     pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect()
 }
 
-/// Makes a Pod with the labels of the Deployment `web` that has failed, and stays for long: nothing of it runs.
+/// Creates a failed Pod with the labels of the Deployment `web`. The Pod stays, but no process of it runs.
 async fn leave_a_failed_pod(story: &Story<&Cluster>) {
     let failed = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "failed", "labels": { "app": "web" } },
@@ -57,7 +57,7 @@ async fn w8_retire_waits_for_running_pods_and_names_late_ones() {
     assert_eq!(code, Some(3), "{stdout}{wrong}");
     assert!(stdout.contains("scaling Deployment retire/web from 2 to 0\n"), "{stdout}");
     story.is_gone(quick).await;
-    // As long as the Deployment is there, it says itself which Pods are its own.
+    // While the Deployment exists, its selector determines the Pods.
     let (code, stdout, wrong) = retire(&story, &["--within=5s", "--selector=app=other"]).await;
     assert_eq!(code, Some(3), "{stdout}{wrong}");
     let expected = format!("error: Deployment retire/web has not ended within 5s: 1 Pod: {slow}; see why");
@@ -82,7 +82,7 @@ async fn w8_retire_waits_for_pods_of_a_deleted_deployment_by_labels() {
     let [slow] = &names[..] else { panic!("not one Pod: {names:?}") };
     leave_a_failed_pod(&story).await;
     story.keep(slow).await;
-    // At 0 its ReplicaSet makes no other Pod. The garbage collector, which takes what a Deployment leaves, does not run.
+    // At 0 the ReplicaSet creates no other Pod. The garbage collector, which would delete the ReplicaSet, does not run.
     story.scale("web", 0).await;
     story.is_being_deleted(slow).await;
     story.api.delete(&story.path("deployments", "web")).await;
@@ -137,7 +137,7 @@ async fn n4_retire_fails_while_nodes_are_down_and_removes_its_key() {
     let map = story.api.get(&story.path("configmaps", "pools")).await.expect("the ConfigMap stays");
     assert_eq!(map["data"], json!({ "down.u-7": record }), "the key admin-state.off is removed");
 
-    // No Pod is left that could restore it: the exit code stays until its record is gone.
+    // No Pod is left that could restore the node: the command fails until the record is deleted.
     story.let_go(slow).await;
     let (code, stdout, wrong) = retire(&story, &["--within=60s", &config_map]).await;
     assert_eq!((code, wrong.as_str()), (Some(3), still_down), "{stdout}");

@@ -1,4 +1,4 @@
-//! Deployments roll, grow, shrink and vanish behind many Services on three load balancers.
+//! Rollouts, scaling and deletion of Deployments behind many Services on three load balancers.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::Story;
 use crate::support::controller::{EMPTY_CONFIRM_S, Flags};
 use crate::support::{PATIENCE, azure, eventually, kubernetes, truth};
 
-/// A Service whose endpoints need two EndpointSlices, which hold a hundred each.
+/// A Service whose endpoints need two EndpointSlices of at most a hundred each.
 const BIG: &str = "big-0";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,7 +47,7 @@ async fn d4_pools_follow_rollouts_and_scaling() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g2_the_last_members_go_after_the_confirmation() {
+async fn g2_the_last_members_are_removed_after_the_confirmation() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "emptied", 3).await;
     story.deploy("web-0", 3).await;
@@ -86,7 +86,7 @@ async fn g2_the_last_members_go_after_the_confirmation() {
     story.scale("web-0", 2).await;
     story.rolled_out(&["web-0".to_owned()]).await;
     story.converged("coming back").await;
-    eventually("nothing is held any more", PATIENCE, || async {
+    eventually("no pool is held any more", PATIENCE, || async {
         let held = controller.get("/api/v1/status").await?["held"].take();
         if held.as_array().is_some_and(Vec::is_empty) { Ok(()) } else { Err(held.to_string()) }
     })

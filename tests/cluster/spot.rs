@@ -1,6 +1,6 @@
-//! Evictions on a real API server: notices as node problem detectors make them, by either group of events, have their
-//! nodes tainted and taken out of traffic, and nothing that another client has set is lost by it (docs/design/nodes.md,
-//! N1). What that rests on is shown of the API server itself.
+//! Evictions on a real API server: after notices like those of node problem detectors, in either API group of events,
+//! the controller taints the nodes and sets them Down, and keeps everything that other clients have set
+//! (docs/design/nodes.md, N1). Other tests show the behaviour of the API server that this depends on.
 
 use std::collections::BTreeSet;
 
@@ -19,10 +19,10 @@ use crate::support::{PATIENCE, eventually};
 const NEWER_EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 /// A taint that another client sets.
 const LATE: &str = "example.com/late=yes:NoSchedule";
-/// A reason that no controller looks for.
+/// A reason without a meaning for any controller.
 const REHEARSED: &str = "Rehearsed";
 
-/// The same as [`problem`], as programs make it that use the newer group.
+/// Returns the event of [`problem`] in the newer API group.
 fn newer_problem(node: &str, reason: &str, note: &str) -> Value {
     json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
@@ -34,7 +34,7 @@ fn newer_problem(node: &str, reason: &str, note: &str) -> Value {
     })
 }
 
-/// Returns the status of the answer to one patch of a node.
+/// Patches a node, and returns the status of the answer.
 async fn patch(story: &Story<&Cluster>, path: &str, kind: &str, patch: &Value) -> u16 {
     let kind = [("Content-Type".to_owned(), format!("application/{kind}+json"))];
     let answer = story.api.raw(Method::PATCH, path, &kind, patch.to_string().into_bytes()).await;
@@ -44,9 +44,9 @@ async fn patch(story: &Story<&Cluster>, path: &str, kind: &str, patch: &Value) -
     }
 }
 
-/// Sends reports of a node that are no notice of its eviction: another event of its machine, as a condition and as an
-/// event, and a metadata service that does not answer.
-async fn tells_of_other_things(story: &Story<&Cluster>, number: u8) {
+/// Posts reports about a node that are no eviction notices: another event of its machine, as a condition and as an
+/// event, and a failed metadata query.
+async fn report_other_problems(story: &Story<&Cluster>, number: u8) {
     let (node, now) = (story.node(number), format!("{:.0}", Timestamp::now()));
     let freezes = notice().replace("Preempt", "Freeze");
     let condition = json!({
@@ -61,8 +61,8 @@ async fn tells_of_other_things(story: &Story<&Cluster>, number: u8) {
     story.api.create(EVENTS, &problem(&node, PREEMPT_SCHEDULED, failed)).await;
 }
 
-/// Writes something into a node that does not matter here, as its kubelet does again and again.
-async fn is_written(story: &Story<&Cluster>, number: u8) {
+/// Writes an irrelevant field of a node, as its kubelet does periodically.
+async fn touch(story: &Story<&Cluster>, number: u8) {
     let annotations = json!({ "example.com/written": Timestamp::now().to_string() });
     story.api.merge(&story.node_path(number), &json!({ "metadata": { "annotations": annotations } })).await;
 }
@@ -82,23 +82,23 @@ async fn n1_a_notice_taints_its_node_until_the_operator_clears_it() {
     let controller = story.start_controller(Flags::default()).await;
     story.converged("the start").await;
 
-    // The controller hears of these before it hears of what follows.
-    tells_of_other_things(&story, 3).await;
-    is_written(&story, 1).await;
+    // The controller receives these before the following notice.
+    report_other_problems(&story, 3).await;
+    touch(&story, 1).await;
     let first = story.create_notice(1).await;
     story.has_taints(1, [EVICTED]).await;
     story.are_down(["10.1.0.1"]).await;
     let uid = story.uid(1).await;
     story.are_recorded([uid.as_str()]).await;
-    let records = story.records().await.expect("our ConfigMap is there");
+    let records = story.records().await.expect("the controller's ConfigMap exists");
     assert!(records.values().all(|record| record.ends_with("\ntaint: ours\n")), "{records:?}");
     story.node_event(1, "LoadBalancerAdminStateDown").await;
-    // The same event is told again while the machine is there.
+    // The same event is repeated while the machine exists.
     let path = format!("{EVENTS}/{}", first["metadata"]["name"].as_str().expect("an event has a name"));
     let again = format!("{:.0}", Timestamp::now());
     story.api.merge(&path, &json!({ "count": 2, "lastTimestamp": again })).await;
 
-    // While it stands still it hears of neither, so that it may patch what it knows no longer.
+    // The suspended controller receives neither change, so its next patch may be outdated.
     controller.suspend();
     story.api.create(NEWER_EVENTS, &newer_problem(&nodes[1], PREEMPT_SCHEDULED, &notice())).await;
     story.taint(2, LATE).await;
@@ -117,7 +117,7 @@ async fn n1_a_notice_taints_its_node_until_the_operator_clears_it() {
     story.end(controller).await;
 }
 
-/// Returns a taint without a meaning.
+/// Returns a taint that the controller ignores.
 fn taint(key: &str, value: &str) -> Value {
     json!({ "key": format!("example.com/{key}"), "value": value, "effect": "NoSchedule" })
 }
@@ -147,11 +147,11 @@ async fn n1_a_patch_that_fails_its_test_or_repeats_a_taint_is_422() {
     assert_eq!(patched(&[&append("a")]).await, 422, "there is no list yet");
     assert_eq!(patched(&[&is_node("another"), &first]).await, 422);
     let old = test("/metadata/resourceVersion", &version().await);
-    is_written(&story, 1).await;
+    touch(&story, 1).await;
     assert_eq!(patched(&[&old, &first]).await, 422);
     story.is_bare(1).await;
 
-    assert_eq!(patched(&[&is_node(&uid), &is_bare, &first]).await, 200, "null is what is not there");
+    assert_eq!(patched(&[&is_node(&uid), &is_bare, &first]).await, 200, "null is a missing value");
     assert_eq!(patched(&[&is_bare, &first]).await, 422);
     assert_eq!(patched(&[&is_node(&uid), &append("a")]).await, 200);
     assert_eq!(patched(&[&is_node(&uid), &append("b")]).await, 422, "key and effect are there");
@@ -162,10 +162,10 @@ async fn n1_a_patch_that_fails_its_test_or_repeats_a_taint_is_422() {
         |at: u8, key: &str| test(&format!("/spec/taints/{at}/key"), &json!(format!("example.com/{key}")));
     let removal = json!({ "op": "remove", "path": "/spec/taints/0" });
     assert_eq!(patched(&[&key(0, "second"), &removal]).await, 422);
-    assert_eq!(patched(&[&key(2, "second"), &removal]).await, 422, "there is no such place");
+    assert_eq!(patched(&[&key(2, "second"), &removal]).await, 422, "there is no such path");
     assert_eq!(story.taints(1).await, Ok(both));
     // Another client may write the node in between.
-    eventually("a patch that names the newest version is carried out", PATIENCE, || async {
+    eventually("a patch with the newest version succeeds", PATIENCE, || async {
         let newest = test("/metadata/resourceVersion", &version().await);
         match patched(&[&is_node(&uid), &newest, &key(0, "first"), &removal]).await {
             200 => Ok(()),
@@ -195,8 +195,8 @@ async fn n1_one_watch_of_the_older_group_shows_events_of_both() {
     let series = json!({ "count": 2, "lastObservedTime": again });
     story.api.merge(&path, &json!({ "series": series })).await;
 
-    let changes = eventually("the watch tells of three changes", PATIENCE, || async {
-        // The API server ends it soon.
+    let changes = eventually("the watch sends three changes", PATIENCE, || async {
+        // The API server ends the watch soon.
         let watch = format!("{older}&watch=true&timeoutSeconds=1&resourceVersion={from}");
         let text = story.api.text(&watch).await?;
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a change"));

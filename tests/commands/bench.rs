@@ -1,5 +1,5 @@
-//! The test bench of commands: the fakes of the simulator with a small world, the files for the binary, and the check
-//! that nothing was written.
+//! The test environment of commands: the simulator's fakes with a small cluster, the files for the binary, and the
+//! check that nothing was written.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 use crate::admin::stage::PROGRAM;
 use crate::support::{PATIENCE, eventually, log_lines};
 
-/// The running fakes, and the files with which a command finds them.
+/// The running fakes, and the files with their addresses.
 pub struct Bench {
     pub fakes: Fakes,
     pub folder: TempDir,
@@ -43,7 +43,7 @@ impl Ended {
 }
 
 impl Bench {
-    /// Fakes with a world of this many Services on two load balancers and six nodes, each with a pool in sync.
+    /// Creates fakes with this number of Services on two load balancers and six nodes, each with a pool in sync.
     pub async fn new(services: usize) -> Self {
         Self::with(services, &json!({})).await
     }
@@ -69,7 +69,7 @@ impl Bench {
         Self { fakes, folder, files, world, journal, version }
     }
 
-    /// Counts writes to the cluster from now on. Called after a test has changed the world.
+    /// Counts writes to the cluster from now on. Called after a test has changed the cluster.
     pub async fn reset_baseline(&mut self) {
         self.version = resource_version(&self.fakes).await;
     }
@@ -82,7 +82,7 @@ impl Bench {
         std::fs::write(&self.files.cloud_config, cloud.to_string()).expect("the folder can be written");
     }
 
-    /// Returns the command with these arguments and the files of the bench.
+    /// Returns the command with these arguments and the files of this environment.
     pub fn command(&self, name: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
         command.arg(name).args(arguments).arg("--kubeconfig").arg(&self.files.kubeconfig);
@@ -106,7 +106,7 @@ impl Bench {
         Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// Returns a path in the bench's folder.
+    /// Returns a path in the folder.
     pub fn path(&self, name: &str) -> String {
         self.folder.path().join(name).to_str().expect("temporary paths are text").to_owned()
     }

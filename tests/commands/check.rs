@@ -1,4 +1,4 @@
-//! `check`: what it finds, each thing provoked once, and that it writes nothing.
+//! `check`: each finding is provoked once, and nothing is written.
 
 use serde_json::{Value, json};
 use simulator::models::arm::{Fault, FaultTarget, Lock, Permission, Settings};
@@ -10,18 +10,18 @@ use crate::admin::stage::{add_pool, add_service, pool_of, send_to_cluster_pool};
 
 const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg";
 
-/// The findings of a check, as programs read them.
+/// The findings of a check, from its JSON output.
 pub struct Findings(Vec<Value>);
 
 impl Findings {
-    /// Returns the words of the findings of one check and severity.
+    /// Returns the texts of the findings of one check and severity.
     pub fn of(&self, check: &str, severity: &str) -> String {
         let found = self.0.iter().filter(|it| it["check"] == check && it["severity"] == severity);
         let words = found.map(|it| it["what"].as_str().expect("words").to_owned());
         words.collect::<Vec<_>>().join("\n")
     }
 
-    /// Requires a finding with these words, with what it means and a remedy.
+    /// Asserts a finding with these texts, with its effect and a remedy.
     pub fn must_have(&self, check: &str, severity: &str, words: &str) {
         let found = self.0.iter().find(|it| {
             it["check"] == check
@@ -33,14 +33,14 @@ impl Findings {
         assert!(severity == "ok" || is_explained("means") && is_explained("remedy"), "{found}");
     }
 
-    /// Returns the findings that are not as they should be.
+    /// Returns the findings that are warnings or problems.
     pub fn bad(&self) -> Vec<String> {
         let bad = self.0.iter().filter(|it| it["severity"] != "ok");
         bad.map(|it| format!("{}: {}", it["check"], it["what"])).collect()
     }
 }
 
-/// Runs the check; requires that the exit code agrees with what it says, and that nothing was written.
+/// Runs the check; asserts that the exit code matches the findings, and that nothing was written.
 async fn check(bench: &Bench) -> Findings {
     let ended = bench.run("check", &["--output", "json", "--within", "20s"]).await;
     let findings = judged(&ended);
@@ -61,7 +61,7 @@ pub fn judged(ended: &Ended) -> Findings {
     Findings(findings)
 }
 
-/// Runs the check after a knob of ARM was turned.
+/// Runs the check after a change of ARM's settings.
 async fn with_arm(change: impl FnOnce(&mut Settings) + Send + 'static) -> Findings {
     let bench = Bench::new(3).await;
     bench.fakes.tune_arm(change).await;
@@ -69,13 +69,13 @@ async fn with_arm(change: impl FnOnce(&mut Settings) + Send + 'static) -> Findin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c4_check_finds_nothing_in_a_healthy_world() {
+async fn c4_check_finds_nothing_in_a_healthy_cluster() {
     let bench = Bench::new(3).await;
     let findings = check(&bench).await;
     assert_eq!(findings.bad(), Vec::<String>::new());
     let mut made: Vec<&str> = findings.0.iter().filter_map(|it| it["check"].as_str()).collect();
     made.dedup();
-    assert_eq!(made.len(), 16, "each check is made once: {made:?}");
+    assert_eq!(made.len(), 16, "each check runs once: {made:?}");
     findings.must_have("rights", "ok", "all 24 rights");
     findings.must_have("load-balancers", "ok", "absent: ");
     findings.must_have("candidates", "ok", "3 Services are candidates");
@@ -88,7 +88,7 @@ async fn c4_check_finds_nothing_in_a_healthy_world() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d2_check_is_complete_with_a_rule_to_the_pool_of_the_cluster() {
+async fn d2_check_accepts_a_rule_to_the_pool_of_the_cluster() {
     let mut bench = Bench::new(1).await;
     add_service(&bench.fakes, "shared", &[0]).await;
     send_to_cluster_pool(&bench.fakes, "shared", "kubernetes").await;
@@ -99,7 +99,7 @@ async fn d2_check_is_complete_with_a_rule_to_the_pool_of_the_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn check_names_each_missing_right_and_what_fails_without_it() {
+async fn check_names_each_missing_right_and_its_effect() {
     let bench = Bench::new(1).await;
     bench.fakes.plant(|model| model.forbid(Resource::Events)).await;
     bench.fakes.plant(|model| model.forbid(Resource::Leases)).await;
@@ -115,7 +115,7 @@ async fn check_names_each_missing_right_and_what_fails_without_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn check_names_the_load_balancers_that_it_looked_for_and_where() {
+async fn check_names_missing_load_balancers_and_their_group() {
     let mut bench = Bench::new(2).await;
     bench.configure(|cloud| {
         cloud["multipleStandardLoadBalancerConfigurations"] =
@@ -212,7 +212,7 @@ async fn check_names_the_actions_that_are_missing_and_where() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn check_does_not_blame_rights_for_a_throttled_load_balancer() {
+async fn check_reports_no_missing_right_for_a_throttled_load_balancer() {
     let mut bench = Bench::new(2).await;
     let throttled = Fault {
         target: FaultTarget::LoadBalancerGet,
@@ -223,7 +223,7 @@ async fn check_does_not_blame_rights_for_a_throttled_load_balancer() {
     bench.reset_baseline().await;
     let findings = judged(&bench.run("check", &["--output", "json", "--within", "10s"]).await);
     findings.must_have("load-balancers", "problem", "lb-2 cannot be read: HTTP 429");
-    // The quota closes the gate for both, and which of them is read first is open.
+    // The quota closes the gate for both load balancers; either of them may be read first.
     findings.must_have("candidates", "problem", "not everything was compared in time: ");
     findings.must_have("candidates", "problem", "lb-2: HTTP 429");
     let remedies: Vec<&str> = findings.0.iter().filter_map(|it| it["remedy"].as_str()).collect();
@@ -274,7 +274,7 @@ fn c3_check_reports_a_missing_token_with_its_identity() {
         let cloud = folder.write("azure.json", &cloud.to_string());
         let mut command = command(&["check", "--output", "json", "--cloud-config", path(&cloud)]);
         command.args(["--kubeconfig", path(&kubeconfig)]);
-        // There is no listener.
+        // No server listens at this address.
         command.env("AZURE_AUTHORITY_HOST", "https://127.0.0.1:9").env("NO_PROXY", "127.0.0.1");
         let output = command.output().expect("the binary under test");
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));

@@ -1,4 +1,4 @@
-//! `run --dry-run --export`: what would be changed and why, for operators and for pipelines.
+//! `run --dry-run --export`: pending changes and their reasons, for operators and for pipelines.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::admin::stage::{
 };
 use crate::support::{PATIENCE, eventually};
 
-/// The flags of an export that a pipeline makes.
+/// The flags of an export in a pipeline.
 const ONCE: [&str; 6] = ["--dry-run", "--export", "-", "--until-synced", "--within", "60s"];
 
 fn pool<'a>(plan: &'a Value, name: &str) -> &'a Value {
@@ -98,7 +98,7 @@ async fn c4_an_export_lists_changes_with_reasons_and_ends_with_3() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d4_an_export_waits_until_it_is_certain_that_a_member_must_go() {
+async fn d4_an_export_waits_until_a_removal_is_certain() {
     let mut bench = Bench::with(1, &json!({ "members": { "removalDelay": "3s" } })).await;
     add_service(&bench.fakes, "web", &[0, 1]).await;
     set_endpoints(&bench.fakes, "web", &[Endpoint::ready(&node_name(0))]).await;
@@ -127,7 +127,7 @@ async fn g6_an_observing_start_lists_the_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g2_a_removal_that_is_only_held_back_is_pending_too() {
+async fn g2_a_held_removal_is_pending() {
     let mut bench = Bench::with(1, &short()).await;
     add_service(&bench.fakes, "empty", &[0]).await;
     set_endpoints(&bench.fakes, "empty", &[]).await;
@@ -196,7 +196,7 @@ async fn d2_an_export_includes_the_pool_of_the_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_export_without_answers_names_what_it_waited_for() {
+async fn an_export_without_answers_names_the_missing_parts() {
     let bench = Bench::with(4, &short()).await;
     bench.fakes.tune_arm(|arm| arm.get_latency = Latency::Fixed { us: 60_000_000 }).await;
     let mut arguments = ONCE;
@@ -209,7 +209,7 @@ async fn an_export_without_answers_names_what_it_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_export_names_what_it_waited_for() {
+async fn an_interrupted_export_names_the_missing_parts() {
     let bench = Bench::with(1, &short()).await;
     bench.fakes.tune_arm(|arm| arm.get_latency = Latency::Fixed { us: 60_000_000 }).await;
     let mut command = bench.command("run", &ONCE);
@@ -256,7 +256,7 @@ async fn an_export_completes_while_some_pool_always_waits() {
     arguments[5] = "20s";
     let ended = tokio::select! {
         ended = bench.run("run", &arguments) => ended,
-        () = changing => unreachable!("it goes on"),
+        () = changing => unreachable!("it continues"),
     };
     let plan = ended.json();
     assert!(matches!(ended.code, Some(0 | 3)), "{}\n{plan:#}", ended.stderr);
@@ -312,7 +312,7 @@ async fn an_exported_file_follows_the_cluster_until_the_run_ends() {
 }
 
 #[test]
-fn an_export_is_for_dry_runs_alone() {
+fn an_export_requires_a_dry_run() {
     let output = super::run(&["run", "--export", "-"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(super::text(&output.stderr).contains("--dry-run"), "{output:?}");

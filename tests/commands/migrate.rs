@@ -22,11 +22,11 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::bench::{Bench, Ended, Running};
 
-/// The controller's own Lease, and the one that it shares with the cloud-controller-manager.
+/// Names of the controller's own Lease, and of the Lease that it shares with the cloud-controller-manager.
 const OWN: &str = "azure-backend-pool-controller";
 const SHARED: &str = "aks-managed-resource-locker";
 
-/// Returns a bench whose Azure holds this cluster, with its machines as nodes.
+/// Returns an environment with this cluster in Azure, and its machines as nodes.
 async fn bench(cluster: Cluster) -> Bench {
     let mut bench = Bench::new(0).await;
     hold(&bench, cluster).await;
@@ -39,7 +39,7 @@ async fn bench(cluster: Cluster) -> Bench {
     bench
 }
 
-/// Fills Azure with this cluster and nothing else, with its machines as nodes.
+/// Replaces Azure's resources with this cluster, and the nodes with its machines.
 async fn hold(bench: &Bench, cluster: Cluster) {
     let url = bench.fakes.arm_url.clone();
     let machines = bench
@@ -61,7 +61,7 @@ async fn hold(bench: &Bench, cluster: Cluster) {
     bench.fakes.apply(nodes.collect()).await.expect("good nodes");
 }
 
-/// Returns a scale set behind both load balancers. The public address is static already, so the Lease changes no hands.
+/// Returns a scale set behind both load balancers. The public address is already static, so the Lease keeps its holder.
 fn scale_set() -> Cluster {
     Cluster {
         nodes: vec![NodeGroup::new("workers", NodeKind::ScaleSet(UpgradePolicy::Manual), 3)],
@@ -79,7 +79,7 @@ async fn skus(bench: &Bench) -> Vec<Value> {
     bench.fakes.azure.ask(all).await
 }
 
-/// Returns a Lease as this client holds it.
+/// Returns a Lease that this client holds.
 fn lease(name: &str, holder: &str) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -98,13 +98,13 @@ async fn both_leases_are_free(bench: &Bench) {
     }
 }
 
-/// Cuts the connection of every request that creates a load balancer, and gives where that is heard.
+/// Cuts the connection of every request that creates a load balancer. The receiver gets a message for each.
 async fn cut_creations(bench: &Bench) -> mpsc::UnboundedReceiver<()> {
     let (arrived, arrival) = mpsc::unbounded_channel();
     let hook = move |_: &mut Azure, request: &Request, _| {
         let path = request.path_and_query.split('?').next().unwrap_or_default();
         if request.method == Method::Put && path.rsplit('/').nth(1) == Some("loadBalancers") {
-            // There is no receiver once the test has gone on.
+            // The receiver may be dropped.
             arrived.send(()).unwrap_or_default();
             return Fate::Cut;
         }
@@ -114,7 +114,7 @@ async fn cut_creations(bench: &Bench) -> mpsc::UnboundedReceiver<()> {
     arrival
 }
 
-/// Cuts no connection any more.
+/// Stops cutting connections.
 async fn cut_nothing(bench: &Bench) {
     bench.fakes.azure.ask(|azure, _| azure.wire.intercept(|_, _, _| Fate::Answered)).await;
 }
@@ -153,7 +153,7 @@ async fn s3_a_plan_is_applied_once_and_a_second_time_changes_nothing() {
     let writes = bench.puts().len();
     let second = bench.run("migrate-basic-lb", &arguments).await;
     assert_eq!((second.code, bench.puts().len()), (Some(0), writes), "{second:?}");
-    // With the file alone, the command goes on.
+    // The command continues with the file alone.
     let stored: Value =
         serde_json::from_str(&std::fs::read_to_string(&journal).expect("the file")).expect("JSON");
     assert_eq!(stored["done"], true);
@@ -203,7 +203,7 @@ async fn a_migration_interrupted_before_the_outage_allows_a_new_plan() {
     let ended = running.ended().await;
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(ended.stdout.contains("make a new plan and apply it"), "{ended:?}");
-    // Something changes before the next plan.
+    // A change before the next plan.
     let change = |azure: &mut simulator::Azure, _: u64| {
         let ids = azure.model.ids();
         let lb = ids.iter().find(|id| id.ends_with("/loadBalancers/kubernetes")).expect("it exists");
@@ -220,7 +220,7 @@ async fn a_migration_interrupted_before_the_outage_allows_a_new_plan() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_a_controller_that_leads_is_waited_for() {
+async fn w8_a_migration_waits_for_the_leader() {
     let bench = bench(Topology::AvailabilitySet.cluster()).await;
     let file = bench.path("plan.json");
     assert_eq!(plan(&bench, &["--out", &file]).await.code, Some(0));
@@ -231,13 +231,13 @@ async fn w8_a_controller_that_leads_is_waited_for() {
     let mut lines = BufReader::new(running.stderr.take().expect("it is piped")).lines();
     let printed = async {
         loop {
-            let line = lines.next_line().await.expect("text").expect("it tells whom it waits for");
+            let line = lines.next_line().await.expect("text").expect("the log names the holder");
             if line.contains("controller-1 holds the Lease kube-system/azure-backend-pool-controller") {
                 return;
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), printed).await.expect("it tells in time");
+    tokio::time::timeout(Duration::from_secs(20), printed).await.expect("it is logged in time");
     let id = running.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw).expect("it runs");
     kill_process(id, Signal::INT).expect("it runs");
     let ended = tokio::time::timeout(Duration::from_secs(20), running.wait()).await.expect("it ends in time");

@@ -7,11 +7,11 @@ use simulator::models::kube::build::{self, Family};
 use super::bench::{Bench, Ended};
 use crate::admin::stage::NAMESPACE;
 
-/// A name that clears the screen, rings the bell, reverses the text direction and begins a line of its own.
+/// A name that clears the screen, rings the bell, reverses the text direction and begins a new line.
 const HOSTILE: &str = "a\u{1b}[2J\u{7}\u{202e}\nERROR forged";
 const SHOWN: &str = "a\\u{1b}[2J\\u{7}\\u{202e}\\u{a}ERROR forged";
 
-/// Checks that the output of a command has the text, and nothing that is not printable.
+/// Asserts that the output of a command has the text, and no unprintable characters.
 fn must_show(ended: &Ended, shown: &str) {
     assert!(ended.stdout.contains(shown) || ended.stderr.contains(shown), "{ended:?}");
     must_be_printable(&ended.stdout);
@@ -47,7 +47,7 @@ async fn a_plan_names_a_service_in_one_printable_line() {
     let mut service =
         build::with_ingress(build::service(NAMESPACE, "x", &[80], &[Family::V4]), &["20.1.1.1"]);
     service["metadata"]["name"] = json!(HOSTILE);
-    bench.fakes.apply(vec![service]).await.expect("the model takes any name");
+    bench.fakes.apply(vec![service]).await.expect("the model accepts any name");
     bench.reset_baseline().await;
     let arguments = ["--dry-run", "--export", "-", "--output", "text", "--until-synced", "--within", "20s"];
     let ended = bench.run("run", &arguments).await;
@@ -89,12 +89,12 @@ async fn the_text_of_a_snapshot_file_is_printed_escaped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_azure_and_a_pause_say_is_printed_escaped() {
+async fn texts_of_azure_and_of_a_pause_are_printed_escaped() {
     let mut bench = Bench::new(1).await;
     let file = bench.path("pools.json");
     assert_eq!(bench.run("snapshot", &["--output", &file]).await.code, Some(0));
     let reason = HOSTILE.replace('\n', " ");
-    // Controls have become spaces where the pause was read.
+    // The decoder of the pause has replaced control characters with spaces.
     let shown = "a [2J \\u{202e} ERROR forged";
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",

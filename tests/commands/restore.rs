@@ -15,7 +15,7 @@ use crate::support::{PATIENCE, eventually};
 
 /// An address that no node has.
 const WRONG: &str = "10.224.0.99";
-/// An address that only pre-images contain; no endpoint requires it.
+/// An address that only snapshots contain; no endpoint requires it.
 const OLD: &str = "10.224.0.50";
 
 /// A pool of a snapshot.
@@ -142,7 +142,7 @@ async fn w2_overwritten_pools_are_restored_by_one_put_each() {
         assert_eq!(result_line(&ended, pool), "restored", "{ended:?}");
         assert!(ended.stdout.contains(&format!("remove {WRONG} (wrong)")), "{ended:?}");
     }
-    assert_eq!(result_line(&ended, &pools[2]), "", "what is in sync is only counted");
+    assert_eq!(result_line(&ended, &pools[2]), "", "pools in sync are only counted");
     let puts = bench.puts();
     let named: Vec<String> = puts.iter().filter_map(|put| Some(put.pool()?.pool.to_string())).collect();
     assert_eq!(named.len(), 2, "{named:?}");
@@ -163,16 +163,16 @@ async fn w2_overwritten_pools_are_restored_by_one_put_each() {
     all_paused(&admin).await;
     controller.signal(Signal::TERM);
     let log = controller.ended().await;
-    assert_eq!(bench.puts().len(), 2, "endpoints ask for something else: {}", log.stderr);
+    assert_eq!(bench.puts().len(), 2, "endpoints require other members: {}", log.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_a_controller_that_leads_is_waited_for_and_named() {
+async fn w8_restore_waits_for_a_leader_and_names_it() {
     let bench = Bench::with(2, &soon_removed()).await;
     let file = bench.path("pools.json");
     let pools = snapshot_with_old_member(&bench, &file).await;
     let (controller, admin) = Running::start_leader(&bench).await;
-    eventually("the controller has made the pools what endpoints ask for", PATIENCE, || async {
+    eventually("the controller has written the pools that endpoints require", PATIENCE, || async {
         let put = bench.puts().len();
         if put == pools.len() { Ok(()) } else { Err(put.to_string()) }
     })
@@ -238,9 +238,9 @@ async fn g2_an_empty_saved_pool_with_endpoints_needs_a_flag() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w5_conflicts_and_throttling_on_the_way_are_overcome() {
+async fn w5_conflicts_and_throttling_are_retried() {
     let bench = Bench::new(3).await;
-    // What ARM refuses for 2 s is tried again soon after.
+    // A pool that ARM rejects for 2 s is retried soon after.
     bench.configure(|cloud| cloud["loadBalancerBackendPoolUpdateIntervalInSeconds"] = json!(1));
     let file = bench.path("pools.json");
     let pools = snapshot_with_old_member(&bench, &file).await;
@@ -262,7 +262,7 @@ async fn w5_conflicts_and_throttling_on_the_way_are_overcome() {
     assert_eq!(
         current_members(&bench, &pools[2]).await,
         [(WRONG.to_owned(), "wrong".to_owned())],
-        "it was not asked for"
+        "it was not requested"
     );
 }
 
@@ -285,7 +285,7 @@ async fn c4_a_dry_run_shows_writes_and_skipped_pools() {
     let mut bench = Bench::with(2, &soon_removed()).await;
     let file = bench.path("pools.json");
     let pools = snapshot_with_old_member(&bench, &file).await;
-    // Another Service's rule sends to the pool of the cluster as a whole.
+    // A rule of another Service uses the cluster's pool.
     let uid = "0badcafe-0000-4000-8000-000000000000";
     let service = json!({
         "apiVersion": "v1", "kind": "Service",
@@ -318,7 +318,7 @@ async fn c4_a_dry_run_shows_writes_and_skipped_pools() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_or_foreign_file_is_refused_before_anything_is_read() {
+async fn a_damaged_or_foreign_file_is_refused_before_any_read() {
     let bench = Bench::new(1).await;
     let file = bench.path("pools.json");
     let pools = snapshot_with_old_member(&bench, &file).await;
@@ -342,7 +342,7 @@ async fn a_damaged_or_foreign_file_is_refused_before_anything_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signal_or_timeout_ends_it_in_good_order_with_a_report() {
+async fn a_signal_or_timeout_ends_restore_with_a_report() {
     let bench = Bench::new(1).await;
     let file = bench.path("pools.json");
     let pools = snapshot_with_old_member(&bench, &file).await;

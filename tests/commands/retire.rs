@@ -1,9 +1,9 @@
-//! `retire` where there is no API server to ask. With one it is shown by the stories against a control plane.
+//! `retire` without an API server. tests/cluster/retire.rs tests it with one.
 
 use super::{Folder, KUBECONFIG, path, run, text};
 
 #[test]
-fn retire_retries_in_its_time_and_then_has_a_remedy() {
+fn retire_retries_until_its_time_limit_and_has_a_remedy() {
     let folder = Folder::new();
     let kubeconfig = folder.write("kubeconfig", KUBECONFIG);
     let given = ["--namespace", "shop", "--deployment", "pools", "--within", "2s", "--kubeconfig"];
@@ -13,7 +13,7 @@ fn retire_retries_in_its_time_and_then_has_a_remedy() {
     assert_eq!(
         stdout.matches("waiting for the API server: ").count(),
         1,
-        "each reason is told once: {stdout}"
+        "each reason is printed once: {stdout}"
     );
     assert!(
         stderr.starts_with("error: it is unknown after 2s whether Deployment shop/pools runs Pods: "),

@@ -1,5 +1,5 @@
-//! `simulate`: where its report goes (docs/design/surface.md, Z2). What it plays and how that is judged is shown in
-//! `faults`.
+//! `simulate`: the destinations of its report (docs/design/surface.md, Z2). `faults` tests its scenarios and their
+//! results.
 
 use std::net::TcpListener;
 use std::process::Stdio;
@@ -29,7 +29,7 @@ const SHORT: [&str; 13] = [
     "--folder",
 ];
 
-/// Arguments with which `simulate` plays ARM and Kubernetes for a service that another client starts.
+/// Arguments with which `simulate` serves ARM and Kubernetes for a controller that the test starts.
 const SERVED: [&str; 8] = [
     "simulate",
     "--serve-only",
@@ -64,7 +64,7 @@ fn z2_a_busy_port_is_named_on_standard_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z2_a_simulations_page_knows_that_kubectl_cannot_reach_it() {
+async fn z2_under_simulate_the_page_shows_no_kubectl_commands() {
     let folder = Folder::new();
     let others = SHORT.iter().copied().filter(|argument| *argument != "--exit-when-done");
     let arguments: Vec<&str> = others.chain([path(folder.0.path())]).collect();
@@ -73,17 +73,17 @@ async fn z2_a_simulations_page_knows_that_kubectl_cannot_reach_it() {
     let mut lines = BufReader::new(simulator.stderr.take().expect("it is piped")).lines();
     let page = async {
         loop {
-            let line = lines.next_line().await.expect("text").expect("it is told before the end");
+            let line = lines.next_line().await.expect("text").expect("it is printed before the end");
             if let Some((_, page)) = line.split_once("watch it at ") {
                 break page.to_owned();
             }
         }
     };
-    let page = tokio::time::timeout(PATIENCE, page).await.expect("it is told in time");
+    let page = tokio::time::timeout(PATIENCE, page).await.expect("it is printed in time");
     let answer = get(&format!("{page}api/v1/status")).await;
-    // It ends the controller; killed, it would leave it behind.
+    // SIGTERM also stops the controller; SIGKILL would not.
     let id = i32::try_from(simulator.id().expect("it runs")).expect("process ids are small");
-    kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be told");
+    kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be signalled");
     let reading = async { while lines.next_line().await.is_ok_and(|line| line.is_some()) {} };
     let ended = tokio::time::timeout(PATIENCE, async { tokio::join!(simulator.wait(), reading).0 }).await;
     ended.expect("it ends").expect("it is a child");
@@ -93,7 +93,7 @@ async fn z2_a_simulations_page_knows_that_kubectl_cannot_reach_it() {
 }
 
 #[test]
-fn z2_the_report_takes_the_place_of_what_was_in_both_files() {
+fn z2_the_report_replaces_the_content_of_both_files() {
     let folder = Folder::new();
     let old = "old words\n".repeat(100_000);
     let (output, html) = (folder.write("report.json", &old), folder.write("report.html", &old));
@@ -101,7 +101,7 @@ fn z2_the_report_takes_the_place_of_what_was_in_both_files() {
     let ended = run(&[&SHORT[..], &files].concat());
     assert!(ended.status.success(), "{}", text(&ended.stderr));
     let read = |file| std::fs::read_to_string(file).expect("the report");
-    let report: serde_json::Value = serde_json::from_str(&read(&output)).expect("JSON and nothing else");
+    let report: serde_json::Value = serde_json::from_str(&read(&output)).expect("only JSON");
     assert_eq!(report["converged"], true, "{report}");
     let page = read(&html);
     assert!(page.trim_end().ends_with("</html>") && !page.contains("old words"), "{} bytes", page.len());
@@ -116,7 +116,7 @@ fn z2_a_report_with_upstreams_updater_has_both_sides() {
     assert!(ended.status.success(), "{}", text(&ended.stderr));
     assert_eq!(text(&ended.stdout), "", "the report is in the file alone");
     let report = std::fs::read_to_string(&output).expect("the report");
-    let report: Value = serde_json::from_str(&report).expect("JSON and nothing else");
+    let report: Value = serde_json::from_str(&report).expect("only JSON");
     let upstream = &report["upstream"];
     assert!(upstream.is_object(), "{report}");
     for key in ["services", "pools", "changes"] {
@@ -124,14 +124,15 @@ fn z2_a_report_with_upstreams_updater_has_both_sides() {
     }
     assert_eq!(report["converged"], true, "{report}");
     assert!(upstream["converged"].is_boolean(), "{report}");
-    // The service ran as a process and without other clients; upstream's updater is part of a cloud-controller-manager.
+    // The controller ran as a process and without other clients; upstream's updater is part of a
+    // cloud-controller-manager.
     let process = |side: &Value| side["cpu_seconds"].is_number() && side["queue_depth_end"] == 0;
     assert!(process(&report) && report["ccm"].is_null(), "{report}");
     assert!(!process(upstream) && upstream["ccm"]["reconciled"].is_number(), "{report}");
     assert!(upstream["upstream"].is_null(), "{report}");
 }
 
-/// Returns the binary, which is killed when the test ends before it.
+/// Returns the command; its process is killed if the test ends first.
 fn child(arguments: &[&str]) -> Command {
     let mut child = Command::from(command(arguments));
     child.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").kill_on_drop(true);
@@ -146,17 +147,17 @@ async fn get(url: &str) -> Result<(u16, String), String> {
     Ok((status, answer.text().await.map_err(|error| format!("{url}: {error:?}"))?))
 }
 
-/// Sends SIGTERM, and requires that this ends the process in good order.
+/// Sends SIGTERM, and asserts that the process exits with 0.
 async fn terminate(mut child: Child, what: &str) {
     let id = i32::try_from(child.id().expect("it runs")).expect("process ids are small");
-    kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be told");
+    kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be signalled");
     let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
     let status = ended.unwrap_or_else(|_| panic!("{what} does not end")).expect("it is a child");
     assert_eq!(status.code(), Some(0), "{what}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z2_with_what_serve_only_prints_the_service_becomes_ready() {
+async fn z2_the_output_of_serve_only_starts_a_ready_service() {
     let folder = Folder::new();
     let files = folder.0.path().join("files");
     let serving = [&SERVED[..], &[path(&files)]].concat();
@@ -165,13 +166,13 @@ async fn z2_with_what_serve_only_prints_the_service_becomes_ready() {
     let mut printed = BufReader::new(simulator.stdout.take().expect("it is piped")).lines();
     let command = async {
         loop {
-            let line = printed.next_line().await.expect("text").expect("it is told before the end");
+            let line = printed.next_line().await.expect("text").expect("it is printed before the end");
             if let Some(arguments) = line.strip_prefix("azure-backend-pool-controller ") {
                 break arguments.to_owned();
             }
         }
     };
-    let command = tokio::time::timeout(PATIENCE, command).await.expect("it is told in time");
+    let command = tokio::time::timeout(PATIENCE, command).await.expect("it is printed in time");
 
     let arguments: Vec<&str> = command.split(' ').collect();
     assert_eq!(arguments.first(), Some(&"run"), "{command}");

@@ -1,4 +1,4 @@
-//! `snapshot`: what is in the file, when it is refused, and what has changed since.
+//! `snapshot`: the content of the file, refusals, and differences since then.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -57,7 +57,7 @@ async fn a_snapshot_replaces_a_file_only_if_forced() {
         assert_eq!(ended.code, Some(1), "{target}: {ended:?}");
         assert!(ended.stderr.contains(words), "{target}: {}", ended.stderr);
     }
-    assert_eq!(bench.requests(), 0, "it is told before the work");
+    assert_eq!(bench.requests(), 0, "it is refused before the work");
     assert_eq!(bench.run("snapshot", &["--output", &file, "--force"]).await.code, Some(0));
     assert_eq!(read(&file)["schemaVersion"], 1);
 }
@@ -131,11 +131,11 @@ async fn a_snapshot_may_be_limited_to_existing_pools() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_is_noted_in_our_config_map_beside_what_is_there() {
+async fn a_snapshot_is_recorded_in_the_existing_config_map() {
     let bench = Bench::new(1).await;
     let first = bench.path("first.json");
     assert_eq!(bench.run("snapshot", &["--output", &first]).await.code, Some(0));
-    assert!(bench.config_map().await.is_none(), "it is written only where that is asked for");
+    assert!(bench.config_map().await.is_none(), "it is written only on request");
     assert_eq!(bench.run("snapshot", &["--output", &first, "--force", "--configmap"]).await.code, Some(0));
     let made = bench.config_map().await.expect("it was created");
     assert_eq!(made["data"].as_object().map(serde_json::Map::len), Some(1), "{made}");
@@ -162,7 +162,7 @@ async fn a_snapshot_is_noted_in_our_config_map_beside_what_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_of_a_load_balancer_that_cannot_be_read_is_none() {
+async fn a_snapshot_fails_if_a_load_balancer_cannot_be_read() {
     let bench = Bench::new(1).await;
     bench.fakes.tune_arm(|arm| arm.require_bearer = true).await;
     let file = bench.path("pools.json");
@@ -185,11 +185,11 @@ async fn a_snapshot_of_a_load_balancer_that_cannot_be_read_is_none() {
         ended.stderr
     );
     let left = std::fs::read_dir(bench.folder.path()).expect("the folder").count();
-    assert_eq!(left, 3, "the bench's three files, and no part of a snapshot");
+    assert_eq!(left, 3, "three files, and no part of a snapshot");
 }
 
 #[test]
-fn flags_that_verify_would_not_heed_are_refused() {
+fn flags_that_verify_would_ignore_are_refused() {
     for flag in [&["--force"][..], &["--configmap"], &["--lb", "kubernetes"], &["--pool", "a"]] {
         let arguments = [&["snapshot", "--verify", "/nowhere"][..], flag].concat();
         let output = super::run(&arguments);

@@ -17,7 +17,7 @@ const GOOD: &str = "10.1.0.1";
 /// A pool of the configuration.
 type Listed<'a> = (&'a str, &'a str, &'a str);
 
-/// A bench with a Service whose pool is in sync, and with these pools in the configuration.
+/// A bench with a Service in sync, and with these pools in the configuration.
 struct Scene {
     bench: Bench,
     _folder: TempDir,
@@ -38,13 +38,13 @@ impl Scene {
         Self { bench: Bench::with(1, &keys).await, _folder: folder }
     }
 
-    /// Makes these pools, with a rule that is no Service's.
-    async fn made(self, pools: &[&str]) -> Self {
-        self.made_with(pools, &[BEFORE]).await
+    /// Creates these pools, with a rule that belongs to no Service.
+    async fn with_pools(self, pools: &[&str]) -> Self {
+        self.with_pools_and_members(pools, &[BEFORE]).await
     }
 
-    /// Makes these pools with these members, and with a rule that is no Service's.
-    async fn made_with(self, pools: &[&str], members: &[&str]) -> Self {
+    /// Creates these pools with these members, and with a rule that belongs to no Service.
+    async fn with_pools_and_members(self, pools: &[&str], members: &[&str]) -> Self {
         for name in pools {
             let spec = PoolSpec {
                 virtual_network: VirtualNetwork::Pool(simulator::vnet_id()),
@@ -61,8 +61,8 @@ impl Scene {
         self
     }
 
-    /// Takes the proof from a pool.
-    async fn spoil(&self, pool: &str) {
+    /// Invalidates the proof of ownership of a pool.
+    async fn invalidate_proof(&self, pool: &str) {
         let pool = pool.to_owned();
         let add = move |azure: &mut simulator::Azure, _: u64| {
             azure.model.add_inbound_nat_rule(CLUSTER_NAME, "nat-rule", &pool);
@@ -84,7 +84,7 @@ impl Scene {
     }
 }
 
-/// Returns a control plane with good, bad and reported endpoints, and without those of any other name.
+/// Returns a control plane with valid, invalid and reported endpoints, and no others.
 async fn mixed() -> ControlPlane {
     let plane = control_plane().await;
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
@@ -106,9 +106,9 @@ const MIXED: [Listed<'static>; 7] = [
 const MADE: [&str; 5] = ["web", "bad", "denied", "nat", "late"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_check_of_sources_and_pools_that_are_well_finds_nothing() {
+async fn x2_check_of_working_sources_and_pools_finds_no_problem() {
     let plane = mixed().await;
-    let scene = Scene::new(&[server(&plane, &[])], &MIXED[..1]).await.made(&["web"]).await;
+    let scene = Scene::new(&[server(&plane, &[])], &MIXED[..1]).await.with_pools(&["web"]).await;
     let findings = scene.check("20s").await;
     assert_eq!(findings.bad(), Vec::<String>::new());
     findings.must_have("sources", "ok", "1 of 1 sources are in use: eds:web");
@@ -118,9 +118,9 @@ async fn x2_check_of_sources_and_pools_that_are_well_finds_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_x3_check_waits_for_each_source_and_names_obstacles() {
     let plane = mixed().await;
-    let scene = Scene::new(&[server(&plane, &[])], &MIXED).await.made(&MADE).await;
-    scene.spoil("nat").await;
-    // What never comes is given up after 15 s, and is known then.
+    let scene = Scene::new(&[server(&plane, &[])], &MIXED).await.with_pools(&MADE).await;
+    scene.invalidate_proof("nat").await;
+    // A missing resource times out after 15 s, and its state is known then.
     let findings = scene.check("60s").await;
     assert_eq!(findings.of("candidates", "problem"), "");
     findings.must_have("sources", "ok", "1 of 4 sources are in use: eds:web");
@@ -148,7 +148,7 @@ async fn x2_x3_check_waits_for_each_source_and_names_obstacles() {
 async fn x2_check_names_sources_without_an_answer_in_time() {
     let plane = mixed().await;
     let late = [MIXED[0], MIXED[6]];
-    let scene = Scene::new(&[server(&plane, &[])], &late).await.made(&MADE).await;
+    let scene = Scene::new(&[server(&plane, &[])], &late).await.with_pools(&MADE).await;
     let findings = scene.check("4s").await;
     findings.must_have(
         "candidates",
@@ -160,23 +160,23 @@ async fn x2_check_names_sources_without_an_answer_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_check_reports_that_no_control_plane_is_reached() {
-    // There is no listener any more.
+async fn x2_check_reports_an_unreachable_control_plane() {
+    // The listener is closed.
     let closed = {
         let plane = control_plane().await;
         server(&plane, &[])
     };
-    let scene = Scene::new(&[closed], &MIXED[..1]).await.made(&["web"]).await;
+    let scene = Scene::new(&[closed], &MIXED[..1]).await.with_pools(&["web"]).await;
     let findings = scene.check("3s").await;
     findings.must_have("sources", "problem", "eds:web: xDS server 127.0.0.1:");
-    assert_eq!(findings.of("sources", "problem").matches("eds:web").count(), 1, "it is told once");
+    assert_eq!(findings.of("sources", "problem").matches("eds:web").count(), 1, "it is reported once");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_c4_an_export_has_each_source_and_unwritten_listed_pool() {
     let plane = mixed().await;
-    let scene = Scene::new(&[server(&plane, &[])], &MIXED[..6]).await.made(&MADE).await;
-    scene.spoil("nat").await;
+    let scene = Scene::new(&[server(&plane, &[])], &MIXED[..6]).await.with_pools(&MADE).await;
+    scene.invalidate_proof("nat").await;
     let ended = scene.export("30s", "json").await;
     let plan = ended.json();
     assert_eq!((ended.code, &plan["complete"]), (Some(3), &json!(true)), "{}\n{plan:#}", ended.stderr);
@@ -219,8 +219,10 @@ async fn x2_c4_an_export_shows_a_write_that_only_sets_a_member_down() {
     let plane = control_plane().await;
     let (serves, drains) = ((GOOD, HealthStatus::Healthy), (BEFORE, HealthStatus::Draining));
     plane.set(Kind::Endpoints, "web", endpoints("web", [locality(0, &[serves, drains])])).await;
-    let scene =
-        Scene::new(&[server(&plane, &[])], &MIXED[..1]).await.made_with(&["web"], &[GOOD, BEFORE]).await;
+    let scene = Scene::new(&[server(&plane, &[])], &MIXED[..1])
+        .await
+        .with_pools_and_members(&["web"], &[GOOD, BEFORE])
+        .await;
     let ended = scene.export("30s", "json").await;
     let plan = ended.json();
     assert_eq!((ended.code, &plan["complete"]), (Some(3), &json!(true)), "{}\n{plan:#}", ended.stderr);
@@ -244,7 +246,7 @@ async fn x2_c4_an_export_shows_a_write_that_only_sets_a_member_down() {
 async fn x2_c4_an_export_fails_without_an_answer_of_a_source() {
     let plane = mixed().await;
     let late = [MIXED[0], MIXED[6]];
-    let scene = Scene::new(&[server(&plane, &[])], &late).await.made(&MADE).await;
+    let scene = Scene::new(&[server(&plane, &[])], &late).await.with_pools(&MADE).await;
     let ended = scene.export("4s", "text").await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let message = "not everything was compared within 4s: nothing was heard of eds:late, neither what it is nor an error";

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// A command. What is set, and what is removed, waits for "publish", which makes all of it known at once: a snapshot,
-// or one update of each LinearCache.
+// A command. Changes wait for "publish", which sends all of them together: as a snapshot, or as one update of each
+// LinearCache.
 //
 //	{"command":"set-endpoints","name":"web","endpoints":[{"address":"10.0.0.1","port":80,"health":"DRAINING",
 //	  "priority":1,"region":"r","zone":"z","subZone":"s"}]}
@@ -27,7 +27,7 @@ import (
 //	{"command":"stats"}
 //	{"command":"stop"}
 //
-// Nothing is judged: whatever can be marshalled is sent.
+// Nothing is validated: everything that can be marshalled is sent.
 type command struct {
 	Command   string  `json:"command"`
 	Name      string  `json:"name"`
@@ -36,7 +36,7 @@ type command struct {
 	Version   string  `json:"version"`
 }
 
-// One endpoint. Those of one priority and locality are sent together, in the order in which such pairs come first.
+// An endpoint. Endpoints of the same priority and locality are sent together, in the order of their first endpoints.
 type place struct {
 	Address  string `json:"address"`
 	Port     uint32 `json:"port"`
@@ -47,14 +47,14 @@ type place struct {
 	SubZone  string `json:"subZone"`
 }
 
-// What is answered: whether the command was carried out, and for "stats" the counts.
+// An answer: whether the command succeeded, and for "stats" the counts.
 type answer struct {
 	OK    bool   `json:"ok"`
 	Error string `json:"error,omitempty"`
 	Stats *stats `json:"stats,omitempty"`
 }
 
-// What is to be published next.
+// The resources of the next publication.
 type stage struct {
 	resources resources
 	clusters  map[string]types.Resource
@@ -70,7 +70,7 @@ func newStage(resources resources) *stage {
 	}
 }
 
-// Carries out a command; true when it was the last one.
+// Executes a command; returns true if it was the last one.
 func (s *stage) obey(line []byte, counts *counts) (answer, bool) {
 	var told command
 	reader := json.NewDecoder(bytes.NewReader(line))
@@ -164,7 +164,7 @@ func socketAddress(address string, port uint32) *core.Address {
 	}}}
 }
 
-// A cluster whose endpoints come by the same stream under edsName; empty, they have the cluster's name.
+// A cluster whose endpoints are sent on the same stream under edsName; if it is empty, under the cluster's name.
 func edsCluster(name, edsName string) *cluster.Cluster {
 	return &cluster.Cluster{
 		Name:                 name,

@@ -11,35 +11,35 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
 )
 
-// What "stats" answers, of the time since the start.
+// The answer to "stats": counts since the start.
 type stats struct {
-	// How long ago the start is, in milliseconds.
+	// Time since the start, in milliseconds.
 	ElapsedMs int64 `json:"elapsedMs"`
-	// Streams that were opened, and those that are open.
+	// Number of streams that were opened, and of those that are open.
 	Streams     int `json:"streams"`
 	OpenStreams int `json:"openStreams"`
 	// By type URL.
 	Types map[string]typeStats `json:"types"`
 }
 
-// What was asked and answered of one type.
+// Requests and responses of one type.
 type typeStats struct {
-	// All requests; ACKs and NACKs are among them.
+	// All requests, including ACKs and NACKs.
 	Requests int `json:"requests"`
 	Acks     int `json:"acks"`
 	Nacks    int `json:"nacks"`
-	// Responses, of which Empty have no resource.
+	// Responses; Empty counts those without resources.
 	Responses int `json:"responses"`
 	Empty     int `json:"emptyResponses"`
-	// Of the last request: the names, the version that the client says it has, and what it refuses.
+	// Of the last request: the names, the version of the client, and the text of its refusal.
 	Names       []string `json:"names"`
 	VersionInfo string   `json:"versionInfo"`
 	LastError   string   `json:"lastError"`
-	// The node of the last request that came with one.
+	// The node of the last request with a node.
 	Node string `json:"node"`
 }
 
-// Counts by the library's callbacks, which come from the goroutine of each stream.
+// Counts by the library's callbacks, which run in the goroutine of each stream.
 type counts struct {
 	server.CallbackFuncs
 	began time.Time

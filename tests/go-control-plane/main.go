@@ -1,11 +1,11 @@
-// Command go-control-plane serves ADS with the library github.com/envoyproxy/go-control-plane, for tests against what
-// control planes in the field are built with.
+// Command go-control-plane serves ADS with the library github.com/envoyproxy/go-control-plane, on which many control
+// planes are based.
 //
 // It prints the address that it listens on as its first line. Then it reads commands from standard input, one JSON
 // object a line, and answers each with one JSON object a line (commands.go). It ends with the command "stop", and at the
-// end of its input, so that it never outlives who started it.
+// end of its input, so that it ends with the process that started it.
 //
-// The caches are those of the library, as their documentation says to use them:
+// The caches are those of the library, used as documented:
 //
 //	snapshot-ads  a SnapshotCache for ADS: silent until a request names all endpoints of the snapshot
 //	snapshot      a SnapshotCache that answers requests for a part of the snapshot
@@ -31,7 +31,7 @@ import (
 // The longest command, in bytes.
 const longestCommand = 16 << 20
 
-// How often a client may ping: Envoy Gateway, which is built on this library, takes no more than that.
+// Minimum interval between pings of a client, as in Envoy Gateway, which uses this library.
 const pingsAtLeastApart = 15 * time.Second
 
 func main() {
@@ -79,7 +79,7 @@ func run() error {
 	}
 }
 
-// Answers commands until it is told to stop, or nobody is there to tell any.
+// Answers commands until the command "stop" or the end of the input.
 func converse(resources resources, counts *counts) error {
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, longestCommand)

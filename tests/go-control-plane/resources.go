@@ -11,11 +11,11 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
-// A cache of the library, and how resources get into it.
+// A cache of the library, and the way to set its resources.
 type resources interface {
-	// What the server serves.
+	// The cache that the server serves.
 	cache() cache.Cache
-	// Makes these, and no others, the resources that there are. A LinearCache has versions of its own.
+	// Replaces all resources by these. A LinearCache has its own versions.
 	publish(version string, clusters, endpoints map[string]types.Resource) error
 }
 
@@ -32,14 +32,14 @@ func newResources(kind string) (resources, error) {
 	}
 }
 
-// The snapshot of all nodes, whatever they are called.
+// Gives all nodes the same id, so that they get the same snapshot.
 type everyNode struct{}
 
 const everyone = "every-node"
 
 func (everyNode) ID(*core.Node) string { return everyone }
 
-// One SnapshotCache.
+// A SnapshotCache.
 type snapshots struct {
 	of cache.SnapshotCache
 }
@@ -68,7 +68,7 @@ func values(named map[string]types.Resource) []types.Resource {
 // A LinearCache for each type.
 type linear struct {
 	of map[string]*cache.LinearCache
-	// What was published last, by type and name: a LinearCache takes everything that it is told as changed.
+	// The last published resources, by type and name: a LinearCache treats every update as a change.
 	last map[string]map[string]types.Resource
 }
 

@@ -1,4 +1,4 @@
-//! The PUTs of a story: what ARM's listener has recorded of them, one after another.
+//! The PUTs of a scenario, from ARM's journal, one after another.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,26 +10,26 @@ use simulator::{Azure, Exchange, Journal, Owner};
 use super::world::split_pool;
 use crate::support::azure::members;
 
-/// A PUT of a pool as it arrived.
+/// A received PUT of a pool.
 #[derive(Clone, Debug)]
 pub struct Put {
     /// Time at which it arrived, in microseconds of the fakes' clock.
     pub at_us: u64,
-    /// Time at which its answer was due.
+    /// Time at which its answer was sent.
     pub ended_us: u64,
     /// The load balancer, in lower case.
     pub load_balancer: String,
     /// The pool, in lower case.
     pub pool: String,
-    /// The addresses in its body; `None` when that has no array of them.
+    /// The addresses in its body; `None` if the body has no array of them.
     pub members: Option<BTreeSet<IpAddr>>,
     /// The entries in its body.
     pub entries: Vec<Entry>,
-    /// The status of its answer; 0 when there was none.
+    /// The status of its answer; 0 if there was none.
     pub status: u16,
-    /// The body as it came.
+    /// The received body.
     pub body: String,
-    /// True if the story has spoken of it.
+    /// True if an `expect` has listed it.
     pub matched: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct Put {
 pub struct Entry {
     /// Its name.
     pub name: String,
-    /// Its address, where it has one.
+    /// Its address, if any.
     pub ip: Option<IpAddr>,
     /// True if its admin state is `Down`.
     pub down: bool,
@@ -53,19 +53,19 @@ impl Put {
     }
 }
 
-/// The journal of one story.
+/// The journal of one scenario.
 pub struct Recorder {
     journal: Journal,
     taken: usize,
 }
 
 impl Recorder {
-    /// Records what this ARM hears from now on.
+    /// Records the requests to this ARM from now on.
     pub async fn start(azure: &Owner<Azure>) -> Self {
         Self { journal: azure.ask(|azure, _| azure.wire.record()).await, taken: 0 }
     }
 
-    /// Returns the next PUT that has arrived and was not taken yet.
+    /// Returns the next received PUT.
     pub fn next(&mut self) -> Option<Put> {
         let exchanges = self.journal.borrow();
         let mut new = exchanges.iter().enumerate().skip(self.taken);
@@ -79,7 +79,7 @@ fn put(exchange: &Exchange) -> Put {
     let pool = exchange.pool().unwrap_or_else(|| panic!("a PUT of no pool: {:?}", exchange.request));
     Put {
         at_us: exchange.arrived_us,
-        ended_us: exchange.ended_us.expect("no story holds an answer back"),
+        ended_us: exchange.ended_us.expect("no scenario delays an answer"),
         load_balancer: pool.load_balancer,
         pool: pool.pool,
         members: members(exchange),

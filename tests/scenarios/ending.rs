@@ -1,6 +1,6 @@
-//! The end of every story: each pool and each admin state is in sync, nothing waits, nothing was written that the story
-//! did not expect, no two writes of one load balancer overlapped, and the controller ends in good order with no error
-//! in its log that was not expected.
+//! The end of every scenario: each pool and each admin state is in sync, no work is pending, every write was expected,
+//! no two writes of one load balancer overlapped, and the controller exits with 0 and without unexpected errors in its
+//! log.
 
 use serde_json::Value;
 use simulator::{States, wanted_pools, wrong_pools};
@@ -12,11 +12,11 @@ use super::stage::Stage;
 type Done = Result<(), String>;
 
 impl Stage {
-    /// Notes how a pool ends: `POOL node-1 node-2`, `POOL nobody`, or `any POOL`; that something waits then; that admin
-    /// states are not what plain truth says; or which refused PUTs are not reported.
-    pub fn promise(&mut self, words: &[&str]) -> Done {
+    /// Records a `finally` line: the members of a pool at the end (`POOL node-1 node-2`, `POOL nobody`, or `any POOL`),
+    /// pending work, unchecked admin states, or unlisted refused PUTs.
+    pub fn expect_at_end(&mut self, words: &[&str]) -> Done {
         let (pool, members) = match words {
-            ["something", "waits"] => {
+            ["pending", "work"] => {
                 self.promises.waits = true;
                 return Ok(());
             }
@@ -33,7 +33,7 @@ impl Stage {
             [pool, members @ ..] if !members.is_empty() => {
                 (pool, Some(members.iter().map(ToString::to_string).collect()))
             }
-            other => return Err(format!("{other:?} does not say how a pool ends")),
+            other => return Err(format!("{other:?} has no members of a pool")),
         };
         self.promises.pools.insert(pool.to_lowercase(), members);
         Ok(())
@@ -79,7 +79,7 @@ impl Stage {
         }
     }
 
-    /// Waits until the controller has nothing to do any more, unless the story says that something waits forever.
+    /// Waits until the controller has no pending work, or has some if the scenario expects it.
     async fn nothing_waits(&mut self) -> Done {
         let mut again = Patience::of(self);
         loop {
@@ -93,7 +93,7 @@ impl Stage {
             if waits == self.promises.waits {
                 return Ok(());
             }
-            let actual = if waits { "something waits" } else { "nothing waits" };
+            let actual = if waits { "there is pending work" } else { "there is no pending work" };
             again.more(&format!("{actual}: {text}")).await.map_err(|error| format!("at the end {error}"))?;
         }
     }
@@ -123,9 +123,7 @@ impl Stage {
         self.take_puts();
         match self.puts.iter().find(|put| !put.matched) {
             None => Ok(()),
-            Some(put) => {
-                Err(format!("a PUT that the story does not speak of: {} {:?}", put.pool, put.members))
-            }
+            Some(put) => Err(format!("a PUT that no `expect` lists: {} {:?}", put.pool, put.members)),
         }
     }
 

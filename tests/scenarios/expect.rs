@@ -1,5 +1,5 @@
-//! The expectations of a story: each line waits until it is met, and fails when it can no longer be met. Things that
-//! must not happen are checked by the fakes' own times.
+//! The expectations of a scenario: each line waits until its condition holds, and fails if it can no longer hold.
+//! Absence is checked against the timestamps that the fake servers record.
 
 mod nodes;
 
@@ -22,7 +22,7 @@ use super::world::{ServiceName, split_pool};
 type Done = Result<(), String>;
 
 impl Stage {
-    /// Waits until what is expected is so.
+    /// Waits until an expectation holds.
     pub async fn expect(&mut self, words: &[&str]) -> Done {
         match words {
             ["PUT", pool, rest @ ..] => self.expect_put(pool, rest).await,
@@ -62,7 +62,7 @@ impl Stage {
         }
     }
 
-    /// The next PUT of a pool that was not spoken of has exactly these members, of which exactly these are Down, and this
+    /// Asserts that the next unlisted PUT of a pool has exactly these members, exactly these Down entries, and this
     /// answer.
     async fn expect_put(&mut self, pool: &str, words: &[&str]) -> Done {
         let (words, answer) = match words {
@@ -109,14 +109,14 @@ impl Stage {
         Ok(())
     }
 
-    /// Nothing that was not spoken of is written before a time: `[POOL] until 2s` of the story's clock, `[POOL] for 2s`
+    /// Asserts that there is no unlisted PUT before a time: `[POOL] until 2s` on the scenario's clock, `[POOL] for 2s`
     /// from the last change or the answer of the last expected PUT, or `[POOL] for 2s after PUT` from that answer.
     async fn expect_no_put(&mut self, words: &[&str]) -> Done {
         let (pool, end_us) = match words {
             [pool @ .., "until", time] => (pool, self.zero_us + micros(time)?),
             [pool @ .., "for", time, "after", "PUT"] => (pool, self.answered_us + micros(time)?),
             [pool @ .., "for", time] => (pool, self.mark_us + micros(time)?),
-            other => return Err(format!("{other:?} names no time")),
+            other => return Err(format!("{other:?} has no time")),
         };
         self.wait_until(end_us).await;
         self.take_puts();
@@ -162,7 +162,7 @@ impl Stage {
         }
     }
 
-    /// Returns the members of a pool now, whichever load balancer has it, unless one is named.
+    /// Returns the current members of a pool, on the named load balancer or on the one that has it.
     pub async fn members(&self, pool: &str) -> BTreeSet<IpAddr> {
         let (load_balancer, pool) = split_pool(pool);
         let (load_balancer, pool) = (load_balancer.map(str::to_lowercase), pool.to_owned());
@@ -175,7 +175,7 @@ impl Stage {
         self.fakes.azure.ask(query).await
     }
 
-    /// The last expected PUTs of two pools were in flight at the same time.
+    /// Asserts that the last expected PUTs of two pools were in flight at the same time.
     fn expect_overlap(&self, one: &str, other: &str) -> Done {
         let last = |pool: &str| {
             let put = self.puts.iter().rev().find(|put| put.matched && put.pool == pool);
@@ -201,8 +201,8 @@ impl Stage {
         if body.contains(text) { Err(format!("the body is {body}")) } else { Ok(()) }
     }
 
-    /// The fields that `unknown fields` plants are in the last expected PUT as they were, wherever it has them: in the
-    /// pool, in its properties, and in each address that stays and its properties.
+    /// Asserts that the last expected PUT contains the unchanged fields of `unknown fields`: in the pool, in its
+    /// properties, and in each remaining address and its properties.
     fn expect_unknown_fields(&self) -> Done {
         let body: Value = serde_json::from_str(self.last_body()?).map_err(|error| error.to_string())?;
         let entries =
@@ -240,7 +240,7 @@ impl Stage {
         self.fakes.cluster.ask(query).await
     }
 
-    /// `<service>` or `node <node>`, and then perhaps how many, and a text.
+    /// Parses `<service>` or `node <node>`, then optionally a count and a text.
     async fn expect_event(&mut self, reason: &str, words: &[&str]) -> Done {
         let (about, words) = About::parse(words)?;
         let (count, text) = match words {
@@ -275,7 +275,7 @@ impl Stage {
         all.map_or(Ok(()), |event| Err(format!("there is one: {event}")))
     }
 
-    /// The controller has never had the Lease that it shares with the cloud-controller-manager (W7).
+    /// Asserts that the controller has never held the Lease that it shares with the cloud-controller-manager (W7).
     async fn expect_no_hold(&self) -> Done {
         let ours = |cluster: &mut simulator::Cluster, _| {
             cluster.holds.all().iter().find(|hold| hold.is_ours()).map(|hold| format!("{hold:?}"))
@@ -348,20 +348,20 @@ impl Stage {
     }
 }
 
-/// Waiting for something that has to be asked for.
+/// A polling loop with a time limit.
 pub struct Patience {
     again: tokio::time::Interval,
     ends: tokio::time::Instant,
 }
 
 impl Patience {
-    /// As much as the stage has.
+    /// Creates a loop with the scenario's time limit.
     pub fn of(stage: &Stage) -> Self {
         let again = tokio::time::interval(std::time::Duration::from_millis(25));
         Self { again, ends: tokio::time::Instant::now() + stage.patience }
     }
 
-    /// Waits a little, or says that it was enough.
+    /// Waits for the next poll, or returns an error after the time limit.
     pub async fn more(&mut self, actual: &str) -> Done {
         if tokio::time::Instant::now() > self.ends {
             return Err(format!("not in time; seen last: {actual}"));

@@ -1,4 +1,4 @@
-//! The signals in a story that a node leaves service: taints, and notices that its virtual machine is taken away.
+//! The signals of a scenario that make a node drain: taints, and eviction notices of its virtual machine.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use simulator::models::kube::{build, rfc3339};
 
 use super::story::duration;
 
-/// The taints of nodes that leave service, by the names that stories give them.
+/// The taints of draining nodes, by their short names in scenarios.
 const SHORT: [(&str, &str); 3] = [
     ("out-of-service", "node.kubernetes.io/out-of-service:NoExecute"),
     ("shutdown", "node.cloudprovider.kubernetes.io/shutdown:NoSchedule"),
@@ -18,7 +18,7 @@ const SHORT: [(&str, &str); 3] = [
 ];
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// Time before its machine goes a node is given notice.
+/// Time from a notice to the eviction.
 const NOTICE: SignedDuration = SignedDuration::from_secs(30);
 
 /// A taint.
@@ -30,7 +30,7 @@ pub struct Taint {
 }
 
 impl Taint {
-    /// Reads `KEY[=VALUE][:EFFECT]`, or a short name.
+    /// Parses `KEY[=VALUE][:EFFECT]`, or a short name.
     pub fn parse(text: &str) -> Result<Self, String> {
         let whole = SHORT.iter().find(|(short, _)| *short == text).map_or(text, |(_, whole)| *whole);
         let (taint, effect) = whole.split_once(':').unwrap_or((whole, EFFECTS[0]));
@@ -42,13 +42,13 @@ impl Taint {
         Ok(Self { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() })
     }
 
-    /// Returns one of a node's object.
+    /// Returns the taint of an entry in a node's object.
     pub fn of(object: &Value) -> Self {
         let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
         Self { key: text("key"), value: text("value"), effect: text("effect") }
     }
 
-    /// As it stands in a node's object.
+    /// Returns the entry for a node's object.
     pub fn object(&self) -> Value {
         let Self { key, value, effect } = self;
         if value.is_empty() {
@@ -59,13 +59,13 @@ impl Taint {
     }
 }
 
-/// A notice, or something that looks like one.
+/// A notice, or something similar that is no notice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     form: Form,
     /// Reason of an event, or type of a condition.
     reason: Option<String>,
-    /// Time for which ago it was given.
+    /// Age of the notice.
     age: Duration,
     text: Option<String>,
 }
@@ -78,7 +78,7 @@ enum Form {
 }
 
 impl Notice {
-    /// Reads `event|event-v1|condition [reason R] [age TIME] [text WORDS]`.
+    /// Parses `event|event-v1|condition [reason R] [age TIME] [text WORDS]`.
     pub fn parse(words: &[&str]) -> Result<Self, String> {
         let known = "a notice is event|event-v1|condition [reason REASON] [age TIME] [text WORDS]";
         let (form, mut rest) = match words {
@@ -103,7 +103,7 @@ impl Notice {
                     notice.text = Some(text.join(" "));
                     &[]
                 }
-                other => return Err(format!("{other:?} says nothing of a notice: {known}")),
+                other => return Err(format!("unknown word of a notice {other:?}: {known}")),
             };
         }
     }
@@ -119,7 +119,7 @@ impl Notice {
         let at = rfc3339(at_s);
         let text = self.text.clone().unwrap_or_else(|| scheduled(&at));
         let reason = |usual: &str| self.reason.clone().unwrap_or_else(|| usual.to_owned());
-        // The same notice once more is the same object once more.
+        // A repeated notice is the same object.
         let name = format!("{node}.{}", reason("PreemptScheduled").to_lowercase());
         match self.form {
             Form::Event => build::node_event(&name, node, &reason("PreemptScheduled"), &text, &at),
@@ -134,7 +134,7 @@ impl Notice {
     }
 }
 
-/// Returns the text that monitors on nodes write about an eviction that was announced at that time.
+/// Returns the text of node monitors about an eviction that was announced at this time.
 fn scheduled(at: &str) -> String {
     let announced: Timestamp = at.parse().expect("the API server's time");
     let due = announced.checked_add(NOTICE).expect("this century");
@@ -162,7 +162,7 @@ fn a_taint_is_written_in_full_or_by_its_short_name() {
 }
 
 #[test]
-fn a_notice_has_a_form_and_unusual_parts_and_nothing_else() {
+fn a_notice_has_a_form_and_optional_parts() {
     let plain = Notice { form: Form::Event, reason: None, age: Duration::ZERO, text: None };
     assert_eq!(Notice::parse(&["event"]), Ok(plain.clone()));
     let words = ["condition", "reason", "VMEventScheduled", "age", "90s", "text", "Freeze", "Scheduled:"];
@@ -181,7 +181,7 @@ fn a_notice_has_a_form_and_unusual_parts_and_nothing_else() {
 }
 
 #[test]
-fn the_words_of_a_notice_say_when_its_time_is_up() {
+fn the_text_of_a_notice_has_the_eviction_time() {
     let message = scheduled("2026-11-22T23:59:45Z");
     assert!(message.starts_with("Preempt Scheduled: Mon, 23 Nov 2026 00:00:15 GMT. "), "{message}");
 }

@@ -1,4 +1,4 @@
-//! The stage of a story: both fakes, the world that they hold, and the real binary as a process of its own.
+//! The environment of a scenario: both fakes, the cluster that they serve, and the real binary as a process.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,14 +17,14 @@ use crate::support::reaper::Reaper;
 
 /// The binary under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
-/// Time for which what is expected may take on a slow and shared machine, unless `given patience` says otherwise.
+/// Time limit of an expectation on a slow and shared machine, without `given patience`.
 const PATIENCE: Duration = Duration::from_secs(40);
 /// Interval between probes.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
-/// Number of lines of the log that are shown when a story fails.
+/// Number of log lines that are shown when a scenario fails.
 const SHOWN_LINES: usize = 40;
 
-/// The stage of one story.
+/// The environment of one scenario.
 pub struct Stage {
     pub fakes: Fakes,
     pub world: World,
@@ -34,7 +34,7 @@ pub struct Stage {
     pub patience: Duration,
     /// Time at which the controller was ready, in microseconds of the fakes' clock.
     pub zero_us: u64,
-    /// When the last change was made, or when the last expected PUT was answered.
+    /// Time of the last change, or of the answer to the last expected PUT.
     pub mark_us: u64,
     /// Time at which the last expected PUT was answered.
     pub answered_us: u64,
@@ -47,20 +47,20 @@ pub struct Stage {
     reaper: Reaper,
 }
 
-/// Promises of a story about its end.
+/// A scenario's `finally` lines and other expectations about its end.
 #[derive(Default)]
 pub struct Promises {
-    /// Texts of ERROR lines that may be, and must be, in the log.
+    /// Texts of the ERROR lines that the log must have.
     pub errors: Vec<String>,
     /// Total number of events of a reason about a subject.
     pub events: Vec<(String, About, usize)>,
-    /// Pools that end with these members, or, with `None`, in any way.
+    /// Pools with their members at the end; `None`: any members.
     pub pools: BTreeMap<String, Option<Vec<String>>>,
-    /// Pools of which PUTs that are answered with this status need not be spoken of.
+    /// Pools whose PUTs with this status are not listed.
     pub refused: Vec<(String, u16)>,
-    /// True if plain truth does not say which admin states there are at the end.
+    /// True if the admin states at the end are not checked.
     pub any_states: bool,
-    /// True if the controller has something to do all the same, for as long as the story lasts.
+    /// True if the controller must have pending work at the end.
     pub waits: bool,
 }
 
@@ -75,14 +75,14 @@ struct Running {
 pub enum Probe<T> {
     /// The value.
     Found(T),
-    /// Not yet; what is there instead.
+    /// Not found yet; with the current state.
     NotYet(String),
-    /// The state that can no longer get in sync.
+    /// A state that can no longer become the expected one.
     Wrong(String),
 }
 
 impl Stage {
-    /// Fakes without anything in them, and the settings of a story: short times, and no delay of removals.
+    /// Creates empty fakes, and the default settings of a scenario: short times, and no delay of removals.
     pub async fn set_up() -> Self {
         let arm = arm::Settings {
             get_latency: Latency::Fixed { us: 5_000 },
@@ -112,7 +112,7 @@ impl Stage {
         }
     }
 
-    /// Starts the controller, and the story's clock once it is ready. That may take long on a busy machine.
+    /// Starts the controller, and the scenario's clock when it is ready. That may take long on a busy machine.
     pub async fn start(&mut self) -> Result<(), String> {
         let patience = std::mem::replace(&mut self.patience, PATIENCE);
         self.launch().await?;
@@ -122,7 +122,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Starts the controller's process with what is configured now, and waits until it is ready.
+    /// Starts the controller's process with the current configuration, and waits until it is ready.
     pub async fn launch(&mut self) -> Result<(), String> {
         if self.process.is_some() {
             return Err("the controller runs already".to_owned());
@@ -155,7 +155,7 @@ impl Stage {
         if self.dry_run {
             command.arg("--dry-run");
         }
-        // A process that was started before has said where it listens, too.
+        // An earlier process has logged its listeners too.
         let before = self.log().len();
         let mut child = self.reaper.start("controller", &mut command);
         let (health, admin) = self
@@ -193,17 +193,17 @@ impl Stage {
         self.fakes.clock()
     }
 
-    /// Microseconds since the fakes were started.
+    /// Returns the microseconds since the start of the fakes.
     pub fn now_us(&self) -> u64 {
         self.clock().now_us()
     }
 
-    /// Waits until this moment of the fakes' clock.
+    /// Waits until this time of the fakes' clock.
     pub async fn wait_until(&self, at_us: u64) {
         tokio::time::sleep_until(self.clock().instant(at_us)).await;
     }
 
-    /// Probes until something is found, is wrong, or patience ends.
+    /// Probes until something is found or wrong, or until the time limit.
     pub async fn until<T>(
         &mut self,
         mut probe: impl FnMut(&mut Self) -> Probe<T> + Send,
@@ -235,7 +235,8 @@ impl Stage {
         }
     }
 
-    /// Status and text of a page: `/readyz` and `/metrics` of the one listener, all else of the admin API.
+    /// Returns status and text of a GET: `/readyz` and `/metrics` from the health listener, everything else from the
+    /// admin API.
     pub async fn fetch(&self, path: &str) -> Result<(u16, String), String> {
         let process = self.process.as_ref().ok_or("the controller does not run")?;
         let on_health =
@@ -247,7 +248,8 @@ impl Stage {
         Ok((status, answer.text().await.map_err(|error| format!("{path}: {error:?}"))?))
     }
 
-    /// Returns a POST to the admin API with a token of a user who may do everything; status and text of the answer.
+    /// Sends a POST to the admin API with a token of a user with all permissions; returns status and text of the
+    /// answer.
     pub async fn post(&self, path: &str, body: &Value) -> Result<(u16, String), String> {
         let process = self.process.as_ref().ok_or("the controller does not run")?;
         let request = self.http.post(format!("http://{}{path}", process.admin)).bearer_auth("an-operator");
@@ -257,12 +259,12 @@ impl Stage {
         Ok((status, answer.text().await.map_err(|error| format!("{path}: {error:?}"))?))
     }
 
-    /// Ends the controller in good order, and says how it ended.
+    /// Stops the controller with SIGTERM, and returns its exit status.
     pub async fn stop(&mut self) -> Result<ExitStatus, String> {
         self.end_by(Signal::TERM).await
     }
 
-    /// Kills the controller: it does nothing more.
+    /// Kills the controller.
     pub async fn kill(&mut self) -> Result<(), String> {
         self.end_by(Signal::KILL).await.map(drop)
     }
@@ -270,19 +272,19 @@ impl Stage {
     async fn end_by(&mut self, signal: Signal) -> Result<ExitStatus, String> {
         let mut process = self.process.take().ok_or("the controller does not run")?;
         let pid = i32::try_from(process.child.id()).ok().and_then(Pid::from_raw).ok_or("no process id")?;
-        kill_process(pid, signal).map_err(|error| format!("the controller is gone: {error}"))?;
+        kill_process(pid, signal).map_err(|error| format!("the controller has ended: {error}"))?;
         self.until(|_| match process.child.try_wait() {
             Ok(Some(status)) => Probe::Found(status),
-            Ok(None) => Probe::NotYet(format!("the controller runs on after {signal:?}")),
+            Ok(None) => Probe::NotYet(format!("the controller still runs after {signal:?}")),
             Err(error) => Probe::Wrong(error.to_string()),
         })
         .await
     }
 
-    /// Returns the lines of the log; one that is not JSON, such as a panic prints, is a string.
+    /// Returns the lines of the log. A line that is not JSON, such as that of a panic, is a string.
     pub fn log(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.log_path()).unwrap_or_default();
-        // A line that is being written at this moment has no end yet.
+        // The last line may be incomplete.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line))).collect()
     }
@@ -291,7 +293,7 @@ impl Stage {
         self.reaper.folder().join("controller.log")
     }
 
-    /// Returns the details to inspect when the story has failed: the PUTs, and the end of the log.
+    /// Returns diagnostics of a failed scenario: the PUTs, and the end of the log.
     pub fn remains(&mut self) -> String {
         self.take_puts();
         let put = |put: &Put| {

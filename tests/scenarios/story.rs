@@ -1,11 +1,10 @@
-//! A story as text: its lines, and when each of them is carried out. What the words after that mean is the business
-//! of `act` and `expect`.
+//! The text of a scenario: its lines and their times. `act` and `expect` interpret the remaining words of a line.
 
 use std::time::Duration;
 
-/// A story, read.
+/// A parsed scenario.
 pub struct Story {
-    /// The name of its file, or what a test calls it.
+    /// The name of its file, or a name from a test.
     pub name: String,
     /// Its lines without comments, in order.
     pub lines: Vec<Line>,
@@ -15,29 +14,29 @@ pub struct Story {
 pub struct Line {
     /// Its number in the file, from 1.
     pub number: usize,
-    /// Time at which it is carried out.
+    /// Time at which it runs.
     pub when: When,
     /// The words after that.
     pub words: Vec<String>,
 }
 
-/// Time at which a line is carried out, and what sort of line it is.
+/// Kind of a line, and the time at which it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Before the controller is started.
+    /// Before the start of the controller.
     Given,
-    /// This long after the controller was ready, or as soon as the line before is done.
+    /// This long after the controller became ready, or after the previous line if that is later.
     At(Duration),
-    /// This long after the line before was done.
+    /// This long after the previous line.
     After(Duration),
-    /// Time at which the line before is done: an expectation.
+    /// After the previous line: an expectation.
     Expect,
-    /// At the end: how a pool ends that is not as the plain truth has it.
+    /// At the end: expectations that replace the computed ones.
     Finally,
 }
 
 impl Story {
-    /// Reads a story.
+    /// Parses a scenario.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         let mut lines: Vec<Line> = Vec::new();
         for (index, text) in text.lines().enumerate() {
@@ -60,7 +59,8 @@ impl Story {
     }
 }
 
-/// When a line is carried out, and how many words say so. `at 2s expect …` waits like an action and then expects.
+/// Parses the time of a line; returns it with its number of words. `at 2s expect …` waits like an action and then
+/// expects.
 fn when(words: &[String]) -> Result<(When, usize), String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match *words.as_slice() {

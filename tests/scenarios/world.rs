@@ -21,14 +21,14 @@ pub struct World {
     services: BTreeMap<ServiceName, Service>,
 }
 
-/// A node; one that is gone is still spoken of.
+/// A node. A deleted one stays, because later lines may name it.
 #[derive(Clone, Default)]
 struct Node {
     ips: Vec<IpAddr>,
     labels: BTreeMap<String, String>,
     /// Its virtual machine, where that is in a scale set: `<scale set>/<number>`. Others are called as their nodes.
     machine: Option<String>,
-    /// Number of times it was made again under its name.
+    /// Number of times it was recreated under its name.
     renewed: u32,
 }
 
@@ -76,12 +76,12 @@ impl ServiceName {
 }
 
 impl World {
-    /// Puts a node into the world, or gives it other addresses.
+    /// Creates a node in the world, or changes its addresses.
     pub fn set_node(&mut self, name: &str, ips: Vec<IpAddr>) {
         self.nodes.entry(name.to_owned()).or_default().ips = ips;
     }
 
-    /// Sets a label of a node, or takes it away.
+    /// Sets a label of a node, or removes it.
     pub fn label_node(&mut self, name: &str, key: &str, value: Option<&str>) -> Result<(), String> {
         let node = self.node_mut(name)?;
         match value {
@@ -115,13 +115,13 @@ impl World {
         self.nodes.get_mut(name).ok_or_else(|| unknown(name))
     }
 
-    /// Returns whether a node was made again under its name.
+    /// Returns whether a node was recreated under its name.
     pub fn is_renewed(&self, name: &str) -> bool {
         self.nodes.get(name).is_some_and(|node| node.renewed > 0)
     }
 
-    /// Returns whether an entry of a pool is a node's, by its address, or by the id of the network interface that
-    /// stands instead. An address may stand for the node.
+    /// Returns whether an entry of a pool belongs to a node, by its address or by the id of its network interface.
+    /// `node` may be an address.
     pub fn is_of(&self, node: &str, ip: Option<IpAddr>, interface: Option<&str>) -> bool {
         let known = self.nodes.get(node);
         match (ip, interface, known) {
@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    /// Returns a node's object, as it is when it has just been made.
+    /// Returns the object of a new node.
     pub fn node_object(&self, name: &str) -> Result<Value, String> {
         let node = self.node(name)?;
         let ips: Vec<String> = node.ips.iter().map(ToString::to_string).collect();
@@ -158,7 +158,7 @@ impl World {
         Ok(if node.renewed > 0 { build::with_uid(object, &uid) } else { object })
     }
 
-    /// Puts a Service into the world.
+    /// Creates a Service in the world.
     pub fn set_service(&mut self, name: &ServiceName, service: Service) {
         self.services.insert(name.clone(), service);
     }

@@ -1,5 +1,5 @@
-//! A server on this machine that is login endpoint, metadata document, instance metadata service and ARM at once. It
-//! shows the test what it was asked.
+//! A server on this machine that is login endpoint, metadata document, instance metadata service and ARM. It reports
+//! all requests to the test.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -27,11 +27,11 @@ pub const ARM: &str = "arm.azure.test";
 /// Treatment of a request for a token.
 #[derive(Clone, Copy)]
 pub enum Authority {
-    /// A token is given.
+    /// A token is issued.
     Gives,
-    /// One is given that is to be renewed at once.
+    /// A token that is due for renewal is issued.
     GivesForAMinute,
-    /// The request is refused, with everything that was sent in the answer.
+    /// The request is rejected, and the answer echoes it.
     Repeats,
 }
 
@@ -43,11 +43,11 @@ pub struct ReceivedRequest {
     pub body: String,
 }
 
-/// A running server. It ends with this value.
+/// A running server. Dropping this value stops it.
 pub struct Peer {
     pub port: u16,
     received: UnboundedReceiver<ReceivedRequest>,
-    /// Everything that was seen so far.
+    /// The requests so far.
     known: Vec<ReceivedRequest>,
     listening: AbortHandle,
 }
@@ -76,7 +76,7 @@ impl Peer {
         Self { port, received, known: Vec::new(), listening: listening.abort_handle() }
     }
 
-    /// Waits for such a request.
+    /// Waits for a matching request.
     pub async fn until(&mut self, what: &str, wanted: impl Fn(&ReceivedRequest) -> bool) {
         if self.known.iter().any(&wanted) {
             return;

@@ -1,5 +1,5 @@
-//! That no secret is seen when something between the controller and the API server or ARM repeats what it was sent (C1):
-//! in the log, at the listeners, in events, in our ConfigMap, and in the output of the commands.
+//! No secret appears when a proxy before the API server or ARM echoes requests (C1): neither in the log, at the
+//! listeners, in events, in the controller's ConfigMap, nor in the output of the commands.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -15,8 +15,7 @@ use crate::admin::stage::{NAMESPACE, add_service, node_name, pool_of, set_endpoi
 use crate::commands::bench::{Bench, Ended};
 use crate::support::{PATIENCE, eventually, log_lines};
 
-/// Token of the controller at the API server: one like those of service accounts, and one that cannot be recognised by
-/// its form.
+/// Tokens of the controller at the API server: one like those of service accounts, and one without a recognisable form.
 const SIGNED: &str = "eyJhbGciOiJSUzI1NiJ9.eyJwbGFudGVkIjoia3ViZXJuZXRlcyJ9.cGxhbnRlZA-kubernetes";
 const OPAQUE: &str = "planted-kubernetes-token";
 const BOOTSTRAP: &str = "p1ante.d0123456789abcde";
@@ -24,7 +23,7 @@ const BOOTSTRAP: &str = "p1ante.d0123456789abcde";
 const PERSON: &str = "planted-person-token";
 const MARKERS: [&str; 6] = [SIGNED, OPAQUE, BOOTSTRAP, PERSON, TOKEN, SIGNATURE];
 
-/// The bench behind proxies that repeat.
+/// An environment with proxies that echo requests.
 struct Scene {
     bench: Bench,
     kubernetes: Repeater,
@@ -43,7 +42,7 @@ impl Scene {
             "log": { "level": "trace" },
         });
         let bench = Bench::with(2, &keys).await;
-        // Nothing that knows a token is asked without TLS; what is said of one may come from anywhere.
+        // Tokens are sent only over TLS, but any answer may contain one.
         let more = format!(
             "authorization: Bearer {TOKEN}\r\nsee https://localhost/x?sig={SIGNATURE}&sv=1 and {BOOTSTRAP} and {TOKEN}"
         );
@@ -58,7 +57,7 @@ impl Scene {
         scene
     }
 
-    /// Signs in at the API server with this.
+    /// Sets the credentials for the API server.
     fn sign_in(&self, user: &Value) {
         let path = &self.bench.files.kubeconfig;
         let text = std::fs::read_to_string(path).expect("the simulator has written it");
@@ -68,8 +67,8 @@ impl Scene {
         std::fs::write(path, file.to_string()).expect("the folder can be written");
     }
 
-    /// Runs the controller until `enough` of its log, asks it everything, of these Services in detail, ends it, and gives
-    /// all that was seen.
+    /// Runs the controller until its log satisfies `enough`, reads all its pages, those of these Services in detail,
+    /// stops it, and returns everything it has shown.
     async fn run(&self, what: &str, services: &[&str], enough: impl Fn(&str) -> bool) -> String {
         let log = std::fs::File::create(&self.log).expect("the folder can be written");
         let mut command = self.bench.command("run", &[]);
@@ -82,7 +81,7 @@ impl Scene {
         .await;
         eventually(what, PATIENCE, || async {
             let log = self.logged();
-            // At this level most lines are of the crates below.
+            // At this level most lines are of dependencies.
             let ours = |line: &&str| line.contains("\"target\":\"a") && !line.contains("actix");
             let lines = || log.lines().filter(ours).collect::<Vec<_>>().join("\n");
             if enough(&log) { Ok(()) } else { Err(lines()) }
@@ -93,7 +92,7 @@ impl Scene {
             shown_text.push_str(&details(&started, services).await);
         }
         let id = i32::try_from(child.id().expect("it runs")).expect("process ids are small");
-        kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be told");
+        kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be signalled");
         let ended = tokio::time::timeout(ENDED_WITHIN, child.wait()).await.expect("it ends");
         assert_eq!(ended.expect("it is a child").code(), Some(0), "{}", self.logged());
         shown_text.push_str(&self.logged());
@@ -105,7 +104,7 @@ impl Scene {
         std::fs::read_to_string(&self.log).expect("the log")
     }
 
-    /// Everything that the controller has written there.
+    /// Returns all objects that the controller has written.
     async fn in_the_cluster(&self) -> String {
         let map = self.bench.config_map().await;
         format!("{}\n{map:?}\n", self.events().await)
@@ -118,9 +117,9 @@ impl Scene {
     }
 }
 
-/// Everything that the listeners show, and what the operator is told whose token is repeated.
+/// Returns all pages of the listeners, and the answers to an operator whose token is echoed.
 async fn shown(started: &Value) -> String {
-    // A listener that turns a request away before its body closes the connection.
+    // A listener that rejects a request before its body closes the connection.
     let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().expect("a client");
     let (admin, health) = (started["admin"].as_str(), started["health"].as_str());
     let (admin, health) = (admin.expect("an address"), health.expect("an address"));
@@ -134,7 +133,7 @@ async fn shown(started: &Value) -> String {
         let answer = http.get(format!("http://{health}{path}")).send().await.expect("an answer");
         shown.push_str(&answer.text().await.expect("a body"));
     }
-    // Each is answered in another way.
+    // Each request gets another kind of answer.
     for _ in 0..8 {
         let post = http.post(format!("http://{admin}/api/v1/compare")).bearer_auth(PERSON).body("{}");
         let answer = post.send().await.expect("an answer");
@@ -143,8 +142,8 @@ async fn shown(started: &Value) -> String {
     shown
 }
 
-/// Returns the details of each of these Services and of its pool in the admin API, once it shows for each why a write
-/// has failed.
+/// Waits until the admin API shows a failed write of each of these Services, and returns the details of each Service
+/// and pool.
 async fn details(started: &Value, services: &[&str]) -> String {
     let http = reqwest::Client::builder().no_proxy().build().expect("a client");
     let admin = started["admin"].as_str().expect("an address");
@@ -152,7 +151,7 @@ async fn details(started: &Value, services: &[&str]) -> String {
     for name in services {
         let queue = format!("queues/{}/{}", simulator::CLUSTER_NAME, pool_of(name));
         for path in [queue, format!("services/{NAMESPACE}/{name}")] {
-            let what = format!("{path} says what ARM has said");
+            let what = format!("{path} has ARM's message");
             let details_shown = eventually(&what, PATIENCE, || async {
                 let answer = http.get(format!("http://{admin}/api/v1/{path}")).send().await;
                 let answer = answer.map_err(|error| error.to_string())?;
@@ -180,10 +179,10 @@ fn assert_unseen(what: &str, text: &str) {
     }
 }
 
-/// Repeats everything, in each way in turn.
+/// Echoes every request, in each way in turn.
 fn everything(request: &ReceivedRequest, number: usize) -> Option<Way> {
     if request.line.contains("watch=true") {
-        // Lists that stream are asked for once; after a refusal lists are paged.
+        // Streaming lists are requested once; after a refusal lists are paged.
         return Some(Way::Event(500));
     }
     Some(match number % 4 {
@@ -196,7 +195,7 @@ fn everything(request: &ReceivedRequest, number: usize) -> Option<Way> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_no_secret_is_seen_when_a_proxy_repeats_requests() {
+async fn c1_no_secret_is_seen_when_a_proxy_echoes_requests() {
     for token in [OPAQUE, BOOTSTRAP] {
         let scene = Scene::new(token, everything, never).await;
         let kinds = ["\"kind\":\"services\"", "\"kind\":\"nodes\"", "\"kind\":\"endpointslices\""];
@@ -205,13 +204,13 @@ async fn c1_no_secret_is_seen_when_a_proxy_repeats_requests() {
                 && ["HTTP 403: I was sent", "HTTP 500: I was sent"].iter().all(|words| log.contains(words))
         };
         let request = scene.run("the refusals are logged", &[], is_logged).await;
-        assert!(request.contains("<redacted>"), "there was something to take out");
+        assert!(request.contains("<redacted>"), "something was redacted");
         assert!(request.contains("the API server does not review the request"), "the reason is shown");
         assert_unseen("run", &request);
     }
 }
 
-/// Passes reads of the cluster, and every other event.
+/// Forwards reads of the cluster, and every second event.
 fn some_events(request: &ReceivedRequest, number: usize) -> Option<Way> {
     let is_event = request.line.contains("/events") && !request.line.starts_with("GET");
     let ways = [Some(Way::Message(403)), None, Some(Way::Text(403)), None];
@@ -224,7 +223,7 @@ fn writes(request: &ReceivedRequest, number: usize) -> Option<Way> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_events_about_a_repeated_write_show_no_secret() {
+async fn c1_events_about_an_echoed_write_show_no_secret() {
     let scene = Scene::new(OPAQUE, some_events, writes).await;
     let names = ["web", "shop", "blog", "mail"];
     for name in names {
@@ -236,12 +235,12 @@ async fn c1_events_about_a_repeated_write_show_no_secret() {
     };
     let request = scene.run("events are posted and refused", &names, is_logged).await;
     let events = scene.events().await;
-    assert!(events.contains("I was sent"), "events tell of the failed write: {events}");
+    assert!(events.contains("I was sent"), "events report the failed write: {events}");
     assert!(scene.logged().contains("HTTP 403: I was sent"));
     assert_unseen("run", &request);
 }
 
-/// Repeats the reads of ARM too.
+/// Echoes the reads of ARM too.
 fn all_of_arm(_: &ReceivedRequest, number: usize) -> Option<Way> {
     Some(if number.is_multiple_of(2) { Way::Message(403) } else { Way::Text(403) })
 }
@@ -271,7 +270,7 @@ async fn c1_no_secret_is_seen_in_the_output_of_commands() {
         for (name, arguments) in commands {
             let ended = scene.bench.run(name, arguments).await;
             assert_ne!(ended.code, Some(0), "{name} {arguments:?}: {ended:?}");
-            // What cannot be read of a Secret is not repeated at all.
+            // The content of an unreadable Secret is not shown at all.
             let is_logged =
                 output(&ended).contains("I was sent") || arguments.contains(&"--cloud-config-secret");
             assert!(is_logged, "{name} {arguments:?} tells why: {ended:?}");
@@ -280,7 +279,7 @@ async fn c1_no_secret_is_seen_in_the_output_of_commands() {
         let plan = std::fs::read_to_string(&plan).unwrap_or_default();
         assert_unseen("the export", &plan);
 
-        // ARM answers, and the API server repeats.
+        // ARM answers normally, and the API server echoes.
         let scene = Scene::new(token, everything, never).await;
         let new = scene.bench.path("new.json");
         let commands: [(&str, &[&str]); 2] = [

@@ -1,5 +1,5 @@
-//! A proxy on this machine that repeats what it was sent, in the place of answers that a test chooses, and passes on all
-//! other requests. It stands for whatever may be between the controller and the API server or ARM.
+//! A proxy on this machine that answers selected requests with an echo of the request, and forwards all others. It
+//! represents any middlebox between the controller and the API server or ARM.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -11,33 +11,32 @@ use tokio::task::AbortHandle;
 
 use super::peer::{ReceivedRequest, receive};
 
-/// Way in which a request is repeated.
+/// Form of an echo.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// In the message of a Status object, or of an error of ARM.
     Message(u16),
     /// As text.
     Text(u16),
-    /// In the ERROR event of a watch that has begun.
+    /// In the ERROR event of a watch.
     Event(u16),
     /// As a success that is not an object.
     Nonsense,
-    /// In the reason for which a review refuses a user.
+    /// In the reason of a denied access review.
     Reason,
 }
 
-/// Says which requests are repeated, and how; the number is another one for each request, and in no order: clients ask
-/// in turns.
+/// Selects the echoed requests and their form. Each request has another number, in arbitrary order.
 pub type Choice = fn(&ReceivedRequest, usize) -> Option<Way>;
 
-/// A running proxy. It ends with this value.
+/// A running proxy. Dropping this value stops it.
 pub struct Repeater {
     pub url: String,
     listening: AbortHandle,
 }
 
 impl Repeater {
-    /// Listens on loopback, in front of this address; beside what it was sent it says `more`.
+    /// Listens on loopback, in front of this address; echoes also contain `more`.
     pub async fn start(target: &str, more: &str, choice: Choice) -> Self {
         let target: SocketAddr = target.trim_start_matches("http://").parse().expect("an address");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
@@ -99,7 +98,7 @@ fn repeated(request: &ReceivedRequest, more: &str, way: Way) -> (u16, String) {
     }
 }
 
-/// Passes a request on, on a connection of its own, and the answer back until either side has enough.
+/// Forwards a request on its own connection, and the answer until either side closes.
 async fn pass(mut socket: TcpStream, target: SocketAddr, request: &ReceivedRequest) {
     let Ok(mut server) = TcpStream::connect(target).await else { return };
     let ReceivedRequest { line, head, body } = request;
@@ -110,7 +109,7 @@ async fn pass(mut socket: TcpStream, target: SocketAddr, request: &ReceivedReque
     let (mut from_client, mut to_client) = socket.split();
     let (mut from_server, _to_server) = server.split();
     let mut byte = [0];
-    // A client that has gone ends its watch.
+    // A closed client connection ends the watch.
     tokio::select! {
         _ = tokio::io::copy(&mut from_server, &mut to_client) => drop(to_client.shutdown().await),
         _ = from_client.read(&mut byte) => {}

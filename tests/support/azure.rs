@@ -1,4 +1,4 @@
-//! A fake Azure for one story: the ARM of the simulator, which records every write, and the part of the
+//! A fake Azure for one test: the ARM of the simulator, which records every write, and the part of the
 //! cloud-controller-manager that creates pools and rules but sets no members.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,9 +31,9 @@ pub struct Put {
     pub user_agent: String,
     /// The pool.
     pub pool: String,
-    /// The addresses that were written; `None` when the body had no array of them.
+    /// The written addresses; `None` if the body had no array of them.
     pub members: Option<BTreeSet<IpAddr>>,
-    /// True if Azure refused it, so that nothing was written.
+    /// True if Azure rejected it, so that nothing was written.
     pub refused: bool,
 }
 
@@ -98,7 +98,7 @@ impl Azure {
         self.arm.azure.ask(change).await;
     }
 
-    /// Replaces the whole model by the resources of this cluster.
+    /// Replaces the whole model with the resources of this cluster.
     pub async fn load_cluster(&self, cluster: Cluster) {
         let url = self.arm.url.clone();
         let load = move |azure: &mut simulator::Azure, _: u64| {
@@ -118,7 +118,7 @@ impl Azure {
         let hook = move |_: &mut simulator::Azure, request: &Request, _| {
             let held = if request.method == Method::Delete { first.take() } else { None };
             let Some((arrived, released)) = held else { return Fate::Answered };
-            // There is no receiver once the test is over.
+            // The receiver is dropped when the test ends.
             arrived.send(()).unwrap_or_default();
             Fate::Held(released)
         };
@@ -134,7 +134,7 @@ impl Azure {
         self.arm.azure.ask(move |azure, _| question(&mut azure.model)).await
     }
 
-    /// Microseconds since the fake was started.
+    /// Returns the microseconds since the start of the fake.
     pub fn now_us(&self) -> u64 {
         self.arm.azure.clock().now_us()
     }
@@ -154,8 +154,8 @@ impl Azure {
         })
     }
 
-    /// Creates what the cloud-controller-manager creates for these Services: a pool without members and a rule for each
-    /// port, on the load balancer that `load_balancer_of` names.
+    /// Creates the resources of these Services as the cloud-controller-manager does: a pool without members and a rule
+    /// for each port, on the load balancer that `load_balancer_of` names.
     pub async fn create_service_resources(
         &self,
         services: &[Value],
@@ -180,7 +180,7 @@ impl Azure {
         }
     }
 
-    /// Deletes what the cloud-controller-manager deletes with these Services: their rules and pools.
+    /// Deletes the rules and pools of these Services as the cloud-controller-manager does.
     pub async fn delete_service_resources(
         &self,
         services: &[Value],
@@ -206,7 +206,7 @@ impl Azure {
             .await;
     }
 
-    /// Returns the members of every pool by the pool's name; names are unique in a story.
+    /// Returns the members of every pool by the pool's name; names are unique in a test.
     pub async fn pools(&self) -> BTreeMap<String, BTreeSet<IpAddr>> {
         let pools = |azure: &mut simulator::Azure, _: u64| {
             let model = &azure.model;
@@ -262,7 +262,7 @@ impl Azure {
         assert_eq!(
             (counters.refused_by_lock, counters.superseded),
             (0, 0),
-            "a write met a running operation"
+            "a write began during a running operation"
         );
     }
 }

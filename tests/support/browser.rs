@@ -1,5 +1,5 @@
-//! A headless Chromium with one page, driven by the DevTools protocol over a pipe. It notes everything that a browser
-//! complains of: exceptions, errors and warnings on the console, requests that fail, and answers of 400 and above.
+//! A headless Chromium with one page, driven by the DevTools protocol over a pipe. It records all problems that the
+//! browser reports: exceptions, errors and warnings on the console, failed requests, and answers of 400 and above.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,14 +12,14 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::kubernetes::skip;
 
-/// The names that the program has in distributions. The shell is the same engine without a window's parts: it takes about
-/// a third of the CPU time.
+/// Names of the program in distributions. The headless shell is the same engine without a window, and uses about a
+/// third of the CPU time.
 const NAMES: [&str; 4] = ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"];
 
-/// The folder for pictures of the page, if there are to be any.
+/// The variable with the folder for screenshots, if any.
 pub const PICTURES: &str = "PAGE_PICTURES";
 
-/// Chromium reads commands from descriptor 3 and writes what happens to descriptor 4.
+/// Chromium reads commands from descriptor 3 and writes events to descriptor 4.
 const PIPED: &str = "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
 
 /// Maximum time of one command, on a machine that is busy with other tests.
@@ -47,8 +47,8 @@ pub struct Browser {
     complaints: Vec<String>,
 }
 
-/// Returns the path of Chromium: `CHROMIUM`, or a program of `PATH`. `None`: the test is skipped, and reports so; where
-/// `BROWSER_TESTS` is `required` it fails instead.
+/// Returns the path of Chromium: `CHROMIUM`, or a program of `PATH`. `None`: the test is skipped and logs that; if
+/// `BROWSER_TESTS` is `required`, it fails instead.
 fn program() -> Option<PathBuf> {
     let named = std::env::var_os("CHROMIUM").filter(|name| !name.is_empty()).map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -62,7 +62,7 @@ fn program() -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// Returns a browser with an empty page; `None` where there is no Chromium.
+    /// Starts a browser with an empty page; returns `None` if there is no Chromium.
     pub async fn start() -> Option<Browser> {
         let program = program()?;
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -72,7 +72,7 @@ impl Browser {
         command.args(["--no-first-run", "--disable-extensions", "--disable-dev-shm-usage"]);
         command.args(["--disable-background-networking", "--disable-component-update", "--no-proxy-server"]);
         command.args(["--renderer-process-limit=1", "--disable-site-isolation-trials"]);
-        // Without pictures, nothing is painted: that takes a third of the CPU time.
+        // Without screenshots the browser does not paint, which saves a third of the CPU time.
         if std::env::var_os(PICTURES).is_none() {
             command.arg("--enable-begin-frame-control");
         }
@@ -93,7 +93,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Sends a command, and gives its result.
+    /// Sends a command and returns its result.
     ///
     /// # Panics
     /// The browser refuses it, or has ended.
@@ -128,7 +128,7 @@ impl Browser {
         answer["result"].clone()
     }
 
-    /// Makes the page as large as this.
+    /// Sets the size of the page.
     pub async fn resize(&mut self, screen: Screen) {
         let (width, height, mobile) = match screen {
             Screen::Desktop => (1280, 800, false),
@@ -138,20 +138,20 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
-    /// Runs this script before those of each page that is opened from now on.
+    /// Runs this script before the scripts of each page that is opened from now on.
     pub async fn prepare(&mut self, script: &str) {
         self.call("Page.addScriptToEvaluateOnNewDocument", json!({ "source": script })).await;
     }
 
     /// Opens an address, as if it were typed.
     pub async fn open(&mut self, address: &str) {
-        // Where only the fragment differs, nothing would be loaded.
+        // If only the fragment differed, the browser would load nothing.
         self.leave().await;
         let opened = self.call("Page.navigate", json!({ "url": address })).await;
         assert!(opened["errorText"].is_null(), "{address}: {opened}");
     }
 
-    /// Leaves the page for an empty one, and forgets what the browser has complained of.
+    /// Opens an empty page, and drops the recorded problems.
     pub async fn leave(&mut self) {
         self.call("Page.navigate", json!({ "url": "about:blank" })).await;
         self.complaints().await;
@@ -171,7 +171,7 @@ impl Browser {
     /// Waits until an expression on the page is true.
     ///
     /// # Panics
-    /// It does not become true in time; the panic has what the page says then.
+    /// It does not become true in time; the panic has the text of the page.
     pub async fn wait(&mut self, expression: &str) {
         let until = format!(
             "new Promise((done) => {{ const end = Date.now() + {}; const look = () => ({expression}) ? done(true) \
@@ -182,7 +182,7 @@ impl Browser {
         assert_eq!(value, true, "{expression}: not within {WITHIN:?}; complaints: {:?}", self.complaints);
     }
 
-    /// Writes what is seen as a PNG.
+    /// Writes a screenshot as a PNG.
     pub async fn picture(&mut self, file: &Path, whole: bool) {
         let shot = json!({ "captureBeyondViewport": whole });
         let answer = self.call("Page.captureScreenshot", shot).await;
@@ -192,22 +192,22 @@ impl Browser {
         std::fs::write(file, bytes).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     }
 
-    /// Returns the complaints of the browser since the last call.
+    /// Returns the recorded problems since the last call.
     pub async fn complaints(&mut self) -> Vec<String> {
-        // Whatever has happened before this is answered has been read by then.
+        // Events before this answer have been read when it arrives.
         self.value("1").await;
         std::mem::take(&mut self.complaints)
     }
 }
 
-/// Returns the complaint in this message of the browser, if there is one.
+/// Returns the problem in this message of the browser, if any.
 fn complaint(message: &Value) -> Option<String> {
     let of = &message["params"];
     let is_wrong = match message["method"].as_str()? {
         "Runtime.exceptionThrown" => true,
         "Runtime.consoleAPICalled" => matches!(of["type"].as_str(), Some("error" | "warning" | "assert")),
         "Log.entryAdded" => matches!(of["entry"]["level"].as_str(), Some("error" | "warning")),
-        // The page takes back what it does not want any more.
+        // The page cancels requests that it no longer needs.
         "Network.loadingFailed" => of["canceled"] != true,
         "Network.responseReceived" => of["response"]["status"].as_u64().is_some_and(|status| status >= 400),
         _ => false,

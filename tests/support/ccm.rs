@@ -17,14 +17,14 @@ use super::kubernetes::Api;
 /// Interval between reads of the cluster's objects.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
-/// A running cloud-controller-manager. It stops with this value.
+/// A running cloud-controller-manager. Dropping this value stops it.
 pub struct CloudControllerManager {
     sums: watch::Receiver<Sums>,
     running: AbortHandle,
 }
 
 impl CloudControllerManager {
-    /// Starts one for a namespace. `load_balancer_of` names each Service's load balancer.
+    /// Starts a manager for a namespace. `load_balancer_of` returns each Service's load balancer.
     pub fn start(
         api: Api,
         azure: &Azure,
@@ -48,7 +48,7 @@ impl CloudControllerManager {
         Self { sums, running: running.abort_handle() }
     }
 
-    /// Returns its sums so far.
+    /// Returns the sums so far.
     pub fn sums(&self) -> Sums {
         *self.sums.borrow()
     }
@@ -63,16 +63,16 @@ impl Drop for CloudControllerManager {
 /// Counts of the model, and its waits for the Lease.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sums {
-    /// The model's own.
+    /// The model's counters.
     pub counters: Counters,
-    /// The longest time from the first of several failures to take the Lease until it was got, or until now.
+    /// The longest time from the first failure to acquire the Lease until it was acquired, or until now.
     pub longest_wait: Duration,
-    /// Time of the first failure since which the Lease has not been got.
+    /// Time of the first failure since the last hold.
     waits_since: Option<Instant>,
 }
 
 impl Sums {
-    /// These, with what the model has counted since.
+    /// Returns these sums with the model's current counters.
     fn with(self, counters: Counters) -> Self {
         let failed = counters.lock_failures > self.counters.lock_failures;
         let got = counters.holds > self.counters.holds;
@@ -90,7 +90,7 @@ struct Driver {
     http: Client,
     namespace: String,
     load_balancer_of: fn(&str) -> &'static str,
-    /// The objects that it was told of, by kind and name.
+    /// The known objects, by kind and name.
     known: BTreeMap<(&'static str, String), Value>,
     published: watch::Sender<Sums>,
 }
@@ -119,15 +119,15 @@ impl Driver {
                 _ = interval.tick() => self.observe(&mut calls).await,
             }
             for call in calls {
-                self.make(call, answered.clone());
+                self.spawn_call(call, answered.clone());
             }
             let sums = self.published.borrow().with(self.ccm.counters());
             self.published.send_replace(sums);
         }
     }
 
-    /// Makes a request; its answer comes back as one more input.
-    fn make(&self, call: Call, answered: mpsc::UnboundedSender<In>) {
+    /// Starts a request; its answer becomes an input.
+    fn spawn_call(&self, call: Call, answered: mpsc::UnboundedSender<In>) {
         let (api, http, azure) = (self.api.clone(), self.http.clone(), self.azure.clone());
         drop(tokio::spawn(async move {
             let method = Method::from_bytes(call.verb.word().as_bytes()).expect("it is a method");
@@ -144,7 +144,7 @@ impl Driver {
                 }
             };
             let answer = arrived.unwrap_or(Answer::Lost);
-            // There is no receiver when the test is over.
+            // The receiver is dropped when the test ends.
             drop(answered.send(In::Answer(call.id, answer)));
         }));
     }
@@ -199,7 +199,7 @@ impl Driver {
     }
 }
 
-/// Sends a request and takes its answer apart; `None`: there was none.
+/// Sends a request and returns the parts of the answer; `None` if there was none.
 pub async fn answer_of(request: reqwest::RequestBuilder) -> Option<Answer> {
     let answer = request.send().await.ok()?;
     let status = answer.status().as_u16();

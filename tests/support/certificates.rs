@@ -1,4 +1,4 @@
-//! Certificate authorities of tests, and what they sign.
+//! Certificate authorities of tests, and their certificates.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -19,7 +19,7 @@ pub struct Pair {
 }
 
 impl Authority {
-    /// Returns one of this name.
+    /// Creates an authority with this name.
     pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -28,12 +28,12 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, key()).expect("the authority signs itself"))
     }
 
-    /// Returns its own certificate in PEM.
+    /// Returns the authority's certificate in PEM.
     pub fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// Returns a certificate of a server on this machine.
+    /// Issues a certificate for a server on this machine.
     pub fn server(&self) -> Pair {
         let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
         params.distinguished_name.push(DnType::CommonName, "localhost");
@@ -42,7 +42,7 @@ impl Authority {
         self.sign(&params)
     }
 
-    /// Returns a certificate of a client of this name.
+    /// Issues a certificate for a client with this name.
     pub fn client(&self, name: &str) -> Pair {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);

@@ -35,7 +35,7 @@ struct Listeners {
 pub struct Flags {
     /// With `--dry-run`.
     pub dry_run: bool,
-    /// The Deployment that it is told to be run by.
+    /// The Deployment in its environment variables.
     pub deployment: Option<&'static str>,
 }
 
@@ -49,7 +49,7 @@ pub struct Replica<'a> {
     pub kubeconfig: PathBuf,
     /// Its cloud configuration.
     pub cloud_config: Value,
-    /// Settings laid over those of every story.
+    /// Settings that override those of every story.
     pub settings: Value,
     /// Its start parameters.
     pub flags: Flags,
@@ -99,7 +99,7 @@ impl Controller {
     /// Runs this command, which must be one of `run`, and waits until the controller is ready. Its log is named like this.
     pub async fn launch(cluster: &Cluster, name: &str, command: &mut Command) -> Self {
         let log = cluster.folder().join(format!("{name}.log"));
-        // A Pod's container that is started again goes on in the same log.
+        // A restarted container of a Pod appends to the same log.
         let before = log_lines(&log).len();
         let mut child = cluster.reaper().start(name, command);
         let at = eventually("the controller has its listeners", PATIENCE, || {
@@ -238,7 +238,7 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        // Both fail when it has ended, which is what is wanted.
+        // Both fail if it has ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -269,7 +269,7 @@ pub fn settings(namespace: &str) -> Value {
 /// `guards.emptyConfirm` of the stories, in seconds.
 pub const EMPTY_CONFIRM_S: u64 = 3;
 
-/// Returns the addresses of the listeners, which the controller logs when it has started, after so many lines of the
+/// Returns the addresses of the listeners, which the controller logs when it has started, after this many lines of the
 /// log.
 fn listeners(log: &Path, before: usize) -> Option<Listeners> {
     let started = log_lines(log).into_iter().skip(before).find(|line| line["message"] == "started")?;

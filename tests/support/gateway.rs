@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// The user and the password of a gateway that requires them.
+/// User and password of a gateway that requires them.
 pub const LOGIN: &str = "operator:planted-for-proxies";
 const LOGIN_BASE64: &str = "b3BlcmF0b3I6cGxhbnRlZC1mb3ItcHJveGllcw==";
 
@@ -39,7 +39,7 @@ impl Gateway {
         Self::start_with(speaks, None).await
     }
 
-    /// The same, with TLS to its clients.
+    /// Listens like [`Gateway::start`], with TLS to its clients.
     pub async fn secured(speaks: Speaks, tls: TlsAcceptor) -> Self {
         Self::start_with(speaks, Some(tls)).await
     }

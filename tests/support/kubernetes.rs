@@ -1,5 +1,5 @@
-//! A real control plane: etcd, kube-apiserver with RBAC, kube-controller-manager, kube-scheduler, and kwok, which plays
-//! the kubelets, so that Deployments and EndpointSlices behave as in production.
+//! A real control plane: etcd, kube-apiserver with RBAC, kube-controller-manager, kube-scheduler, and kwok in place of
+//! the kubelets. Deployments and EndpointSlices behave as in production.
 
 mod api;
 mod audit;
@@ -31,46 +31,46 @@ const ASSETS: [&str; 10] = [
     "kwok",
     "kwok-stages.yaml",
 ];
-/// The controllers that the stories need; the others would only take processor time.
+/// The controllers that the tests need; others would only use CPU.
 const CONTROLLERS: &str = "deployment-controller,replicaset-controller,job-controller,\
     endpointslice-controller,serviceaccount-controller,namespace-controller,node-lifecycle-controller";
 /// Maximum time until a control plane is ready. It takes 5 s on an idle machine.
 const STARTED_WITHIN: Duration = Duration::from_secs(180);
 
-/// A running control plane. It ends with this value, or with this process.
+/// A running control plane. It stops when this value is dropped or this process ends.
 pub struct Cluster {
     assets: PathBuf,
     server: String,
     etcd: String,
-    /// Flags of its API server beyond those of every other one.
+    /// Additional flags of its API server.
     flags: Vec<String>,
     apiserver: Child,
     /// The other processes.
     others: Vec<Child>,
     reaper: Reaper,
-    /// One of [`PLACES`]; the control plane that stories share has none.
+    /// A permit of [`PLACES`]; the shared control plane has none.
     permit: Option<SemaphorePermit<'static>>,
 }
 
-/// Number of control planes in addition to the one that stories share: each of them needs CPU time.
+/// Maximum number of control planes in addition to the shared one: each of them needs CPU time.
 static PLACES: Semaphore = Semaphore::const_new(3);
 
-/// Returns the control plane that the stories share which do not disturb each other; `None` when the real components
-/// are not installed on this machine. A story has a namespace and nodes of its own in it.
+/// Returns the control plane for tests that do not disturb each other; `None` if the real components are not installed
+/// on this machine. Each test has its own namespace and nodes in it.
 pub async fn shared() -> Option<&'static Cluster> {
     static SHARED: OnceCell<Cluster> = OnceCell::const_new();
     let assets = assets()?;
     Some(SHARED.get_or_init(|| Cluster::start(assets, None)).await)
 }
 
-/// Returns a control plane of one's own, for a story that others would notice; `None` as with [`shared`].
+/// Starts a control plane for one test that would disturb others; returns `None` as [`shared`] does.
 pub async fn own() -> Option<Cluster> {
     started(assets()?, None).await
 }
 
-/// Returns a control plane of one's own that keeps an account of every request of one user; `None` as with [`shared`].
-/// It does not stream lists, as the oldest API servers that we know do not: a client that watches a kind needs the verb
-/// `list` too.
+/// Starts a control plane for one test that records every request of one user; returns `None` as [`shared`] does. It
+/// does not stream lists, like the oldest supported API servers: a client that watches a kind needs the verb `list`
+/// too.
 pub async fn audited(user: &str) -> Option<Cluster> {
     started(assets()?, Some(user)).await
 }
@@ -82,13 +82,13 @@ async fn started(assets: PathBuf, audited: Option<&str>) -> Option<Cluster> {
     Some(cluster)
 }
 
-/// Returns the path of one of the real components; `None` as with [`shared`].
+/// Returns the path of one of the real components; returns `None` as [`shared`] does.
 pub fn tool(name: &str) -> Option<PathBuf> {
     Some(assets()?.join(name))
 }
 
 /// Returns the folder of the real components: KUBEBUILDER_ASSETS, or `.tools/k8s` of this workspace. Without them a
-/// story is skipped.
+/// test is skipped.
 fn assets() -> Option<PathBuf> {
     let named = std::env::var_os("KUBEBUILDER_ASSETS").filter(|name| !name.is_empty());
     let folder =
@@ -106,7 +106,7 @@ fn assets() -> Option<PathBuf> {
     None
 }
 
-/// Prints, past the harness, that this test cannot run here, and why; where this variable is `required` it fails
+/// Prints, past the test harness, that this test is skipped, and why. If this variable is `required`, the test fails
 /// instead.
 pub fn skip(variable: &str, reason: &str) {
     let test = std::thread::current().name().unwrap_or("a cluster test").to_owned();
@@ -169,8 +169,8 @@ impl Cluster {
         }
     }
 
-    /// Writes what kwok does with nodes and Pods: what the assets have, but for the end of a Job's Pod, which is to do
-    /// something before it ends.
+    /// Writes kwok's stages of nodes and Pods: those of the assets, without the one that completes a Job's Pod, because
+    /// the test runs that Pod.
     fn write_stages(&self) -> PathBuf {
         let stages = std::fs::read_to_string(self.assets.join("kwok-stages.yaml")).expect("an asset");
         let stages: Vec<&str> = stages.split("---\n").collect();
@@ -182,15 +182,15 @@ impl Cluster {
         path
     }
 
-    /// Kills the API server and starts it again on the same data. Watches break, and resourceVersions from before are
-    /// answered with 410.
+    /// Kills the API server and restarts it on the same data. Watches break, and earlier resourceVersions are answered
+    /// with 410.
     pub async fn restart_apiserver(&mut self) {
         self.kill_apiserver();
         self.apiserver = start_apiserver(&self.reaper, &self.assets, &self.etcd, &self.server, &self.flags);
         self.ready().await;
     }
 
-    /// Kills the API server, with nothing in its place.
+    /// Kills the API server.
     pub fn kill_apiserver(&mut self) {
         self.apiserver.kill().expect("the API server is a child of this process");
         self.apiserver.wait().expect("a killed process ends");
@@ -233,21 +233,21 @@ impl Cluster {
         self.assets.join(name)
     }
 
-    /// Runs kubectl as a member of `system:masters` and gives its standard output.
+    /// Runs kubectl as a member of `system:masters` and returns its standard output.
     pub async fn kubectl(&self, arguments: &[&str]) -> String {
         self.run("kubectl", arguments).await
     }
 
-    /// Runs helm in the same way. What it keeps for itself is in the folder.
+    /// Runs helm in the same way. Helm's own files are in the folder.
     pub async fn helm(&self, arguments: &[&str]) -> String {
         self.run("helm", arguments).await
     }
 
-    /// Runs helm in the same way where it must fail, and gives what it says of that.
+    /// Runs helm, which must fail, and returns its error.
     pub async fn helm_fails(&self, arguments: &[&str]) -> String {
         let Output { status, stdout, stderr } = self.output("helm", arguments).await;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(!status.success(), "helm {} goes well: {}", arguments.join(" "), text(&stdout));
+        assert!(!status.success(), "helm {} succeeded: {}", arguments.join(" "), text(&stdout));
         text(&stderr)
     }
 
@@ -272,7 +272,7 @@ impl Cluster {
         self.folder().join("admin.kubeconfig")
     }
 
-    /// Returns the requests so far of the user that [`audited`] was given; one request that lasts is there twice.
+    /// Returns the requests so far of the user of [`audited`]. A long-running request is listed twice.
     pub fn requests(&self) -> Vec<Request> {
         audit::requests(self.folder())
     }
@@ -283,7 +283,7 @@ impl Cluster {
         address.parse().expect("it was made of an address")
     }
 
-    /// The same kubeconfig by another way, such as a proxy on loopback.
+    /// Writes the same kubeconfig with another server address, such as a proxy on loopback.
     pub fn detour(&self, kubeconfig: &Path, name: &str, by: SocketAddr) -> PathBuf {
         let text = std::fs::read_to_string(kubeconfig).expect("the kubeconfig was written");
         let path = self.folder().join(format!("{name}.kubeconfig"));
@@ -292,8 +292,8 @@ impl Cluster {
         path
     }
 
-    /// Writes a kubeconfig for the controller into the folder: a service account of this namespace that may do what
-    /// docs/rbac.yaml says, with the Leases of stories of this namespace, and nothing more.
+    /// Writes a kubeconfig for the controller into the folder: a service account of this namespace with exactly the
+    /// rights of docs/rbac.yaml, for the Leases of tests of this namespace.
     pub async fn controller_kubeconfig(&self, namespace: &str) -> PathBuf {
         let api = self.api();
         for (collection, object) in rights::of_story(namespace) {
@@ -335,7 +335,7 @@ impl Cluster {
         path
     }
 
-    /// Waits until a Deployment has what it asks for, and nothing of what it had before.
+    /// Waits until a Deployment is rolled out and has no old Pods.
     pub async fn rolled_out(&self, namespace: &str, name: &str) {
         let api = self.api();
         let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
@@ -359,7 +359,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // The reaper kills again what it finds; here the children are waited for, so that none stays as a zombie.
+        // Wait for the children so that none stays as a zombie. The reaper kills the rest.
         for child in self.others.iter_mut().chain([&mut self.apiserver]) {
             drop(child.kill());
             drop(child.wait());
@@ -369,9 +369,9 @@ impl Drop for Cluster {
 
 /// Credentials of a kubeconfig.
 enum Credentials<'a> {
-    /// As a member of `system:masters`.
+    /// A certificate of a member of `system:masters`.
     Certificate,
-    /// With a service account's token.
+    /// A service account's token.
     Token(&'a str),
 }
 
@@ -389,18 +389,18 @@ fn start_apiserver(reaper: &Reaper, assets: &Path, etcd: &str, server: &str, fla
     reaper.start("kube-apiserver", &mut apiserver)
 }
 
-/// Ports that were free a moment ago, all different. They are none that the system gives to connections, or one of those
-/// of other tests could have it before the server that it is meant for.
+/// Returns different ports that are free now. They are outside the range of ephemeral ports, so that no connection of
+/// another test takes one before the server listens.
 fn free_ports<const N: usize>() -> [u16; N] {
     const FIRST: u32 = 10_000;
     const COUNT: u32 = 20_000;
     static GIVEN: AtomicU32 = AtomicU32::new(0);
-    // Each test program begins elsewhere.
+    // Each test program begins at another port.
     let begin = std::process::id().wrapping_mul(100);
     let next = || FIRST + begin.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % COUNT;
     let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
     let mut ports = std::iter::repeat_with(next).map(|port| port as u16).filter(is_free);
-    std::array::from_fn(|_| ports.next().expect("ports go round"))
+    std::array::from_fn(|_| ports.next().expect("port numbers wrap around"))
 }
 
 /// Returns the last lines of a log.

@@ -1,11 +1,11 @@
-//! Kubernetes objects as the stories need them.
+//! Kubernetes objects for tests.
 
 use serde_json::{Value, json};
 
 /// The controller's service account, as docs/rbac.yaml names it.
 pub const ACCOUNT: &str = "azure-backend-pool-controller";
 
-/// The label of a story's nodes.
+/// The label of a test's nodes.
 pub const STORY: &str = "story";
 
 /// Returns a namespace.
@@ -13,7 +13,7 @@ pub fn namespace(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
 }
 
-/// Returns a node of a story that kwok keeps Ready.
+/// Returns a node of a test, which kwok keeps Ready.
 pub fn node(story: &str, name: &str, ip: &str) -> Value {
     let room = json!({ "cpu": "64", "memory": "256Gi", "pods": "110" });
     json!({
@@ -41,14 +41,14 @@ pub fn service(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// Returns a Service of the same kind whose EndpointSlices the story writes by itself.
+/// Returns the same kind of Service without a selector, whose EndpointSlices the test writes.
 pub fn service_without_selector(namespace: &str, name: &str) -> Value {
     let mut service = service(namespace, name);
     service["spec"]["selector"] = Value::Null;
     service
 }
 
-/// Returns a Deployment on the story's nodes.
+/// Returns a Deployment on the test's nodes.
 pub fn deployment(story: &str, name: &str, replicas: u32) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "namespace": story },
@@ -67,14 +67,13 @@ pub fn deployment(story: &str, name: &str, replicas: u32) -> Value {
     })
 }
 
-/// Returns the containers of a Deployment's Pods with this image. A namespace that takes restricted Pods alone takes
-/// them.
+/// Returns the containers of a Deployment's Pods with this image, for restricted Pods.
 pub fn containers(image: &str) -> Value {
     let security = json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
     json!([{ "name": "web", "image": image, "securityContext": security }])
 }
 
-/// Returns an EndpointSlice by hand: each endpoint is an address and, where it has one, the name of its node.
+/// Returns an EndpointSlice: each endpoint is an address and optionally the name of its node.
 pub fn endpoint_slice(namespace: &str, service: &str, endpoints: &[(&str, Option<&str>)]) -> Value {
     let endpoints: Vec<Value> = endpoints
         .iter()

@@ -1,5 +1,5 @@
-//! A TCP proxy on loopback that can be cut: nothing passes while it is, in either direction, and no side is told, as
-//! when packets are dropped on the way.
+//! A TCP proxy on loopback that can be blocked: no data passes in either direction, and no side gets an error, as with
+//! dropped packets.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// A running proxy. It ends with this value.
+/// A running proxy. Dropping this value stops it.
 pub struct Proxy {
     address: SocketAddr,
     open: watch::Sender<bool>,
@@ -16,7 +16,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Returns a proxy in front of this address, open, on the current runtime.
+    /// Starts an open proxy in front of this address, on the current runtime.
     pub async fn start(target: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
         let address = listener.local_addr().expect("a bound listener has an address");
@@ -29,7 +29,7 @@ impl Proxy {
         Self { address, open, listening: listening.abort_handle() }
     }
 
-    /// Returns the address at which it listens.
+    /// Returns the proxy's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -39,7 +39,7 @@ impl Proxy {
         self.open.send_replace(false);
     }
 
-    /// Passes waiting and new traffic again.
+    /// Forwards waiting and new traffic again.
     pub fn mend(&self) {
         self.open.send_replace(true);
     }
@@ -52,7 +52,7 @@ impl Drop for Proxy {
 }
 
 async fn connect(client: TcpStream, target: SocketAddr, mut open: watch::Receiver<bool>) {
-    // The connection stands for the client, as after a lost packet of the handshake; nothing goes through it.
+    // The client's connection is established, but no data passes.
     if open.wait_for(|open| *open).await.is_err() {
         return;
     }
@@ -64,7 +64,7 @@ async fn connect(client: TcpStream, target: SocketAddr, mut open: watch::Receive
     forth.abort();
 }
 
-/// Carries bytes one way, while the way is open, until either end closes or the proxy is gone.
+/// Forwards bytes in one direction while the proxy is open, until either end closes or the proxy is dropped.
 async fn carry(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -77,7 +77,7 @@ async fn carry(
             return;
         }
         if count == 0 {
-            // The other side may still have to say something.
+            // The other side may still send data.
             drop(to.shutdown().await);
             return;
         }

@@ -1,6 +1,6 @@
-//! Nothing that a test starts outlives it: a shell waits at the end of a pipe and, when the pipe closes, kills
-//! everything that was started and removes the folder. The pipe closes when the reaper is dropped, and also when
-//! the test process ends in any other way, SIGKILL included.
+//! Ends all processes of a test: a shell waits at the end of a pipe and, when the pipe closes, kills everything that
+//! was started and removes the folder. The pipe closes when the reaper is dropped, and also when the test process ends
+//! in any other way, SIGKILL included.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use super::log_line;
 
-/// Reads words from the pipe; at its end kills the process group and removes the folder.
+/// Reads from the pipe; at its end kills the process group and removes the folder.
 const SCRIPT: &str = r#"
 group=; keep=
 while read -r word value; do
@@ -28,12 +28,12 @@ pub struct Reaper {
     shell: Child,
     /// `None` only while it is dropped.
     pipe: Option<ChildStdin>,
-    /// The group's first process; it stays unreaped so that the group's number stays taken.
+    /// The group's first process; it stays unreaped so that the group id is not reused.
     leader: Child,
 }
 
 impl Reaper {
-    /// Returns a new folder that ends with this value, or with this process.
+    /// Creates a folder that is removed when this value is dropped or this process ends.
     pub fn new() -> Self {
         let folder =
             tempfile::Builder::new().prefix("pool-controller-").tempdir().expect("a temporary folder");
@@ -87,7 +87,7 @@ impl Drop for Reaper {
             self.keep();
         }
         drop(self.pipe.take());
-        // Both have ended or are ended by now; there is nothing to do when they cannot be waited for.
+        // Both have ended or were killed, so errors need no handling.
         drop(self.shell.wait());
         drop(self.leader.wait());
     }

@@ -1,4 +1,4 @@
-//! A terminal with the operator at it, for programs that ask.
+//! A pseudo-terminal with an operator, for programs that ask for input.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -10,10 +10,10 @@ use tokio::sync::watch;
 
 use super::{PATIENCE, eventually};
 
-/// Ends the input at the beginning of a line: Ctrl-D.
+/// Ctrl-D, which ends the input at the beginning of a line.
 pub const END_OF_INPUT: &str = "\u{4}";
 
-/// The person's side of a terminal: keyboard and screen.
+/// The operator's side of a terminal: keyboard and screen.
 pub struct Terminal {
     keyboard: File,
     screen: watch::Receiver<String>,
@@ -32,7 +32,7 @@ impl Terminal {
         let keyboard = File::from(controller);
         let mut shown = keyboard.try_clone().expect("a second handle");
         let (screen, reading) = watch::channel(String::new());
-        // It ends with an error when the last program has closed its side, of which `command` has the ones of this process.
+        // The read fails when the last program has closed its side; `command` holds this process's copies.
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = shown.read(&mut bytes) {
@@ -48,7 +48,7 @@ impl Terminal {
         self.screen.borrow().clone()
     }
 
-    /// Waits until a text stands on the screen.
+    /// Waits until the screen shows a text.
     pub async fn shows(&self, text: &str) {
         eventually(&format!("the terminal shows {text:?}"), PATIENCE, || async {
             let shown = self.shown();
@@ -57,13 +57,13 @@ impl Terminal {
         .await;
     }
 
-    /// Everything that stood on the screen when the last program had ended.
+    /// Returns the text of the screen after the last program has ended.
     pub async fn ended(mut self) -> String {
         while self.screen.changed().await.is_ok() {}
         self.shown()
     }
 
-    /// Types.
+    /// Types these keys.
     pub fn types(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).expect("the process reads");
     }

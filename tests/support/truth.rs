@@ -1,5 +1,5 @@
-//! The required and allowed members of pools, computed from the API server's own objects in the simplest way, so that
-//! it can judge the controller.
+//! The required members of pools, computed independently of the controller from the API server's objects, as a
+//! reference for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use super::kubernetes::Api;
 pub const LEFT_OUT: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 /// Returns the members of every pool of a namespace's Services, by pool name: the InternalIPs of the nodes that host an
-/// endpoint which is not terminating, over all slices, without nodes that are left out.
+/// endpoint that is not terminating, from all slices, without excluded nodes.
 pub async fn wanted(api: &Api, namespace: &str) -> Result<BTreeMap<String, BTreeSet<IpAddr>>, String> {
     let nodes = nodes(api).await?;
     let services = api.items(&format!("/api/v1/namespaces/{namespace}/services")).await?;
@@ -41,8 +41,8 @@ pub async fn slices(api: &Api, namespace: &str, service: Option<&str>) -> Result
 /// Returns the InternalIP of every node that may be a member, by the node's name.
 async fn nodes(api: &Api) -> Result<BTreeMap<String, IpAddr>, String> {
     let nodes = api.items("/api/v1/nodes").await?;
-    let taken = nodes.iter().filter(|node| node["metadata"]["labels"][LEFT_OUT].is_null());
-    let named = taken.filter_map(|node| {
+    let eligible = nodes.iter().filter(|node| node["metadata"]["labels"][LEFT_OUT].is_null());
+    let named = eligible.filter_map(|node| {
         let mut internal =
             items(&node["status"]["addresses"]).filter(|address| address["type"] == "InternalIP");
         let ip = text(&internal.next()?["address"]).parse().ok()?;

@@ -1,4 +1,4 @@
-//! Modules of one crate of the core do not import each other in a circle, other than a parent and its child.
+//! Modules of one crate of the core do not import each other in a cycle, except a parent and its child.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::{before_tests, fail_if_any, files, is_test};
 /// A module, by its path in its crate; empty for the root of the crate.
 type Module = Vec<String>;
 
-/// What a module names: the paths of its `use`s, and those in its code.
+/// The paths that a module names: those of its `use`s, and those in its code.
 #[derive(Default)]
 struct Names {
     uses: Vec<String>,
@@ -41,7 +41,7 @@ fn expand(tree: &str) -> Vec<String> {
     paths
 }
 
-/// Returns what a source file names outside of its unit tests.
+/// Returns the paths that a source file names outside of its unit tests.
 fn names(text: &str) -> Names {
     let lines = before_tests(text).lines().filter(|line| !line.trim_start().starts_with("//"));
     let code: String = lines.flat_map(|line| [line.split(" //").next().unwrap_or(line), "\n"]).collect();
@@ -59,7 +59,7 @@ fn names(text: &str) -> Names {
     found
 }
 
-/// Returns the module that a path in a module leads to, and the first name in the path that is no module.
+/// Returns the module of a path, and the first name in the path that is no module.
 fn resolve<'p>(all: &Crate, from: &Module, path: &'p str) -> Option<(Module, Option<&'p str>)> {
     let child = |of: &Module, name: &str| -> Option<Module> {
         let child: Module = of.iter().cloned().chain([name.to_owned()]).collect();
@@ -81,7 +81,7 @@ fn resolve<'p>(all: &Crate, from: &Module, path: &'p str) -> Option<(Module, Opt
     Some((at, None))
 }
 
-/// Returns the module that declares what a path leads to; a module may only pass it on.
+/// Returns the module that declares the target of a path; other modules may re-export it.
 fn declaring(all: &Crate, from: &Module, path: &str, depth: usize) -> Option<Module> {
     let (module, name) = resolve(all, from, path)?;
     let passes_on = |path: &&String| depth > 0 && path.rsplit("::").next() == name;
@@ -89,7 +89,7 @@ fn declaring(all: &Crate, from: &Module, path: &str, depth: usize) -> Option<Mod
     Some(further.find_map(|path| declaring(all, &module, path, depth - 1)).unwrap_or(module))
 }
 
-/// Returns the imports of a crate that are part of a circle.
+/// Returns the imports of a crate that are part of a cycle.
 fn circular(all: &Crate) -> Vec<String> {
     let is_parent =
         |one: &Module, other: &Module| other.split_last().is_some_and(|(_, parent)| one == parent);
@@ -131,11 +131,11 @@ fn modules_of_the_core_import_in_one_direction() {
         circular(all).into_iter().map(|import| format!("{package}: {import}")).collect::<Vec<_>>()
     };
     let offences: Vec<String> = crates.iter().flat_map(of).collect();
-    fail_if_any("move what both need into a module of its own", &offences);
+    fail_if_any("move shared items into another module", &offences);
 }
 
 #[test]
-fn circles_are_found_also_through_other_modules() {
+fn cycles_through_other_modules_are_found() {
     let circles = |files: &[(&str, &str)]| {
         let module = |name: &str| name.split_terminator("::").map(str::to_owned).collect();
         circular(&files.iter().map(|(name, text)| (module(name), names(text))).collect())

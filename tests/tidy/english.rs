@@ -1,9 +1,9 @@
-//! The words that documents, comments and texts do not use, because a reader who is not a native speaker stops at them
-//! (CONTRIBUTING.md, "English"). What is said in code, such as a name or a literal of one word, is not looked at.
+//! Words that documents, comments and texts do not use, because a reader who is not a native speaker stops at them
+//! (CONTRIBUTING.md, "English"). Code, such as a name or a literal of one word, is not checked.
 
 use super::{fail_if_any, files};
 
-/// Banned words, in small letters, and their replacements.
+/// Banned words, in lower case, and their replacements.
 const BANNED: [(&str, &str); 27] = [
     ("is had", "is found, is obtained, is available"),
     ("are had", "are found, are obtained, are available"),
@@ -34,10 +34,10 @@ const BANNED: [(&str, &str); 27] = [
     ("stood in the way", "prevented, blocked"),
 ];
 
-/// This file, which has to name the words.
+/// This file, which must name the words.
 const LIST: &str = "tests/tidy/english.rs";
 
-/// In place of what is no prose.
+/// Placeholder for characters that are not prose.
 const CODE: char = '\0';
 
 /// A copy of a text in which everything but prose is [`CODE`]. White space stays, so that lines keep their numbers.
@@ -74,7 +74,7 @@ impl Mask {
         self.text[at..].iter().copied().take(wanted.len()).eq(wanted.chars())
     }
 
-    /// Keeps the content of a literal, if it is more than one word and no line of a story; gives where it ends.
+    /// Keeps the content of a literal that has more than one word and is no line of a scenario.
     fn literal(&mut self, from: usize, to: usize) {
         let content: String = self.text[from..to].iter().collect();
         let is_story = content.starts_with("at ") && content[3..].starts_with(|c: char| c.is_ascii_digit());
@@ -91,7 +91,7 @@ impl Mask {
             if self.is_at("//", at) {
                 let end = self.find("\n", at);
                 let marks = self.text[at..end].iter().take_while(|c| matches!(c, '/' | '!')).count();
-                // The marks are white space, so that a sentence goes on in the next line.
+                // The marks become white space, so that a sentence continues in the next line.
                 self.prose[at..at + marks].fill(' ');
                 self.keep(at + marks, end);
                 at = end;
@@ -124,14 +124,14 @@ impl Mask {
         (begins && self.text.get(begin + hashes) == Some(&'"')).then_some(hashes)
     }
 
-    /// Returns the length of the character or of the mark of a lifetime that begins here.
+    /// Returns the length of the character literal or lifetime mark that begins here.
     fn character(&self, at: usize) -> usize {
         let escaped = self.text.get(at + 1) == Some(&'\\');
         let close = if escaped { self.find("'", at + 3) } else { at + 2 };
         if self.text.get(close) == Some(&'\'') { close + 1 - at } else { 1 }
     }
 
-    /// Returns all of another file, without the steps of a story, and without what is quoted and one word.
+    /// Returns the prose of another file: without the lines of a scenario, and without quoted single words.
     fn other(mut self, is_story: bool) -> Self {
         self.keep(0, self.text.len());
         self = self.without('`', '`');
@@ -153,7 +153,8 @@ impl Mask {
         self
     }
 
-    /// Hides what stands between marks, such as code in a sentence. A mark that is not closed before code hides nothing.
+    /// Hides text between marks, such as code in a sentence. A mark that is not closed before the next code hides
+    /// nothing.
     fn without(mut self, open: char, close: char) -> Self {
         let mut at = 0;
         while at < self.prose.len() {
@@ -171,7 +172,7 @@ impl Mask {
         self
     }
 
-    /// Returns the words with their lines; an empty one where a phrase cannot go on.
+    /// Returns the words with their lines, and an empty word wherever a phrase ends.
     fn words(&self) -> Vec<(usize, String)> {
         let (mut words, mut line) = (vec![(1, String::new())], 1);
         let mut is_open = false;
@@ -196,7 +197,7 @@ impl Mask {
 
 /// Returns the banned words in a text: the line, the words, and their replacement.
 fn found(path: &str, text: &str) -> Vec<String> {
-    // Most texts have no such word at all, and taking a text apart takes time.
+    // Most texts have no banned word, and masking a text takes time.
     let small = text.to_lowercase();
     let has = |(banned, _): &&(&str, &str)| banned.split(' ').all(|word| small.contains(word));
     let possible: Vec<&(&str, &str)> = BANNED.iter().filter(has).collect();
@@ -224,7 +225,7 @@ fn texts_are_plain_english() {
         [".rs", ".md", ".txt", ".yaml", ".yml", ".toml", ".json", ".tpl", "Makefile", "Dockerfile", "run"];
     let texts = files(&kinds).into_iter().filter(|(path, _)| path != LIST);
     let offences: Vec<String> = texts.flat_map(|(path, text)| found(&path, &text)).collect();
-    fail_if_any("an engineer who is not a native speaker stops here", &offences);
+    fail_if_any("a reader who is not a native speaker stops here", &offences);
 }
 
 #[test]

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use super::{before_tests, fail_if_any, files, is_test};
 
-/// The most characters in the name of a test, or of any other function.
+/// Maximum number of characters in the name of a test, or of any other function.
 const MAX_NAME: usize = 70;
 
 /// The types that every machine has.
 const OF_EACH_MACHINE: [&str; 3] = ["In", "Out", "Params"];
 
-/// The other names that several modules of the core still share, and how many do. This list can only shrink: give a
-/// new type a name of its own.
+/// Other names that several modules of the core still share, with the number of modules. This list can only shrink:
+/// give a new type a unique name.
 const SHARED: &[(&str, usize)] = &[("AdminState", 2), ("Done", 2), ("Effect", 2), ("Failure", 2)];
 
 /// Returns the names that follow this keyword in a line of code.
@@ -21,7 +21,7 @@ fn declared<'a>(line: &'a str, keyword: &str) -> Option<&'a str> {
     Some(&rest[..end]).filter(|name| !name.is_empty())
 }
 
-/// Returns the name of the type that a line makes visible outside of its module.
+/// Returns the name of the type that a line exports from its module.
 fn public_type(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix("pub")?;
     let rest = match rest.strip_prefix('(') {
@@ -42,7 +42,7 @@ fn names_of_tests_are_short() {
             }
         }
     }
-    // A story is a test by the name of its file.
+    // A scenario is a test with the name of its file.
     for path in files(&[".txt"]).into_keys() {
         let story = path.split_once("scenarios/").and_then(|(_, file)| file.strip_suffix(".txt"));
         if story.is_some_and(|name| name.chars().count() > MAX_NAME) {
@@ -53,7 +53,7 @@ fn names_of_tests_are_short() {
 }
 
 #[test]
-fn types_of_the_core_have_names_of_their_own() {
+fn types_of_the_core_have_unique_names() {
     let mut modules: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (path, text) in files(&[".rs"]) {
         if path.starts_with("actors/core/") && path.contains("/src/") && !is_test(&path) {
@@ -73,7 +73,7 @@ fn types_of_the_core_have_names_of_their_own() {
     fail_if_any("qualify the name (LeasePhase), or name what it is", &offences);
     let is_stale = |(name, count): &&(&str, usize)| modules.get(*name).map_or(0, Vec::len) < *count;
     let stale: Vec<String> = SHARED.iter().filter(is_stale).map(|entry| format!("{entry:?}")).collect();
-    fail_if_any("fewer modules share these names by now: shorten the list", &stale);
+    fail_if_any("fewer modules share these names: shorten the list", &stale);
 }
 
 #[test]

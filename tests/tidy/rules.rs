@@ -1,4 +1,4 @@
-//! The rules of the contract: each one that code, tests or documents cite has one anchor in `docs/design`
+//! The rules of the contract: each rule that code, tests or documents cite has one anchor in `docs/design`
 //! (docs/design/README.md).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +28,8 @@ fn is_id(text: &str) -> bool {
     has_letter && (1..=2).contains(&bytes.len()) && bytes.all(|byte| byte.is_ascii_digit())
 }
 
-/// Returns the ids in a text. What is part of a longer name, of a number, of a path or of an encoded URL is no id. An
-/// id may end a range, such as that of the rules of the queue.
+/// Returns the ids in a text. A part of a longer name, number, path or encoded URL is no id. An id may end a range,
+/// such as that of the rules of the queue.
 fn cited(text: &str) -> BTreeSet<String> {
     let bytes = text.as_bytes();
     let at = |position: usize| bytes.get(position).copied().unwrap_or(b' ');
@@ -57,7 +57,7 @@ fn cited(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// Returns the id with which a name begins: that of a test, or of a scenario's file.
+/// Returns the id at the start of the name of a test or of a scenario's file.
 fn id_of_name(name: &str) -> Option<String> {
     let (id, _) = name.split_once('_')?;
     let is_lower = !id.bytes().any(|byte| byte.is_ascii_uppercase());
@@ -129,7 +129,7 @@ fn wrong_pages(
     wrong
 }
 
-/// The former name of the contract, which is no file.
+/// Returns whether a text mentions the former name of the contract.
 fn mentions_former_name(text: &str) -> bool {
     let name = ["design", ".md"].concat();
     let is_longer = |before: Option<char>| before.is_some_and(|c| c.is_alphanumeric() || "-_/".contains(c));
@@ -164,7 +164,7 @@ fn every_cited_rule_has_its_page() {
 }
 
 #[test]
-fn a_removed_rule_is_missed() {
+fn a_removed_rule_is_reported() {
     let mut sources = sources();
     let citing = ["actors/core/writer/src/lane.rs", "tests/scenarios/w4_bad_gateway.txt"];
     sources.retain(|path, _| path.starts_with(PAGES) || citing.contains(&path.as_str()));

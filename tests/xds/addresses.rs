@@ -34,7 +34,7 @@ async fn x2_a_draining_endpoint_is_down_and_an_unhealthy_one_out() {
         assert_eq!(entry.name, entry_name(&entry.ip));
     }
 
-    // One that was never in the pool does not come in to drain there.
+    // An endpoint that was never in the pool is not added to drain.
     assign(
         &plane,
         &[("10.1.0.1", Healthy), ("10.1.0.2", Draining), ("10.1.0.3", Healthy), ("10.1.0.4", Draining)],
@@ -53,7 +53,7 @@ async fn x2_a_draining_endpoint_is_down_and_an_unhealthy_one_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a_down_of_a_draining_endpoint_outlives_the_process() {
+async fn x2_a_restart_keeps_the_down_of_a_draining_endpoint() {
     use HealthStatus::{Draining, Healthy};
     let plane = control_plane().await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Healthy)]).await;
@@ -72,7 +72,7 @@ async fn x2_a_down_of_a_draining_endpoint_outlives_the_process() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_the_next_priority_is_used_and_later_the_better_again() {
+async fn x2_a_pool_fails_over_and_back() {
     use HealthStatus::{Degraded, Healthy, Unhealthy};
     let plane = control_plane().await;
     let assign = async |first: HealthStatus, second: HealthStatus| {
@@ -92,13 +92,13 @@ async fn x2_the_next_priority_is_used_and_later_the_better_again() {
     assign(Healthy, Healthy).await;
     scene.wait_for_members("web", &["10.1.0.1"]).await;
     scene.wait_for_pool("web", |pool| remarks(pool).is_empty()).await;
-    // What is degraded is used where nothing healthy is left, of whatever priority.
+    // Degraded endpoints are used if no priority has a healthy one.
     assign(Degraded, Healthy).await;
     scene.wait_for_members("web", &["10.2.0.1"]).await;
     assign(Degraded, Unhealthy).await;
     scene.wait_for_members("web", &["10.1.0.1"]).await;
     scene.wait_for_pool("web", |pool| remarks(pool).contains(&"degraded_used".to_owned())).await;
-    // A gap in the priorities is a data error, and costs nothing.
+    // A gap in the priorities is a data error, and causes no write.
     let puts = scene.puts("web").await;
     let gap = endpoints("web", [locality(1, &[("10.3.0.1", Healthy)])]);
     plane.set(Kind::Endpoints, "web", gap).await;
@@ -126,8 +126,8 @@ async fn x2_a_better_priority_is_awaited_as_configured() {
     assert_eq!(scene.puts("web").await, 1);
     scene.wait_for_members("web", &["10.1.0.1"]).await;
     let took = begin.elapsed();
-    assert!(took >= Duration::from_secs(3), "it came back after {took:?}");
-    // There is no waiting before a failure is heeded.
+    assert!(took >= Duration::from_secs(3), "it failed back after {took:?}");
+    // A failover does not wait.
     assign(Unhealthy).await;
     scene.wait_for_members("web", &["10.2.0.1"]).await;
 }
@@ -163,24 +163,24 @@ async fn x2_two_pools_of_one_source_have_their_own_families() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a_cluster_with_other_endpoints_is_followed_when_they_come() {
+async fn x2_new_endpoints_of_a_cluster_are_used_once_they_arrive() {
     let plane = control_plane().await;
     plane.set(Kind::Clusters, "shop", cluster("shop", "")).await;
     plane.set(Kind::Endpoints, "shop", endpoints_at("shop", &["10.1.0.1"])).await;
     let plan = Plan::new().await.pool("web", "cluster:shop", &[BEFORE]).await;
     let scene = plan.pool("direct", "eds:blue", &[BEFORE]).await.start(&[server(&plane, &[])]).await;
-    // A cluster without a name for its endpoints means those of its own name.
+    // A cluster without a service name uses the endpoints of its own name.
     scene.wait_for_members("web", &["10.1.0.1"]).await;
 
     plane.set(Kind::Clusters, "shop", cluster("shop", "blue")).await;
     scene.wait_for_csds(Kind::Clusters, "shop", |shown| shown.version == "2").await;
     scene.flush_writes().await;
     scene.assert_members_and_puts("web", &["10.1.0.1"], 1).await;
-    assert!(scene.dump().await.endpoints("shop").is_some(), "what is in use is watched on");
+    assert!(scene.dump().await.endpoints("shop").is_some(), "used endpoints stay watched");
     plane.set(Kind::Endpoints, "blue", endpoints_at("blue", &["10.2.0.1"])).await;
     scene.wait_for_members("web", &["10.2.0.1"]).await;
     scene.wait_for_members("direct", &["10.2.0.1"]).await;
-    eventually("what is not used is watched no more", PATIENCE, || async {
+    eventually("unused endpoints are no longer watched", PATIENCE, || async {
         let shown = scene.dump().await.shown(Kind::Endpoints, "shop");
         if shown.is_none() { Ok(()) } else { Err(format!("{shown:?}")) }
     })

@@ -1,5 +1,4 @@
-//! Assignments that are invalid as a whole, and what is remarked on those that are valid and that a pool cannot carry
-//! out to the letter (X2).
+//! Invalid assignments, and remarks about valid assignments that a pool cannot apply exactly (X2).
 
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::Nacked;
 use envoy_types::pb::google::protobuf::Any;
@@ -11,7 +10,7 @@ use super::stage::{Plan, control_plane, endpoints_at, locality, server};
 const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
 
-/// So many healthy endpoints.
+/// Returns this many healthy endpoints.
 fn many(count: u32) -> Locality {
     let address = |n: u32| format!("10.8.{}.{}", n / 250, n % 250 + 1);
     let endpoints = (0..count).map(|n| Endpoint::at(&address(n), 8080)).collect();
@@ -27,7 +26,7 @@ fn of(endpoints: Vec<Endpoint>) -> Locality {
     Locality { endpoints, ..Locality::of([]) }
 }
 
-/// Assignments that are invalid, and what is said of each.
+/// Invalid assignments, and the text about each.
 fn invalid() -> [(&'static str, Any, &'static str); 4] {
     let twice = Locality::of([("10.1.0.2", 8080), ("10.1.0.3", 8080), ("10.1.0.2", 8080)]);
     [
@@ -43,13 +42,13 @@ fn invalid() -> [(&'static str, Any, &'static str); 4] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_x3_an_invalid_assignment_is_explained_and_costs_no_write() {
+async fn x2_x3_an_invalid_assignment_is_explained_without_a_write() {
     let plane = control_plane().await;
     let mut plan = Plan::new().await;
     for (name, assignment, _) in invalid() {
         plane.set(Kind::Endpoints, name, endpoints_at(name, &[GOOD])).await;
         let fresh = format!("never-{name}");
-        // The same, where nothing was known before.
+        // The same without an earlier state.
         plane.set(Kind::Endpoints, &fresh, renamed(&assignment, &fresh)).await;
         plan = plan.pool(name, &format!("eds:{name}"), &[BEFORE]).await;
         plan = plan.pool(&fresh, &format!("eds:{fresh}"), &[BEFORE]).await;
@@ -67,7 +66,7 @@ async fn x2_x3_an_invalid_assignment_is_explained_and_costs_no_write() {
         let nack = |request: &simulator::control_plane::RecordedRequest| {
             request.error.as_ref().is_some_and(|error| error.message.contains(words))
         };
-        plane.wait_until(|journal| journal.iter().any(nack)).await.expect("the control plane is told, too");
+        plane.wait_until(|journal| journal.iter().any(nack)).await.expect("the control plane gets a NACK");
     }
     scene.flush_writes().await;
     for (name, ..) in invalid() {
@@ -77,7 +76,7 @@ async fn x2_x3_an_invalid_assignment_is_explained_and_costs_no_write() {
     scene.assert_no_logged_errors();
 }
 
-/// The same assignment under another name.
+/// Returns the assignment under another name.
 fn renamed(assignment: &Any, name: &str) -> Any {
     use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
     use prost::Message as _;
@@ -86,7 +85,7 @@ fn renamed(assignment: &Any, name: &str) -> Any {
     simulator::control_plane::packed(Kind::Endpoints, &message)
 }
 
-/// Assignments that are valid, the members that a pool gets of each, and what is remarked, if anything is.
+/// Returns valid assignments, the resulting members of a pool, and the expected remark.
 fn remarkable() -> [(&'static str, Any, Vec<String>, Option<&'static str>); 4] {
     let of_members = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<String>>();
     let skipped = Locality { weight: Some(0), ..Locality::of([("10.1.0.2", 8080)]) };
@@ -111,13 +110,13 @@ fn remarkable() -> [(&'static str, Any, Vec<String>, Option<&'static str>); 4] {
             Some("localities_skipped"),
         ),
         ("more", endpoints("more", [of(vec![more])]), of_members(&[GOOD]), Some("alternatives_ignored")),
-        // What drains and is not there is never added, so that nothing is cut.
+        // An absent draining endpoint is never added, so the limit does not matter.
         ("full", endpoints("full", [full]), all, None),
     ]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_limits_of_a_pool_are_remarked_while_they_are_exceeded() {
+async fn x2_a_remark_exists_while_a_limit_of_a_pool_is_exceeded() {
     let plane = control_plane().await;
     let mut plan = Plan::new().await;
     for (name, assignment, ..) in remarkable() {

@@ -1,4 +1,4 @@
-//! The bootstrap: what is said of one that cannot be used, and TLS and tokens of one that can (X2, C1).
+//! The bootstrap: errors of an unusable one, and TLS and tokens of a usable one (X2, C1).
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn keys(bootstrap: Option<&Path>) -> Value {
     })
 }
 
-/// Requires that both commands refuse this bootstrap clearly, with these words, and write nothing.
+/// Asserts that both commands refuse this bootstrap with these texts, and write nothing.
 async fn is_refused(bootstrap: Option<&str>, words: &[&str]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = bootstrap.map(|text| written(&folder, "bootstrap.json", text));
@@ -43,7 +43,7 @@ async fn both_refuse(file: Option<&Path>, words: &[&str]) {
         assert_eq!(code, Some(1), "{output}");
         assert!(!output.contains("panicked") && output.lines().count() < 25, "{output}");
         for word in words {
-            assert!(output.contains(word), "nothing is said of {word:?}: {output}");
+            assert!(output.contains(word), "the output lacks {word:?}: {output}");
         }
     }
 }
@@ -118,7 +118,7 @@ async fn x2_a27_without_a_configured_bootstrap_grpc_variables_count() {
     let (file, text) = (file.as_os_str(), of(json!([])).to_string());
     let (in_file, in_text) = (("GRPC_XDS_BOOTSTRAP", file), ("GRPC_XDS_BOOTSTRAP_CONFIG", OsStr::new(&text)));
     let prepared = Prepared::new(1).await;
-    // Only the file has a feature that is warned of.
+    // Only the file has a feature with a warning.
     for (variables, is_of_file) in
         [(vec![in_file], true), (vec![in_text], false), (vec![in_text, in_file], true)]
     {
@@ -136,7 +136,7 @@ async fn x2_a27_without_a_configured_bootstrap_grpc_variables_count() {
     );
 }
 
-/// The files of a control plane with TLS that takes clients with certificates of `ours` alone.
+/// The files of a control plane with TLS that accepts only clients with certificates of `ours`.
 struct Secured {
     folder: TempDir,
     ours: Authority,
@@ -155,8 +155,8 @@ impl Secured {
         Self { folder, ours, plane }
     }
 
-    /// Returns the server with these files, which are written: the authority that is trusted, our own certificate, the
-    /// token.
+    /// Writes the files of the trusted authority, the client certificate and the token, and returns the server entry
+    /// with them.
     fn server(&self, trusted: &Authority, token: &str) -> Value {
         let own = self.ours.client("pools");
         let ca = written(&self.folder, "ca.pem", &trusted.pem());
@@ -184,7 +184,7 @@ async fn x2_tls_and_tokens_are_read_for_each_stream_and_never_shown() {
     let sent = |journal: &[RecordedRequest]| journal.last().and_then(|request| request.authorization.clone());
     assert_eq!(sent(&plane.journal().await).as_deref(), Some("Bearer first-secret-token"));
 
-    // Rotation of the files needs no notice to us.
+    // The controller reads rotated files without a signal.
     secured.server(&secured.ours, "second-secret-token");
     plane.cut(Ending::Connections).await;
     let second = Some("Bearer second-secret-token".to_owned());
@@ -192,7 +192,7 @@ async fn x2_tls_and_tokens_are_read_for_each_stream_and_never_shown() {
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &["10.1.0.2"])).await;
     scene.wait_for_members("web", &["10.1.0.2"]).await;
 
-    // An authority that did not sign the server's certificate ends that, and files tell why.
+    // An authority that did not sign the server's certificate is rejected.
     secured.server(&Authority::new("another authority"), "third-secret-token");
     plane.cut(Ending::Connections).await;
     let note = scene.wait_for_note("web", "ca.pem").await;

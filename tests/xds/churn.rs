@@ -1,5 +1,5 @@
-//! A control plane that does everything in some order. At each quiet moment the pools have the addresses that CSDS shows
-//! as accepted (H5, X2, X3).
+//! A control plane that makes random changes. At each quiet time the pools have the addresses that CSDS shows as
+//! accepted (H5, X2, X3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,10 @@ use super::stage::{FAIL_ON_DATA_ERRORS, Plan, Scene, control_plane, endpoints_at
 use crate::support::{PATIENCE, eventually};
 
 const STEPS: usize = 60;
-/// Number of steps between two quiet moments.
+/// Number of steps between two quiet times.
 const QUIET_EVERY: usize = 6;
 
-/// Pools, their sources, and the endpoints that these mean.
+/// Pools, their sources, and the endpoints of the sources.
 const POOLS: [(&str, &str, &str); 6] = [
     ("one", "eds:one", "one"),
     ("two", "eds:two", "two"),
@@ -32,7 +32,7 @@ const POOLS: [(&str, &str, &str); 6] = [
 /// Endpoints and clusters that are changed.
 const ENDPOINTS: [&str; 5] = ["one", "two", "three", "four", "five"];
 const CLUSTERS: [&str; 2] = ["four", "five"];
-/// Endpoints of a pool of its own, which only say that everything before them was heard.
+/// Endpoints of a separate pool, whose change shows that all earlier changes were processed.
 const TICK: &str = "tick";
 
 /// Returns one to four of twelve addresses.
@@ -46,21 +46,21 @@ fn assigned(name: &str, addresses: &[String]) -> Any {
     endpoints_at(name, &addresses.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// The same with another address that cannot be used, behind it a second priority that is not needed.
+/// The same with an additional unusable address, and a second priority that is not needed.
 fn in_parts(name: &str, addresses: &[String]) -> Any {
     let healthy = addresses.iter().map(|address| (address.as_str(), HealthStatus::Healthy));
     let first: Vec<(&str, HealthStatus)> = healthy.chain([("10.1.0.50", HealthStatus::Unhealthy)]).collect();
     endpoints(name, [locality(0, &first), locality(1, &[("10.1.0.60", HealthStatus::Healthy)])])
 }
 
-/// Nothing of the first priority can be used, and so this of the second one is.
+/// Returns these addresses in the second priority, behind a first priority without usable endpoints.
 fn in_second(name: &str, addresses: &[String]) -> Any {
     let second: Vec<(&str, HealthStatus)> =
         addresses.iter().map(|address| (address.as_str(), HealthStatus::Unknown)).collect();
     endpoints(name, [locality(0, &[("10.1.0.50", HealthStatus::Timeout)]), locality(1, &second)])
 }
 
-/// Returns one step; gives what it was, to find out why the test failed.
+/// Makes one random change, and returns its description for failures.
 async fn step(plane: &ControlPlane, random: &mut Random) -> String {
     let endpoints = ENDPOINTS[random.below(ENDPOINTS.len())];
     let named = CLUSTERS[random.below(CLUSTERS.len())];
@@ -111,7 +111,7 @@ async fn step(plane: &ControlPlane, random: &mut Random) -> String {
         }
         11 | 12 => {
             plane.set(Kind::Clusters, named, cluster(named, "")).await;
-            format!("cluster {named} is there")
+            format!("cluster {named} is set")
         }
         13 => {
             plane.cut(Ending::Cleanly).await;
@@ -128,7 +128,7 @@ async fn step(plane: &ControlPlane, random: &mut Random) -> String {
     }
 }
 
-/// Returns the addresses of an assignment that a pool is to have: those in service of the first priority that has any.
+/// Returns the addresses of an assignment that a pool must have: the usable ones of the first priority with any.
 fn of(assignment: &ClusterLoadAssignment) -> BTreeSet<String> {
     let in_service = |health: i32| {
         [HealthStatus::Unknown, HealthStatus::Healthy].iter().any(|good| health == i32::from(*good))
@@ -147,8 +147,8 @@ fn of(assignment: &ClusterLoadAssignment) -> BTreeSet<String> {
     used.into_values().next().unwrap_or_default()
 }
 
-/// Returns the members that each pool must have by the resources that CSDS shows as accepted. A resource that was known
-/// once and is not any more is dropped.
+/// Returns the required members of each pool, from the resources that CSDS shows as accepted. A resource that is no
+/// longer cached is omitted.
 fn wanted(dump: &Dump) -> BTreeMap<&'static str, BTreeSet<String>> {
     let of_pool = |(pool, _, endpoints): &(&'static str, &str, &str)| {
         (*pool, dump.endpoints(endpoints).as_ref().map(of).unwrap_or_default())
@@ -156,21 +156,20 @@ fn wanted(dump: &Dump) -> BTreeMap<&'static str, BTreeSet<String>> {
     POOLS.iter().map(of_pool).collect()
 }
 
-/// Waits until all that the control plane has said was heard, and then until the pools are what CSDS shows.
+/// Waits until all responses were processed, and then until the pools match CSDS.
 async fn agree(scene: &Scene, plane: &ControlPlane, tick: usize, done: &[String]) {
     let address = format!("10.7.0.{tick}");
     plane.set(Kind::Endpoints, TICK, endpoints_at(TICK, &[&address])).await;
     scene.wait_for_members(TICK, &[&address]).await;
-    eventually(&format!("the pools have what CSDS shows after {done:#?}"), PATIENCE, || differences(scene))
-        .await;
+    eventually(&format!("the pools match CSDS after {done:#?}"), PATIENCE, || differences(scene)).await;
     scene.flush_writes().await;
     if let Err(differences) = differences(scene).await {
-        panic!("the pools were what CSDS shows, and are not any more: {differences} after {done:#?}");
+        panic!("the pools matched CSDS and no longer do: {differences} after {done:#?}");
     }
 }
 
-/// Returns the pools that differ from CSDS. A held pool has more: members that are shown as held, because nothing is
-/// assigned, or too little of it on a new stream.
+/// Returns the pools that differ from CSDS. A held pool also has members that are shown as held, because no endpoint is
+/// assigned, or too few on a new stream.
 async fn differences(scene: &Scene) -> Result<(), String> {
     let mut different = Vec::new();
     for (pool, wanted) in wanted(&scene.dump().await) {

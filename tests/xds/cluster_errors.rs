@@ -1,8 +1,8 @@
-//! The rows of A88 that are about single clusters: NACKs, deletions, and errors that the control plane reports (TP3),
-//! each with nothing cached, with something cached, and with `fail_on_data_errors`. The endpoints that these clusters
-//! name are good all the time (X1, X3, X4).
+//! The rows of A88 about single clusters: NACKs, deletions, and errors that the control plane reports (TP3), each with
+//! nothing cached, with something cached, and with `fail_on_data_errors`. The endpoints of these clusters are always
+//! valid (X1, X3, X4).
 //!
-//! Here the server has the feature `ignore_resource_deletion` as well: of a deletion becomes what it does without.
+//! The server also has the feature `ignore_resource_deletion`, which must not change the effect of a deletion.
 
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{
     self, Acked, DoesNotExist, Nacked, ReceivedError, Requested,
@@ -14,16 +14,16 @@ use simulator::control_plane::{Bad, Code, ControlPlane, Kind, cluster};
 use super::dump::Shown;
 use super::stage::{FAIL_ON_DATA_ERRORS, Plan, Scene, control_plane, endpoints_at, server};
 
-/// The feature of A53 that A88 has made one without effect.
+/// A feature of A53 that A88 has made ineffective.
 const IGNORES: &str = "ignore_resource_deletion";
 
-/// Member of the pools before.
+/// Initial member of the pools.
 const BEFORE: &str = "10.9.0.1";
-/// Address that all clusters assign at first, and one of them later.
+/// Address that all clusters assign first.
 const GOOD: &str = "10.1.0.1";
 const BETTER: &str = "10.1.0.2";
 
-/// An error of a cluster that is known. Pools are named like their clusters.
+/// An error of a known cluster. Pools have the names of their clusters.
 struct Row {
     pool: &'static str,
     state: ClientResourceStatus,
@@ -31,11 +31,11 @@ struct Row {
     shown: &'static str,
     /// Text of the event.
     event_text: &'static str,
-    /// True if it is an error of the data, and not a transient one.
+    /// True if it is a data error, and not a transient one.
     is_of_data: bool,
 }
 
-/// Returns all that goes wrong.
+/// Returns all errors.
 fn rows() -> [Row; 6] {
     let of = |pool, state, shown, is_of_data| Row { pool, state, shown, event_text: shown, is_of_data };
     [
@@ -43,23 +43,23 @@ fn rows() -> [Row; 6] {
         of("deleted", DoesNotExist, "names all that exist, and not this one", true),
         of("unfound", ReceivedError, "it has moved", true),
         of("denied", ReceivedError, "no more", true),
-        // An error without words has only its code, which is for CSDS alone.
+        // An error without a message has only its code, which only CSDS shows.
         Row { event_text: "it does not exist", ..of("mute", ReceivedError, "NOT_FOUND", true) },
         of("unavailable", ReceivedError, "a moment", false),
     ]
 }
 
-/// Returns the clusters that something is known of; with the first of them nothing goes wrong.
+/// Returns the known clusters; the first one has no error.
 fn known() -> impl Iterator<Item = &'static str> {
     ["sound"].into_iter().chain(rows().into_iter().map(|row| row.pool))
 }
 
-/// Returns the name by which a cluster names its endpoints.
+/// Returns the name of a cluster's endpoints.
 fn endpoints_of(name: &str) -> String {
     format!("of-{name}")
 }
 
-/// All clusters as they should be.
+/// Sets all clusters without errors.
 async fn set_good(plane: &ControlPlane) {
     let good = known().map(|name| (name.to_owned(), cluster(name, &endpoints_of(name))));
     plane.set_all(Kind::Clusters, good).await;
@@ -81,7 +81,7 @@ async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
     scene
 }
 
-/// Causes every error, each in a response of its own.
+/// Causes every error, each in its own response.
 async fn go_wrong(plane: &ControlPlane) {
     plane.set_bad(Kind::Clusters, "nacked", Bad::Content).await;
     plane.fail(Kind::Clusters, "unfound", Code::NotFound, "it has moved").await;
@@ -91,7 +91,7 @@ async fn go_wrong(plane: &ControlPlane) {
     plane.remove(Kind::Clusters, "deleted").await;
 }
 
-/// Returns the state of each wrong cluster in CSDS, once it shows all of them.
+/// Waits until CSDS shows all errors, and returns the states.
 async fn all_are_wrong(scene: &Scene) -> Vec<Shown> {
     let mut all = Vec::new();
     for Row { pool, state, shown: words, .. } in rows() {
@@ -103,8 +103,7 @@ async fn all_are_wrong(scene: &Scene) -> Vec<Shown> {
     all
 }
 
-/// Changes other clusters on the same stream. An error that was sent once stays, and belongs to none of these
-/// responses.
+/// Changes other clusters on the same stream. The errors stay, also those that no later response repeats.
 async fn errors_outlive_changes_of_other_clusters(plane: &ControlPlane, scene: &Scene, puts: usize) {
     let before = all_are_wrong(scene).await;
     plane.set(Kind::Endpoints, "better", endpoints_at("better", &[BETTER])).await;
@@ -113,16 +112,16 @@ async fn errors_outlive_changes_of_other_clusters(plane: &ControlPlane, scene: &
     scene.assert_members_and_puts("sound", &[BETTER], puts).await;
     let after = all_are_wrong(scene).await;
     for ((row, before), after) in rows().into_iter().zip(before).zip(after) {
-        // What is refused comes with each response, and what is deleted is missing in each, and so with its version.
+        // Each response repeats rejected resources and lacks deleted ones, so their errors have its version.
         if row.state == ReceivedError {
             assert_eq!(after, before, "{}", row.pool);
         }
     }
     scene.wait_for_reports("XdsResourceError", rows().len() as u64).await;
-    assert_eq!(plane.streams().await.opened_us.len(), 1, "all of it was on one stream");
+    assert_eq!(plane.streams().await.opened_us.len(), 1, "there was one stream");
 }
 
-/// A cluster that was never known causes no write and an event. Its removal is no deletion.
+/// An unknown cluster causes no write and an event. Its removal is no deletion.
 async fn nothing_was_known(features: &[&str]) {
     let rows = [
         ("never-nacked", Nacked, "STATIC is not supported"),
@@ -160,7 +159,7 @@ async fn nothing_was_known(features: &[&str]) {
             let source = scene.wait_for_source(&source, |source| source["error"].is_object()).await;
             assert_eq!(source["assigned"], "unknown", "{source}");
         }
-        // Of one that never comes not even its absence says anything: only its timer does.
+        // The absence of a cluster that was never sent is no error before its timer expires.
         let shown = scene.wait_for_csds(Kind::Clusters, "never-there", |_| true).await;
         let by_timer =
             |(rejected, words): &(String, String)| rejected.is_empty() && words.contains("within 15 s");
@@ -200,7 +199,7 @@ async fn x3_a88_errors_of_used_clusters_are_ambient_and_cost_no_write() {
     let before = scene.dump().await;
     go_wrong(&plane).await;
     for (Row { pool, event_text, .. }, shown) in rows().into_iter().zip(all_are_wrong(&scene).await) {
-        assert!(!shown.version.is_empty(), "what was known is shown on: {shown:?}");
+        assert!(!shown.version.is_empty(), "the last version is still shown: {shown:?}");
         let (good, now) = (before.find(Kind::Clusters, pool), scene.dump().await);
         let content = |found: Option<&GenericXdsConfig>| found.and_then(|found| found.xds_config.clone());
         assert_eq!(content(now.find(Kind::Clusters, pool)), content(good), "{pool}");
@@ -210,7 +209,10 @@ async fn x3_a88_errors_of_used_clusters_are_ambient_and_cost_no_write() {
         scene.wait_for_note(pool, event_text).await;
         let source = scene.wait_for_source(&source, |source| source["ambientErrors"] != json!([])).await;
         assert_eq!((&source["assigned"], &source["error"]), (&json!("usable"), &json!(null)), "{source}");
-        assert!(scene.dump().await.endpoints(&endpoints_of(pool)).is_some(), "its endpoints are watched on");
+        assert!(
+            scene.dump().await.endpoints(&endpoints_of(pool)).is_some(),
+            "its endpoints are still watched"
+        );
     }
     scene.assert_admin_api_matches_csds().await;
     scene.wait_for_cache_count(Kind::Clusters, "nacked_but_cached", 1).await;
@@ -230,7 +232,7 @@ async fn x3_a88_errors_of_used_clusters_are_ambient_and_cost_no_write() {
         assert!(shown.is_good(), "{shown:?}");
         scene.wait_for_no_error(row.pool).await;
     }
-    // All of them came back in one response.
+    // One response contained all of them.
     scene.wait_for_event("XdsResourceRecovered", &["cluster:deleted", "and 3 others"]).await;
     scene.wait_for_reports("XdsResourceRecovered", 1).await;
     scene.flush_writes().await;
@@ -270,7 +272,7 @@ async fn x3_a88_only_data_errors_of_clusters_empty_with_fail_on_them() {
         let (members, puts): (&[&str], usize) = if is_of_data { (&[], 2) } else { (&[GOOD], 1) };
         scene.assert_members_and_puts(pool, members, puts).await;
     }
-    // The events of these writes say why, in brackets at the end.
+    // The events of these writes have the reason in brackets at the end.
     let emptied = scene
         .wait_for_event(
             "LoadBalancerBackendPoolUpdated",

@@ -1,5 +1,5 @@
-//! The rows of A88 that are about single resources: NACKs, deletions, and errors that the control plane reports (TP3),
-//! each with nothing cached, with something cached, and with `fail_on_data_errors` (X1, X3, X4).
+//! The rows of A88 about single resources: NACKs, deletions, and errors that the control plane reports (TP3), each with
+//! nothing cached, with something cached, and with `fail_on_data_errors` (X1, X3, X4).
 
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{
     self, Acked, DoesNotExist, Nacked, ReceivedError, Requested,
@@ -10,17 +10,17 @@ use simulator::control_plane::{Bad, Code, ControlPlane, Kind, cluster};
 
 use super::stage::{FAIL_ON_DATA_ERRORS, NODE, Plan, Scene, control_plane, endpoints_at, server};
 
-/// Member of the pools before.
+/// Initial member of the pools.
 const BEFORE: &str = "10.9.0.1";
 /// Address that the good resources assign.
 const GOOD: &str = "10.1.0.1";
 
-/// Sources of which something is known before anything goes wrong; with one of them nothing does.
+/// Sources that are known before the errors; the first one has no error.
 const KNOWN: [&str; 6] = ["sound", "nacked", "unfound", "denied", "unavailable", "internal"];
-/// The same, of which nothing ever is: it is an error that comes first.
+/// Sources that are never known: their first answer is an error.
 const UNKNOWN: [&str; 4] = ["never-nacked", "never-found", "never-allowed", "never-available"];
 
-/// Returns the pools of all sources, and one that a cluster fills.
+/// Starts a controller with the pools of all sources, and one that a cluster fills.
 async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
     let known = KNOWN.map(|name| (name.to_owned(), endpoints_at(name, &[GOOD])));
     plane
@@ -58,7 +58,7 @@ async fn go_wrong(plane: &ControlPlane) {
     plane.remove(Kind::Clusters, "deleted").await;
 }
 
-/// A pool whose source was never known is not written, and has an event.
+/// Asserts that a pool whose source was never known is not written, and has an event.
 async fn nothing_was_known(scene: &Scene) {
     let rows = [
         ("never-nacked", Nacked, "no-address"),
@@ -83,7 +83,7 @@ async fn nothing_was_known(scene: &Scene) {
         assert_eq!(source["assigned"], "unknown", "{source}");
         assert!(source["error"].to_string().contains(words), "{source}");
     }
-    // A response of clusters that does not name one of which nothing is known says nothing of it: it is waited for.
+    // A response without an unknown cluster is no error: the controller still waits for that cluster.
     let shown = scene.wait_for_csds(Kind::Clusters, "never-there", |_| true).await;
     assert_eq!((shown.state, shown.version.as_str(), shown.error), (Requested, "", None));
     scene.wait_for_cache_count(Kind::Endpoints, "nacked", 1).await;
@@ -101,7 +101,7 @@ struct Row {
 }
 
 impl Row {
-    /// Returns the source, as it is configured.
+    /// Returns the configured source.
     fn source(&self) -> String {
         match self.kind {
             Kind::Clusters => format!("cluster:{}", self.pool),
@@ -110,7 +110,7 @@ impl Row {
     }
 }
 
-/// Returns all that goes wrong, and how it is shown. Pools are called like their sources.
+/// Returns all errors, and their texts. Pools have the names of their sources.
 fn rows() -> [Row; 6] {
     let of = |kind, pool, state, words| Row { pool, kind, state, words };
     [
@@ -124,7 +124,7 @@ fn rows() -> [Row; 6] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_errors_of_cached_ones_are_ambient_and_cost_no_write() {
+async fn x3_a88_errors_of_cached_resources_cause_no_write() {
     let plane = control_plane().await;
     let scene = scene(&plane, &[]).await;
     let before: Vec<String> = {
@@ -135,14 +135,14 @@ async fn x3_a88_errors_of_cached_ones_are_ambient_and_cost_no_write() {
     for (row, version) in rows().into_iter().zip(&before) {
         let Row { pool, words, .. } = row;
         let shown = scene.wait_for_csds(row.kind, pool, |shown| shown.state == row.state).await;
-        assert_eq!(&shown.version, version, "what was known is shown on: {shown:?}");
+        assert_eq!(&shown.version, version, "the last version is still shown: {shown:?}");
         let (rejected, details) = shown.error.expect("an error");
-        assert_ne!(&rejected, version, "{pool}: it is another version that is wrong");
+        assert_ne!(&rejected, version, "{pool}: another version has the error");
         assert!(details.contains(words), "{pool}: {details}");
         let note = scene.wait_for_note(pool, words).await;
         assert!(!note.contains("node id"), "{note}");
         for code in ["NOT_FOUND", "PERMISSION_DENIED", "INVALID_ARGUMENT"] {
-            assert!(!note.contains(code), "X4: codes are not passed on: {note}");
+            assert!(!note.contains(code), "X4: codes are not shown: {note}");
         }
         let source = format!("{};", row.source());
         let effect = "the last good endpoints stay in use in 1 backend pool";
@@ -153,8 +153,12 @@ async fn x3_a88_errors_of_cached_ones_are_ambient_and_cost_no_write() {
     }
     scene.assert_admin_api_matches_csds().await;
     let shown = scene.dump().await.node;
-    let client =
-        plane.journal().await.into_iter().find_map(|client| client.node).expect("a client has asked");
+    let client = plane
+        .journal()
+        .await
+        .into_iter()
+        .find_map(|client| client.node)
+        .expect("a client has sent a request");
     let version = match &shown.user_agent_version_type {
         Some(UserAgentVersionType::UserAgentVersion(version)) => version.as_str(),
         Some(UserAgentVersionType::UserAgentBuildVersion(_)) | None => "",
@@ -163,7 +167,7 @@ async fn x3_a88_errors_of_cached_ones_are_ambient_and_cost_no_write() {
     assert_eq!(
         (&client.id, &client.user_agent),
         (&shown.id, &shown.user_agent_name),
-        "CSDS shows what servers get (A40)"
+        "CSDS shows the error details that servers get (A40)"
     );
     assert_eq!((client.user_agent_version.as_str(), &client.features), (version, &shown.client_features));
     assert!(!version.is_empty() && !shown.client_features.is_empty(), "{shown:?}");
@@ -193,7 +197,7 @@ async fn x3_a88_errors_of_cached_ones_are_ambient_and_cost_no_write() {
     scene.assert_no_logged_errors();
 }
 
-/// Ends all errors: what was there before is there again.
+/// Ends all errors, with the same resources as before them.
 async fn recover(plane: &ControlPlane) {
     for name in KNOWN {
         plane.set(Kind::Endpoints, name, endpoints_at(name, &[GOOD])).await;

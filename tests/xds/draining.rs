@@ -1,4 +1,4 @@
-//! Endpoints that drain where the admin state is not ours to set, or where the process that set it is gone (N4, X2).
+//! Draining endpoints while admin states are disabled, or after the process that set them has ended (N4, X2).
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ async fn x2_n4_with_admin_state_off_a_draining_endpoint_is_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_n2_a_draining_endpoint_leaves_without_admin_state() {
+async fn x2_n2_a_draining_endpoint_is_removed_without_admin_state() {
     let plane = control_plane().await;
     assign(&plane, HealthStatus::Healthy).await;
     let plan = Plan::new().await.pool("excluded", "eds:web", &[BEFORE]).await;
@@ -57,7 +57,7 @@ async fn x2_n2_a_draining_endpoint_leaves_without_admin_state() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_x2_a_down_of_the_leader_is_taken_back_by_its_successor() {
+async fn w8_x2_a_new_leader_restores_the_downs_of_the_old_one() {
     let plane = control_plane().await;
     assign(&plane, HealthStatus::Healthy).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
@@ -68,7 +68,7 @@ async fn w8_x2_a_down_of_the_leader_is_taken_back_by_its_successor() {
     second.shown("/api/v1/status", |status| status["leadership"]["role"] == "standby").await;
     assign(&plane, HealthStatus::Draining).await;
     scene.wait_for_admin_states("web", &[(FIRST, "None"), (SECOND, "Down")]).await;
-    eventually("the standby knows it too", PATIENCE, || async {
+    eventually("the standby has received the resource", PATIENCE, || async {
         let shown = Dump::of(&second.csds).await.shown(Kind::Endpoints, "web");
         if shown.as_ref().is_some_and(|shown| shown.version == "2") {
             Ok(())
@@ -94,8 +94,8 @@ async fn w8_x2_a_down_of_the_leader_is_taken_back_by_its_successor() {
     scene.assert_no_logged_errors();
 }
 
-/// The address that a source and a node share, and how often it was written so far: it is `Down` exactly while either asks for
-/// that.
+/// An address that a source and a node share, and its number of writes so far. It is `Down` exactly while the endpoint
+/// or the node drains.
 struct Shared {
     scene: Scene,
     plane: ControlPlane,
@@ -127,7 +127,7 @@ impl Shared {
         taint(&self.scene.stage, Self::NODE, keys).await;
     }
 
-    /// Waits until the controller has done all that it does for the node, which leaves or is back.
+    /// Waits until the controller has processed that the node drains or is back.
     async fn is_settled(&self, leaves: bool) {
         let settled = |status: &Value| {
             let nodes = &status["adminState"];
@@ -137,7 +137,7 @@ impl Shared {
         self.scene.stage.shown("/api/v1/status", settled).await;
     }
 
-    /// One write makes it so.
+    /// Asserts that one write sets this state.
     async fn becomes(&mut self, state: &str) {
         self.scene
             .wait_for_admin_states("web", &[(FIRST, "None"), (node_ip(Self::NODE).as_str(), state)])
@@ -146,7 +146,7 @@ impl Shared {
         self.stays(state).await;
     }
 
-    /// No write follows.
+    /// Asserts that the state stays, without a write.
     async fn stays(&self, state: &str) {
         self.scene.flush_writes().await;
         self.scene.assert_members_and_puts("web", &[FIRST, node_ip(Self::NODE).as_str()], self.puts).await;
@@ -157,7 +157,7 @@ impl Shared {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n4_x2_a_draining_address_stays_down_till_both_end() {
+async fn n4_x2_a_shared_address_is_down_until_both_stop_draining() {
     // The endpoint first, and back first.
     let mut shared = Shared::start().await;
     shared.source(HealthStatus::Draining).await;

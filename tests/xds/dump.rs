@@ -1,4 +1,4 @@
-//! The CSDS dump of a controller, read as a tool reads it (H5).
+//! The CSDS dump of a controller, read like a client tool (H5).
 
 use std::collections::BTreeMap;
 
@@ -11,31 +11,31 @@ use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service
 use prost::Message as _;
 use simulator::control_plane::Kind;
 
-/// All that CSDS shows at one moment.
+/// A CSDS dump.
 pub struct Dump {
     pub node: Node,
     resources: BTreeMap<(String, String), GenericXdsConfig>,
 }
 
-/// One resource in CSDS, in short.
+/// Summary of one resource in CSDS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     pub state: ClientResourceStatus,
-    /// The version in use; empty: none is.
+    /// The version in use; empty if none is.
     pub version: String,
-    /// The version that was refused, and why; `None`: nothing is wrong with it.
+    /// The rejected version and the reason; `None`: no error.
     pub error: Option<(String, String)>,
 }
 
 impl Shown {
-    /// Returns whether nothing is wrong with it, and it is in use.
+    /// Returns whether it is in use and has no error.
     pub fn is_good(&self) -> bool {
         self.state == ClientResourceStatus::Acked && !self.version.is_empty() && self.error.is_none()
     }
 }
 
 impl Dump {
-    /// Asks CSDS at this address.
+    /// Reads the dump from CSDS at this address.
     pub async fn of(address: &str) -> Self {
         let client = ClientStatusDiscoveryServiceClient::connect(format!("http://{address}")).await;
         let mut client = client.expect("CSDS listens");
@@ -63,7 +63,7 @@ impl Dump {
         self.resources.get(&(kind.type_url().to_owned(), name.to_owned()))
     }
 
-    /// Returns a resource in short; `None`: it is not watched.
+    /// Returns the summary of a resource; `None`: it is not watched.
     pub fn shown(&self, kind: Kind, name: &str) -> Option<Shown> {
         self.find(kind, name).map(|resource| Shown {
             state: resource.client_status(),
@@ -75,16 +75,15 @@ impl Dump {
         })
     }
 
-    /// Returns the endpoints in use under this name; `None`: none are.
+    /// Returns the endpoints in use with this name, if any.
     pub fn endpoints(&self, name: &str) -> Option<ClusterLoadAssignment> {
         let any = self.find(Kind::Endpoints, name)?.xds_config.as_ref()?;
         assert_eq!(any.type_url, Kind::Endpoints.type_url());
-        Some(ClusterLoadAssignment::decode(&any.value[..]).expect("what is in use can be decoded"))
+        Some(ClusterLoadAssignment::decode(&any.value[..]).expect("a resource in use can be decoded"))
     }
 }
 
-/// Checks that a resource in use is shown whole or not at all, and an error exactly where the state says that there is
-/// one.
+/// Asserts that a resource in use is complete, and that there is an error exactly in the states with one.
 fn assert_consistent(resource: &GenericXdsConfig) {
     let cached =
         [!resource.version_info.is_empty(), resource.xds_config.is_some(), resource.last_updated.is_some()];

@@ -1,4 +1,4 @@
-//! Two servers in the bootstrap: when the second is used, and how the first comes back (A71).
+//! Two servers in the bootstrap: the fallback to the second, and the return to the first (A71).
 
 use simulator::control_plane::{Code, ControlPlane, Ending, Kind, StreamBehaviour};
 
@@ -21,7 +21,7 @@ async fn servers() -> (ControlPlane, ControlPlane) {
 async fn start(first: &ControlPlane, second: &ControlPlane) -> Scene {
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
     let plan = plan.pool("mail", "eds:mail", &[BEFORE]).await;
-    // Only of the second it is said that data errors are to be heeded.
+    // Only the second server has the feature for data errors.
     plan.start(&[server(first, &[]), server(second, &[FAIL_ON_DATA_ERRORS])]).await
 }
 
@@ -42,9 +42,13 @@ async fn x2_a71_the_second_server_is_used_while_the_first_fails() {
     first.stop().await;
     let scene = start(&first, &second).await;
     both_hold(&scene, SECOND, 1).await;
-    assert_eq!(scene.events("XdsResourceError").await, Vec::<String>::new(), "one that answers is enough");
+    assert_eq!(
+        scene.events("XdsResourceError").await,
+        Vec::<String>::new(),
+        "one reachable server is enough"
+    );
 
-    // Its features hold while it is used.
+    // Its features apply while it is used.
     second.fail(Kind::Endpoints, "mail", Code::NotFound, "no more").await;
     scene.wait_for_members("mail", &[]).await;
     second.forget_error(Kind::Endpoints, "mail").await;
@@ -55,24 +59,24 @@ async fn x2_a71_the_second_server_is_used_while_the_first_fails() {
         scene.wait_for_members(pool, &[FIRST]).await;
         scene.wait_for_no_error(pool).await;
     }
-    second.wait_for_streams(|streams| streams.open == 0).await.expect("the second is left");
+    second.wait_for_streams(|streams| streams.open == 0).await.expect("the second server is disconnected");
     let count = second.journal().await.len();
     let labels = [("grpc_xds_server", &*second.address().to_string())];
     assert!(scene.metric("grpc_xds_client_connected", &labels).await.abs() < 0.5);
 
-    // Now the features of the first hold, and the second is not heard.
+    // Now the features of the first server apply, and the second one is disconnected.
     first.fail(Kind::Endpoints, "mail", Code::NotFound, "no more").await;
     second.set(Kind::Endpoints, "web", endpoints_at("web", &["10.2.0.9"])).await;
     scene.wait_for_note("mail", "no more").await;
     scene.flush_writes().await;
     scene.assert_members_and_puts("mail", &[FIRST], 4).await;
     scene.assert_members_and_puts("web", &[FIRST], 2).await;
-    assert_eq!(second.journal().await.len(), count, "nothing more is asked of it");
+    assert_eq!(second.journal().await.len(), count, "it gets no more requests");
     scene.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a71_a_silent_server_leads_to_the_second() {
+async fn x2_a71_a_silent_server_causes_a_fallback() {
     let (first, second) = servers().await;
     first.freeze(true).await;
     let scene = start(&first, &second).await;
@@ -82,7 +86,7 @@ async fn x2_a71_a_silent_server_leads_to_the_second() {
     assert!(scene.metric("grpc_xds_client_connected", &labels).await.abs() < 0.5, "it is no connection");
     first.freeze(false).await;
     both_hold(&scene, FIRST, 2).await;
-    second.wait_for_streams(|streams| streams.open == 0).await.expect("the second is left");
+    second.wait_for_streams(|streams| streams.open == 0).await.expect("the second server is disconnected");
     scene.assert_no_logged_errors();
 }
 
@@ -100,7 +104,7 @@ async fn x2_a71_a_failure_with_all_cached_causes_no_fallback() {
     for pool in ["web", "mail"] {
         scene.assert_members_and_puts(pool, &[FIRST], 1).await;
     }
-    assert_eq!(second.streams().await.connections, 0, "the second is not asked");
+    assert_eq!(second.streams().await.connections, 0, "the second server gets no request");
     first.behave(StreamBehaviour::Answers).await;
     both_hold(&scene, FIRST, 1).await;
 }
@@ -111,7 +115,7 @@ async fn x3_a71_an_error_is_shown_when_all_servers_fail() {
     first.stop().await;
     second.stop().await;
     let scene = start(&first, &second).await;
-    // The one that is told is of the last that was tried.
+    // The reported error is that of the last server.
     let message =
         scene.wait_for_event("XdsResourceError", &["eds:web", "no valid endpoints have been received"]).await;
     assert!(message.contains(&second.address().to_string()), "{message}");

@@ -1,10 +1,10 @@
-//! Pools that control planes of the library go-control-plane fill, with each of its caches: what it sends in fact, how
-//! it goes on after a NACK, and what it does not say; and CSDS for a Go client with the call and
-//! the types of grpcdebug.
+//! Pools that a go-control-plane server fills, with each of its caches: the responses that it really sends, its
+//! behaviour after a NACK, and the responses that it omits. Also CSDS for a Go client with the call and the types of
+//! grpcdebug.
 //!
-//! Its caches differ where that matters to a client. A SnapshotCache answers a NACK at once with what was refused, and
-//! one for ADS drops a request that does not name all endpoints of its snapshot. A LinearCache sends an empty response
-//! where it has nothing yet, and only changes after that.
+//! The caches differ in ways that matter to a client. A SnapshotCache answers a NACK immediately with the rejected
+//! resources, and one for ADS drops a request that does not name all endpoints of its snapshot. A LinearCache sends an
+//! empty response while it has no resource, and after that only changes.
 
 mod plane;
 mod status;
@@ -17,14 +17,14 @@ use super::stage::{NODE, NODE_NOTE, Plan, Scene, control_plane, endpoints_at, se
 use plane::{Cache, GoPlane, Stats, endpoint, endpoint_with, program};
 use status::{Status, shows};
 
-/// Member of the pools before.
+/// Initial member of the pools.
 const BEFORE: &str = "10.9.0.1";
-/// Time for which requests are counted at least, in milliseconds.
+/// Minimum time for which requests are counted, in milliseconds.
 const COUNTED_MS: u64 = 6_000;
-/// Number of requests per second: a NACK that repeats the one before waits 1 s, and then twice as long each time,
-/// whatever the order of a response's resources, which the cache does not keep.
+/// Maximum number of requests per second: a NACK that repeats the previous one waits 1 s, then twice as long each time.
+/// The order of a response's resources does not matter, because the cache does not keep it.
 const PER_SECOND: u64 = 1;
-/// The server feature by which a resource that does not come in time is a transient error (A88).
+/// The server feature that makes the time-out of a resource a transient error (A88).
 const WAITS: &str = "resource_timer_is_transient_error";
 
 /// Returns the pools `web` and `other`, each filled from the endpoints of its name.
@@ -39,12 +39,13 @@ async fn two_pools(plane: &GoPlane) -> Scene {
     scene
 }
 
-/// Pools are filled, follow each change of addresses, health and priorities, and keep what is silently gone.
+/// Pools are filled, follow each change of addresses, health and priorities, and keep endpoints that are no longer
+/// sent.
 async fn fills_and_follows(cache: Cache) {
     let Some(plane) = GoPlane::start(cache).await else { return };
     let scene = two_pools(&plane).await;
-    let stats =
-        plane.counts("the first response is acknowledged", |stats| stats.of(Kind::Endpoints, "acks") > 0);
+    let stats = plane
+        .wait_for_stats("the first response is acknowledged", |stats| stats.of(Kind::Endpoints, "acks") > 0);
     let stats = stats.await;
     assert_eq!(*stats.last(Kind::Endpoints, "names"), json!(["other", "web"]));
     assert_eq!((stats.open_streams(), stats.of(Kind::Endpoints, "nacks")), (1, 0), "{stats:?}");
@@ -67,7 +68,7 @@ async fn fills_and_follows(cache: Cache) {
     plane.publish().await;
     scene.wait_for_members("web", &["10.1.0.4"]).await;
 
-    // Endpoints that no response names any more are as they were: SotW has no way to say that they are gone.
+    // Endpoints that responses no longer name stay in use: SotW cannot express their removal.
     let puts = scene.puts("other").await;
     plane.remove(Kind::Endpoints, "other").await;
     plane.set_at("web", &["10.1.0.5"]).await;
@@ -97,7 +98,7 @@ async fn x2_a_linear_cache_fills_pools_and_changes_them() {
     fills_and_follows(Cache::Linear).await;
 }
 
-/// Counts since a moment, when enough time has passed.
+/// Counts over a period of at least [`COUNTED_MS`].
 struct Counted {
     requests: u64,
     nacks: u64,
@@ -106,13 +107,13 @@ struct Counted {
 
 async fn counted(plane: &GoPlane, before: &Stats) -> Counted {
     let since = |stats: &Stats| stats.elapsed_ms() - before.elapsed_ms();
-    let after = plane.counts("time passes", |stats| since(stats) >= COUNTED_MS).await;
+    let after = plane.wait_for_stats("time passes", |stats| since(stats) >= COUNTED_MS).await;
     let grown = |count: &str| after.of(Kind::Endpoints, count) - before.of(Kind::Endpoints, count);
     Counted { requests: grown("requests"), nacks: grown("nacks"), elapsed_ms: since(&after) }
 }
 
-/// A bad resource is refused with few requests, costs no write and keeps nothing else back; a good one ends that.
-async fn refuses_what_is_bad(cache: Cache) {
+/// A bad resource is rejected with few requests, causes no write and does not delay others; a valid one ends the error.
+async fn rejects_bad_resources(cache: Cache) {
     let Some(plane) = GoPlane::start(cache).await else { return };
     let scene = two_pools(&plane).await;
     let known = scene.wait_for_csds_state("web", Acked).await.version;
@@ -126,20 +127,18 @@ async fn refuses_what_is_bad(cache: Cache) {
     assert!(shown.version == known && details.contains("no-address"), "{known}: {details}");
     scene.wait_for_members("other", &["10.2.0.2"]).await;
     let Counted { requests, nacks, elapsed_ms } = counted(&plane, &before).await;
-    // The cache answers a NACK at once with what was refused: without pauses there would be thousands.
+    // The cache answers a NACK immediately with the rejected resources: without pauses there would be thousands.
     match cache {
         Cache::SnapshotAds | Cache::Snapshot => assert!(nacks >= 2, "{cache:?} repeats itself: {nacks}"),
-        Cache::Linear => assert_eq!(nacks, 1, "{cache:?} says it once"),
+        Cache::Linear => assert_eq!(nacks, 1, "{cache:?} sends it once"),
     }
     assert!(requests * 1_000 <= PER_SECOND * elapsed_ms, "{requests} requests in {elapsed_ms} ms");
     scene.wait_for_note("web", "no-address").await;
 
-    // Another version, which is wrong in another way.
+    // Another version with another error.
     plane.set("web", &[endpoint("10.1.0.1"), endpoint_with("10.1.0.2", &json!({ "priority": 2 }))]).await;
     plane.publish().await;
-    scene
-        .wait_for_csds(Kind::Endpoints, "web", |shown| shown.state == Nacked && speaks_of_priority(shown))
-        .await;
+    scene.wait_for_csds(Kind::Endpoints, "web", |shown| shown.state == Nacked && names_priority(shown)).await;
     scene.flush_writes().await;
     scene.assert_members_and_puts("web", &["10.1.0.1", "10.1.0.2"], puts).await;
     let stats = plane.stats().await;
@@ -151,31 +150,31 @@ async fn refuses_what_is_bad(cache: Cache) {
     scene.wait_for_csds_state("web", Acked).await;
     assert_eq!(scene.wait_for_note("web", NODE_NOTE).await, NODE_NOTE);
     let quiet = counted(&plane, &plane.stats().await).await;
-    assert!(quiet.requests <= 1, "{} requests with nothing to say", quiet.requests);
+    assert!(quiet.requests <= 1, "{} requests without a change", quiet.requests);
     scene.assert_no_logged_errors();
 }
 
-fn speaks_of_priority(shown: &super::dump::Shown) -> bool {
+fn names_priority(shown: &super::dump::Shown) -> bool {
     shown.error.as_ref().is_some_and(|(_, details)| details.contains("priorit"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_a_bad_resource_of_an_ads_snapshot_cache_is_refused() {
-    refuses_what_is_bad(Cache::SnapshotAds).await;
+    rejects_bad_resources(Cache::SnapshotAds).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_a_bad_resource_of_a_snapshot_cache_is_refused() {
-    refuses_what_is_bad(Cache::Snapshot).await;
+    rejects_bad_resources(Cache::Snapshot).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_a_bad_resource_of_a_linear_cache_costs_no_write() {
-    refuses_what_is_bad(Cache::Linear).await;
+    rejects_bad_resources(Cache::Linear).await;
 }
 
-/// A resource that never comes is told as such when its time is over, and its pool is left alone until it comes.
-async fn waits_for_what_is_missing(cache: Cache) {
+/// A resource that does not arrive is reported after its time-out, and its pool is not written until it arrives.
+async fn waits_for_missing_resources(cache: Cache) {
     let Some(plane) = GoPlane::start(cache).await else { return };
     plane.set_at("web", &["10.1.0.1"]).await;
     plane.publish().await;
@@ -183,7 +182,7 @@ async fn waits_for_what_is_missing(cache: Cache) {
     let scene = plan.pool("late", "eds:late", &[BEFORE]).await.start(&[plane.server()]).await;
     scene.wait_for_members("web", &["10.1.0.1"]).await;
     let shown = scene.wait_for_csds_state("late", DoesNotExist).await;
-    assert_eq!(shown.version, "", "nothing was ever known: {shown:?}");
+    assert_eq!(shown.version, "", "no version was received: {shown:?}");
     scene.flush_writes().await;
     scene.assert_members_and_puts("late", &[BEFORE], 0).await;
     plane.set_at("late", &["10.3.0.1"]).await;
@@ -195,25 +194,25 @@ async fn waits_for_what_is_missing(cache: Cache) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a_pool_without_endpoints_in_an_ads_snapshot_is_left_alone() {
-    waits_for_what_is_missing(Cache::SnapshotAds).await;
+async fn x3_a_pool_without_endpoints_in_an_ads_snapshot_is_unchanged() {
+    waits_for_missing_resources(Cache::SnapshotAds).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a_pool_without_endpoints_in_a_snapshot_is_left_alone() {
-    waits_for_what_is_missing(Cache::Snapshot).await;
+async fn x3_a_pool_without_endpoints_in_a_snapshot_is_unchanged() {
+    waits_for_missing_resources(Cache::Snapshot).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a_pool_without_endpoints_in_a_linear_cache_is_left_alone() {
-    waits_for_what_is_missing(Cache::Linear).await;
+async fn x3_a_pool_without_endpoints_in_a_linear_cache_is_unchanged() {
+    waits_for_missing_resources(Cache::Linear).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_an_ads_snapshot_with_unrequested_endpoints_is_silent() {
     let Some(mut plane) = GoPlane::start(Cache::SnapshotAds).await else { return };
     plane.set_at("web", &["10.1.0.1"]).await;
-    plane.set_at("of-somebody-else", &["10.4.0.1"]).await;
+    plane.set_at("of-another-client", &["10.4.0.1"]).await;
     plane.publish().await;
     let scene = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await.start(&[plane.server()]).await;
     scene.wait_for_csds_state("web", DoesNotExist).await;
@@ -222,20 +221,20 @@ async fn x3_an_ads_snapshot_with_unrequested_endpoints_is_silent() {
     let stats = plane.stats().await;
     assert_eq!(stats.of(Kind::Endpoints, "responses"), 0, "{stats:?}");
 
-    // The cache drops a request that it does not answer, for good: only another stream is answered.
+    // The cache permanently drops a request that it does not answer: only another stream gets an answer.
     plane.kill().await;
-    let plane = plane.again().await;
+    let plane = plane.restart().await;
     plane.set_at("web", &["10.1.0.1"]).await;
     plane.publish().await;
     scene.wait_for_members("web", &["10.1.0.1"]).await;
     scene.wait_for_csds_state("web", Acked).await;
 }
 
-/// A control plane that dies and comes back with an empty cache costs no write, and changes come through afterwards.
-async fn outlives_a_restart(cache: Cache) {
+/// A control plane that restarts with an empty cache causes no write, and later changes are applied.
+async fn survives_a_restart(cache: Cache) {
     let Some(mut plane) = GoPlane::start(cache).await else { return };
     let scene = two_pools(&plane).await;
-    // A version that the next process will have too, for something else.
+    // The next process uses the same version for another content.
     plane.set_at("other", &["10.2.0.2"]).await;
     plane.publish().await;
     scene.wait_for_members("other", &["10.2.0.2"]).await;
@@ -246,21 +245,21 @@ async fn outlives_a_restart(cache: Cache) {
         .wait_for_pool("web", |pool| pool["note"].as_str().is_some_and(|note| !note.contains(NODE)))
         .await;
     assert!(note["note"].as_str().is_some_and(|note| note.contains("refused")), "{note}");
-    let plane = plane.again().await;
+    let plane = plane.restart().await;
     let asks = |stats: &Stats| stats.of(Kind::Endpoints, "requests") > 0;
-    let stats = plane.counts("the new process is asked", asks).await;
+    let stats = plane.wait_for_stats("the new process gets a request", asks).await;
     assert_eq!(*stats.last(Kind::Endpoints, "names"), json!(["other", "web"]));
-    assert_eq!(*stats.last(Kind::Endpoints, "node"), NODE, "each stream begins with who asks");
+    assert_eq!(*stats.last(Kind::Endpoints, "node"), NODE, "each stream begins with the node");
     scene.flush_writes().await;
     scene.assert_members_and_puts("web", &["10.1.0.1", "10.1.0.2"], puts.0).await;
     scene.assert_members_and_puts("other", &["10.2.0.2"], puts.1).await;
     scene.wait_for_csds_state("web", Acked).await;
 
-    // The same resources again are nothing new.
+    // The same resources cause no write.
     plane.set_at("web", &["10.1.0.1", "10.1.0.2"]).await;
     plane.set_at("other", &["10.2.0.2"]).await;
     plane.publish().await;
-    plane.counts("the new process is answered", |stats| stats.of(Kind::Endpoints, "acks") > 0).await;
+    plane.wait_for_stats("the new process gets an ACK", |stats| stats.of(Kind::Endpoints, "acks") > 0).await;
     assert_eq!(scene.wait_for_note("web", NODE_NOTE).await, NODE_NOTE);
     scene.flush_writes().await;
     scene.assert_members_and_puts("web", &["10.1.0.1", "10.1.0.2"], puts.0).await;
@@ -275,20 +274,20 @@ async fn outlives_a_restart(cache: Cache) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_the_restart_of_an_ads_snapshot_cache_costs_no_write() {
-    outlives_a_restart(Cache::SnapshotAds).await;
+    survives_a_restart(Cache::SnapshotAds).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_the_restart_of_a_snapshot_cache_costs_no_write() {
-    outlives_a_restart(Cache::Snapshot).await;
+    survives_a_restart(Cache::Snapshot).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_the_restart_of_a_linear_cache_costs_no_write() {
-    outlives_a_restart(Cache::Linear).await;
+    survives_a_restart(Cache::Linear).await;
 }
 
-/// A cluster that is deleted is told as missing; what was known of it is used on, until it is there again.
+/// A deleted cluster is reported as missing; its last endpoints stay in use until it returns.
 async fn keeps_a_deleted_cluster(cache: Cache) {
     let Some(plane) = GoPlane::start(cache).await else { return };
     for (name, address) in [("web", "10.1.0.1"), ("stays", "10.2.0.1")] {
@@ -308,7 +307,7 @@ async fn keeps_a_deleted_cluster(cache: Cache) {
     plane.set_at("stays-endpoints", &["10.2.0.2"]).await;
     plane.publish().await;
     let shown = scene.wait_for_csds(Kind::Clusters, "web", |shown| shown.state == DoesNotExist).await;
-    assert_eq!(shown.version, known, "what was known is shown on: {shown:?}");
+    assert_eq!(shown.version, known, "the last version is still shown: {shown:?}");
     scene.wait_for_note("web", "does not exist").await;
     scene.wait_for_members("stays", &["10.2.0.2"]).await;
     scene.flush_writes().await;
@@ -329,7 +328,7 @@ async fn x3_a88_a_cluster_missing_in_ads_snapshots_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_a_cluster_that_a_snapshot_has_no_more_is_kept_in_use() {
+async fn x3_a88_a_cluster_missing_in_snapshots_stays() {
     keeps_a_deleted_cluster(Cache::Snapshot).await;
 }
 
@@ -338,7 +337,7 @@ async fn x3_a88_a_cluster_missing_in_linear_caches_stays() {
     keeps_a_deleted_cluster(Cache::Linear).await;
 }
 
-/// Each state that CSDS has for what is watched, as the scripted control plane brings it about.
+/// Each CSDS state of a watched resource, as the scripted control plane causes it.
 const STATES: [(Kind, &str, &str); 5] = [
     (Kind::Endpoints, "acked", "ACKED"),
     (Kind::Endpoints, "nacked", "NACKED"),
@@ -347,7 +346,7 @@ const STATES: [(Kind, &str, &str); 5] = [
     (Kind::Clusters, "gone", "DOES_NOT_EXIST"),
 ];
 
-/// Requires of each state what goes with it.
+/// Asserts the fields of each state.
 fn assert_status(status: &Status) {
     let of = |(kind, name, _): (Kind, &str, &str)| status.resource(kind, name).clone();
     let [acked, nacked, denied, never, gone] = STATES.map(of);
@@ -367,7 +366,7 @@ fn assert_status(status: &Status) {
         assert!(error["versionInfo"].is_string() && error["lastUpdateAttempt"].is_string(), "{wrong}");
     }
     let error = never["errorState"].as_object().expect("an error");
-    assert_eq!(error.keys().collect::<Vec<_>>(), ["details"], "no response told of it: {never}");
+    assert_eq!(error.keys().collect::<Vec<_>>(), ["details"], "no response had it: {never}");
     let node = status.node();
     assert_eq!(
         (&node["id"], &node["userAgentName"]),
@@ -390,7 +389,7 @@ async fn h5_a_go_client_like_grpcdebug_sees_every_state() {
         plan = plan.pool(name, &format!("eds:{name}"), &[BEFORE]).await;
     }
     let scene = plan.start(&[server(&plane, &[WAITS])]).await;
-    // As long as there is no answer, nothing is known but that it was asked for.
+    // Without an answer, all resources are only requested.
     let address = &scene.stage.csds;
     shows(&csds, address, &STATES.map(|(kind, name, _)| (kind, name, "REQUESTED"))).await;
     plane.restart().await.expect("the port is free again");

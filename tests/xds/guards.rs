@@ -33,7 +33,7 @@ async fn x3_g2_an_empty_assignment_is_held_until_released() {
     scene.flush_writes().await;
     scene.assert_members_and_puts("web", &[GOOD], 1).await;
 
-    // The endpoints come back, which ends the hold. The next empty assignment is held again.
+    // The endpoints return, which ends the hold. The next empty assignment is held again.
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
     scene.wait_for_pool("web", |pool| pool["held"].is_null()).await;
     plane.set(Kind::Endpoints, "web", endpoints("web", [])).await;
@@ -94,7 +94,7 @@ async fn x3_g2_a_lasting_empty_assignment_empties_the_pool() {
     scene.wait_for_pool("web", |pool| pool["held"]["reason"] == "empty_confirm").await;
     assert_eq!(scene.puts("web").await, 1);
     scene.wait_for_members("web", &[]).await;
-    assert!(began.elapsed() >= Duration::from_secs(2), "it has lasted");
+    assert!(began.elapsed() >= Duration::from_secs(2), "the emptiness has lasted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -162,7 +162,7 @@ async fn x2_d2_a_listed_pool_is_refused_until_it_exists() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_g6_in_the_mode_add_only_no_member_goes() {
+async fn x3_g6_in_the_mode_add_only_no_member_is_removed() {
     let plane = control_plane().await;
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await.with("mode", json!("add-only"));
@@ -171,7 +171,7 @@ async fn x3_g6_in_the_mode_add_only_no_member_goes() {
     plane.fail(Kind::Endpoints, "web", Code::NotFound, "no more").await;
     scene.wait_for_source("eds:web", |source| source["assigned"] == "dropped").await;
     scene.wait_for_pool("web", |pool| pool["required"] == 0 && pool["held"].is_object()).await;
-    // A write of this later addition follows all writes that were due before it.
+    // This later addition is written after all earlier due writes.
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &["10.1.0.2"])).await;
     scene.wait_for_members("web", &[BEFORE, GOOD, "10.1.0.2"]).await;
     assert_eq!(scene.puts("web").await, 2);

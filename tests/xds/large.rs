@@ -1,4 +1,4 @@
-//! A response of the greatest length that has only empty messages is rejected and takes little memory (X2, C1).
+//! A response of the maximum length with only empty messages is rejected and uses little memory (X2, C1).
 
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::Nacked;
 use simulator::control_plane::{Kind, RecordedRequest};
@@ -9,10 +9,10 @@ const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
 const BETTER: &str = "10.1.0.2";
 
-/// The most memory that such a response may take: 64 MiB above 100,000 endpoints, which take 40 MiB.
+/// Maximum memory for such a response: 64 MiB more than for 100,000 endpoints, which take 40 MiB.
 const MOST: u64 = 104 << 20;
 
-/// The length of the empty messages on the wire: almost the longest message.
+/// The total length of the empty messages: almost the maximum.
 const FULL: usize = (16 << 20) - 512;
 
 fn field(number: u8, value: &[u8]) -> Vec<u8> {
@@ -69,6 +69,6 @@ async fn c1_a_response_of_empty_messages_costs_little_memory() {
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[BETTER])).await;
     scene.wait_for_members("web", &[BETTER]).await;
     scene.wait_for_no_error("web").await;
-    assert_eq!(plane.streams().await.opened_us.len(), 1, "all of it was on one stream");
+    assert_eq!(plane.streams().await.opened_us.len(), 1, "there was one stream");
     scene.assert_no_logged_errors();
 }

@@ -1,5 +1,5 @@
-//! A source that begins to watch resources that others have watched for long, and the counts of everything that arrives
-//! on a stream (A78, X1).
+//! A source that starts to watch resources that other sources already watch, and the counts of all received resources
+//! (A78, X1).
 
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{Acked, Nacked};
 use serde_json::json;
@@ -36,7 +36,7 @@ async fn x1_x3_a_cluster_with_failed_endpoints_gets_cached_ones() {
     assert!(source["ambientErrors"].to_string().contains("no-address"), "{source}");
     let words = ["cluster:shop", "the last good endpoints stay in use in 1 backend pool", "no-address"];
     scene.wait_for_event("XdsResourceError", &words).await;
-    // Nothing was asked for that was known already: only the former endpoints are given up.
+    // Cached resources were not requested again: the request only drops the former endpoints.
     let journal = plane.journal().await;
     let of_endpoints = journal.iter().filter(|request| request.kind() == Some(Kind::Endpoints));
     assert!(of_endpoints.skip(before).all(|request| request.names == ["blue"]), "{journal:?}");
@@ -73,7 +73,7 @@ async fn x2_a78_every_resource_counts_as_valid_or_invalid() {
     }
     is_counted(Kind::Endpoints, 2, 0).await;
     is_counted(Kind::Clusters, 1, 0).await;
-    // The same once more is one more.
+    // A repeated resource counts again.
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
     is_counted(Kind::Endpoints, 3, 0).await;
     plane.set_bad(Kind::Endpoints, "web", Bad::Content).await;
@@ -93,7 +93,7 @@ async fn x2_a78_every_resource_counts_as_valid_or_invalid() {
     is_counted(Kind::Endpoints, 4, 3).await;
     plane.set(Kind::Clusters, "shop", cluster("shop", "")).await;
     is_counted(Kind::Clusters, 2, 1).await;
-    // On another stream everything comes again.
+    // A new stream sends everything again.
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
     is_counted(Kind::Endpoints, 5, 3).await;
     plane.cut(simulator::control_plane::Ending::Cleanly).await;

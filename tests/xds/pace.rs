@@ -1,4 +1,4 @@
-//! The pace of requests to a control plane that does everything wrong, and messages that cannot be read (A46, A57, X2).
+//! The pace of requests to a faulty control plane, and messages that cannot be decoded (A46, A57, X2).
 
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::Nacked;
 use simulator::control_plane::{
@@ -23,12 +23,12 @@ async fn scene(plane: &ControlPlane) -> Scene {
     scene
 }
 
-/// When each ACK of the journal was sent, in microseconds.
+/// Returns the time of each ACK in the journal, in microseconds.
 fn acks(journal: &[RecordedRequest]) -> Vec<u64> {
     journal.iter().filter(|request| request.is_ack()).map(|request| request.at_us).collect()
 }
 
-/// Returns the times between these, in whole tenths of a second.
+/// Returns the intervals between these times, in whole tenths of a second.
 fn gaps(at_us: &[u64]) -> Vec<u64> {
     at_us.windows(2).map(|pair| (pair[1] - pair[0]) / 100_000).collect()
 }
@@ -47,7 +47,7 @@ async fn x2_a_repeated_bad_response_is_answered_less_and_less_often() {
     for (gap, least) in gaps.iter().zip([9, 19, 39]) {
         assert!(*gap >= least, "at least {least} tenths of a second lie between NACKs: {gaps:?}");
     }
-    // While the next NACK is waited for, what is good is taken at once.
+    // During the wait before the next NACK, valid resources are accepted immediately.
     let before = plane.journal().await.len();
     plane.set(Kind::Endpoints, "mail", endpoints_at("mail", &[BETTER])).await;
     scene.wait_for_members("mail", &[BETTER]).await;
@@ -75,7 +75,7 @@ async fn x2_paced_acks_do_not_delay_changes() {
     scene.wait_for_members("web", &[BETTER]).await;
     let many = before.len() + 80;
     let journal = plane.wait_until(|journal| acks(journal).len() >= many).await.expect("ACKs");
-    // 50 at once, and then one every 100 ms: however late they arrive, 80 take at least this long.
+    // 50 in a burst, and then one every 100 ms: 80 take at least this long, however late they arrive.
     let took_ms = (acks(&journal)[many - 1] - before.last().expect("those of the start")) / 1_000;
     assert!(took_ms >= 2_900, "80 ACKs in {took_ms} ms");
     plane.set(Kind::Endpoints, "mail", endpoints_at("mail", &[BETTER])).await;
@@ -116,17 +116,17 @@ async fn x2_a46_the_good_part_of_a_response_is_used() {
     scene.wait_for_csds_state("web", Nacked).await;
     scene.wait_for_no_error("mail").await;
 
-    // Bytes that are no resource have no name: the response is refused, and of no resource anything is said.
+    // Bytes that are no resource have no name: the response is rejected without an error of a resource.
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
     scene.wait_for_no_error("web").await;
     plane.set_bad(Kind::Endpoints, "web", Bad::Bytes).await;
     plane.wait_until(|journal| journal.last().is_some_and(RecordedRequest::is_nack)).await.expect("a NACK");
     scene.wait_for_no_error("web").await;
-    // With its name around it, it is that of the resource.
+    // With a wrapper that has the name, the error belongs to the resource.
     plane.wrap(true).await;
     plane.set_bad(Kind::Endpoints, "web", Bad::Bytes).await;
     assert!(!scene.wait_for_csds_state("web", Nacked).await.version.is_empty());
-    // A message that is no response, and one of a type that was not asked for.
+    // A message that is no response, and a response of a type that was not requested.
     plane.send_bytes(vec![0xff; 7]).await;
     let other = DiscoveryResponse {
         type_url: "type.googleapis.com/envoy.config.route.v3.RouteConfiguration".to_owned(),
@@ -142,13 +142,13 @@ async fn x2_a46_the_good_part_of_a_response_is_used() {
     plane.wait_until(|journal| journal.len() > count).await.expect("an ACK");
     scene.flush_writes().await;
     let mail = scene.wait_for_csds(Kind::Endpoints, "mail", |_| true).await;
-    assert!(mail.is_good(), "what is not in a response is not deleted: {mail:?}");
+    assert!(mail.is_good(), "a response does not delete missing endpoints: {mail:?}");
     scene.assert_members_and_puts("web", &[GOOD], 1).await;
     scene.assert_members_and_puts("mail", &[BETTER], 2).await;
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[BETTER])).await;
     scene.wait_for_members("web", &[BETTER]).await;
     scene.wait_for_no_error("web").await;
-    assert_eq!(plane.streams().await.opened_us.len(), 1, "all of it was on one stream");
+    assert_eq!(plane.streams().await.opened_us.len(), 1, "there was one stream");
     scene.assert_no_logged_errors();
 }
 
@@ -160,7 +160,7 @@ async fn x2_a57_a_server_that_ends_its_streams_is_used_less_often() {
     plane.cut(Ending::Cleanly).await;
     let streams = plane.wait_for_streams(|streams| streams.opened_us.len() >= 5).await.expect("new streams");
     let gaps = gaps(&streams.opened_us);
-    // The first was open for as long as it was good. The waits of 1, 1.6 and 2.56 s vary by a fifth.
+    // The first stream stayed open while it was valid. The waits of 1, 1.6 and 2.56 s vary by a fifth.
     for (gap, least) in gaps.iter().skip(1).zip([8, 12, 20]) {
         assert!(*gap >= least, "{gaps:?}");
     }
@@ -169,7 +169,7 @@ async fn x2_a57_a_server_that_ends_its_streams_is_used_less_often() {
     scene.wait_for_members("web", &[BETTER]).await;
     scene.wait_for_no_error("web").await;
 
-    // A response ends the growth: the next one would have been the wait of at least 5.2 s.
+    // A response resets the wait; without it, the next wait would be at least 5.2 s.
     for _ in 0..2 {
         let opened = plane.streams().await.opened_us.len();
         let ended = plane.now_us().await;
@@ -178,7 +178,10 @@ async fn x2_a57_a_server_that_ends_its_streams_is_used_less_often() {
         let took = (next.expect("a new stream").opened_us[opened] - ended) / 100_000;
         assert!((8..40).contains(&took), "a stream after {took} tenths of a second");
         let is_acknowledged = |request: &RecordedRequest| request.stream > opened as u64 && request.is_ack();
-        plane.wait_until(|journal| journal.iter().any(is_acknowledged)).await.expect("a response was heard");
+        plane
+            .wait_until(|journal| journal.iter().any(is_acknowledged))
+            .await
+            .expect("a response was received");
     }
     scene.wait_for_no_error("web").await;
     scene.assert_no_logged_errors();
@@ -191,7 +194,7 @@ async fn x2_requests_do_not_wait_for_the_headers_of_the_server() {
     let scene = scene(&plane).await;
     plane.cut(Ending::Connections).await;
     plane.wait_for_streams(|streams| streams.opened_us.len() == 2).await.expect("another stream");
-    // While it says nothing all is as it was, and nothing of what it owes is lost.
+    // While the server is silent nothing changes, and no pending response is lost.
     plane.behave(StreamBehaviour::Silent).await;
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[BETTER])).await;
     scene.flush_writes().await;

@@ -7,13 +7,13 @@ use super::dump::Dump;
 use super::stage::{Plan, control_plane, endpoints_at, server};
 use crate::support::{PATIENCE, eventually};
 
-const BEFORE: &str = "10.9.0.1";
+const INITIAL_MEMBER: &str = "10.9.0.1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w8_x2_a_standby_follows_the_control_plane_and_writes_nothing() {
     let plane = control_plane().await;
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &["10.1.0.1"])).await;
-    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
+    let plan = Plan::new().await.pool("web", "eds:web", &[INITIAL_MEMBER]).await;
     let mut scene = plan.start(&[server(&plane, &[])]).await;
     scene.wait_for_members("web", &["10.1.0.1"]).await;
     let second = scene.stage.another("second").await;
@@ -21,7 +21,7 @@ async fn w8_x2_a_standby_follows_the_control_plane_and_writes_nothing() {
     second.shown("/api/v1/status", |status| status["leadership"]["role"] == "standby").await;
     plane.wait_for_streams(|streams| streams.open == 2).await.expect("both have a stream");
     let follows = async |version: &'static str| {
-        eventually("the standby knows it too", PATIENCE, || async {
+        eventually("the standby has received the resource", PATIENCE, || async {
             let shown = Dump::of(&second.csds).await.shown(Kind::Endpoints, "web");
             let is_there = shown.as_ref().is_some_and(|shown| shown.is_good() && shown.version == version);
             if is_there { Ok(()) } else { Err(format!("{shown:?}")) }
@@ -35,9 +35,9 @@ async fn w8_x2_a_standby_follows_the_control_plane_and_writes_nothing() {
     scene.flush_writes().await;
     scene.assert_members_and_puts("web", &["10.1.0.2"], 2).await;
     let wrote = second.log().iter().filter(|line| line["message"] == "wrote backend pool").count();
-    assert_eq!(wrote, 0, "the standby has written");
+    assert_eq!(wrote, 0, "the standby wrote a pool");
 
-    // What is assigned while no replica leads is written by the next leader, with what it has known all the time.
+    // The next leader keeps the endpoints that it received as standby, and writes later changes.
     scene.stage.signal(Signal::TERM);
     assert_eq!(scene.stage.ended().await.code(), Some(0));
     plane.stop().await;
@@ -57,11 +57,11 @@ async fn w8_x2_a_standby_follows_the_control_plane_and_writes_nothing() {
 async fn c4_x2_a_dry_run_follows_the_control_plane_and_writes_nothing() {
     let plane = control_plane().await;
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &["10.1.0.1"])).await;
-    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
+    let plan = Plan::new().await.pool("web", "eds:web", &[INITIAL_MEMBER]).await;
     let scene = plan.start_flagged(&[server(&plane, &[])], &["--dry-run"]).await;
     let differs = |pool: &serde_json::Value| pool["members"]["missing"] == serde_json::json!(["10.1.0.1"]);
     let pool = scene.wait_for_pool("web", differs).await;
-    assert_eq!(pool["members"]["mustGo"], serde_json::json!([BEFORE]), "{pool}");
-    scene.assert_members_and_puts("web", &[BEFORE], 0).await;
+    assert_eq!(pool["members"]["mustGo"], serde_json::json!([INITIAL_MEMBER]), "{pool}");
+    scene.assert_members_and_puts("web", &[INITIAL_MEMBER], 0).await;
     assert_eq!(scene.stage.fakes.counters().await.pool_puts, 0);
 }

@@ -1,14 +1,13 @@
-//! Restarts of either side, streams that end, and resources that come once more: what is written is what has changed,
-//! and nothing else (A57, X2, X3).
+//! Restarts of either side, ends of streams, and repeated resources: only changes are written (A57, X2, X3).
 
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::Acked;
 use simulator::control_plane::{ControlPlane, Ending, Kind, Status, cluster};
 
 use super::stage::{NODE, Plan, Scene, control_plane, endpoints_at, server};
 
-const BEFORE: &str = "10.9.0.1";
-const GOOD: &str = "10.1.0.1";
-const BETTER: &str = "10.1.0.2";
+const INITIAL_MEMBER: &str = "10.9.0.1";
+const FIRST: &str = "10.1.0.1";
+const SECOND: &str = "10.1.0.2";
 const POOLS: [&str; 2] = ["plain", "clustered"];
 
 async fn assign(plane: &ControlPlane, address: &str) {
@@ -18,15 +17,16 @@ async fn assign(plane: &ControlPlane, address: &str) {
 }
 
 async fn scene(plane: &ControlPlane) -> Scene {
-    assign(plane, GOOD).await;
-    let plan = Plan::new().await.pool("plain", "eds:plain", &[BEFORE]).await;
-    let scene = plan.pool("clustered", "cluster:web", &[BEFORE]).await.start(&[server(plane, &[])]).await;
-    all_hold(&scene, GOOD, 1).await;
+    assign(plane, FIRST).await;
+    let plan = Plan::new().await.pool("plain", "eds:plain", &[INITIAL_MEMBER]).await;
+    let scene =
+        plan.pool("clustered", "cluster:web", &[INITIAL_MEMBER]).await.start(&[server(plane, &[])]).await;
+    wait_for_members_and_puts(&scene, FIRST, 1).await;
     scene
 }
 
-/// Waits until all pools have this address, and requires that this has cost so many writes of each.
-async fn all_hold(scene: &Scene, address: &str, puts: usize) {
+/// Waits until all pools hold this address, and asserts the number of PUTs of each.
+async fn wait_for_members_and_puts(scene: &Scene, address: &str, puts: usize) {
     for pool in POOLS {
         scene.wait_for_members(pool, &[address]).await;
         scene.wait_for_no_error(pool).await;
@@ -37,8 +37,8 @@ async fn all_hold(scene: &Scene, address: &str, puts: usize) {
     }
 }
 
-/// Waits until the controller has taken what it was sent on a stream after this one.
-async fn listens_again(plane: &ControlPlane, after: u64) {
+/// Waits for an ACK of each resource type on a later stream.
+async fn wait_for_acks_on_new_stream(plane: &ControlPlane, after: u64) {
     let accepted = |journal: &[simulator::control_plane::RecordedRequest]| {
         Kind::ALL.into_iter().all(|kind| {
             journal
@@ -54,7 +54,7 @@ async fn x3_a_start_without_the_control_plane_leaves_all_members() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;
     plane.stop().await;
-    leaves_all_members(&plane, scene.restart("second").await).await;
+    assert_members_stay(&plane, scene.restart("second").await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,12 +62,12 @@ async fn x3_a_restart_without_the_control_plane_leaves_all_members() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;
     plane.stop().await;
-    leaves_all_members(&plane, scene.kill_and_restart("second").await).await;
+    assert_members_stay(&plane, scene.kill_and_restart("second").await).await;
 }
 
-/// Requires that nothing is written while this controller has no control plane, that the operator is told, and that what
-/// the control plane has when it comes back costs nothing and what it changes then is heeded.
-async fn leaves_all_members(plane: &ControlPlane, scene: Scene) {
+/// Asserts that nothing is written and an Event is emitted while the control plane is down; that unchanged resources
+/// cause no write after it returns; and that later changes are applied.
+async fn assert_members_stay(plane: &ControlPlane, scene: Scene) {
     for source in ["eds:plain", "cluster:web"] {
         let message = scene
             .wait_for_event(
@@ -79,14 +79,14 @@ async fn leaves_all_members(plane: &ControlPlane, scene: Scene) {
     }
     scene.flush_writes().await;
     for pool in POOLS {
-        scene.assert_members_and_puts(pool, &[GOOD], 1).await;
+        scene.assert_members_and_puts(pool, &[FIRST], 1).await;
     }
 
     plane.restart().await.expect("the port is still ours");
-    all_hold(&scene, GOOD, 1).await;
+    wait_for_members_and_puts(&scene, FIRST, 1).await;
     scene.wait_for_event("XdsResourceRecovered", &["eds:plain"]).await;
-    assign(plane, BETTER).await;
-    all_hold(&scene, BETTER, 2).await;
+    assign(plane, SECOND).await;
+    wait_for_members_and_puts(&scene, SECOND, 2).await;
     scene.assert_no_logged_errors();
 }
 
@@ -96,15 +96,15 @@ async fn x3_a_control_plane_back_with_other_endpoints_is_followed() {
     let scene = scene(&plane).await;
     plane.stop().await;
     let scene = scene.restart("second").await;
-    assign(&plane, BETTER).await;
+    assign(&plane, SECOND).await;
     plane.restart().await.expect("the port is still ours");
-    all_hold(&scene, BETTER, 2).await;
+    wait_for_members_and_puts(&scene, SECOND, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a_control_plane_without_its_versions_costs_no_write() {
+async fn x2_a_control_plane_that_restarts_its_versions_costs_no_write() {
     let plane = control_plane().await;
-    // Its versions are past those that it begins with again.
+    // After its restart, its versions start at 1 again.
     for address in ["10.1.0.7", "10.1.0.8"] {
         assign(&plane, address).await;
     }
@@ -112,17 +112,17 @@ async fn x2_a_control_plane_without_its_versions_costs_no_write() {
     let (version, stream) =
         (scene.wait_for_csds_state("plain", Acked).await.version, last_stream(&plane).await);
     plane.restart().await.expect("the port is still ours");
-    listens_again(&plane, stream).await;
+    wait_for_acks_on_new_stream(&plane, stream).await;
     let shown = scene.wait_for_csds(Kind::Endpoints, "plain", |shown| shown.version != version).await;
     assert!(shown.is_good() && shown.version == "1", "{shown:?} after version {version}");
-    all_hold(&scene, GOOD, 1).await;
-    assign(&plane, BETTER).await;
-    all_hold(&scene, BETTER, 2).await;
+    wait_for_members_and_puts(&scene, FIRST, 1).await;
+    assign(&plane, SECOND).await;
+    wait_for_members_and_puts(&scene, SECOND, 2).await;
     scene.assert_no_logged_errors();
 }
 
 async fn last_stream(plane: &ControlPlane) -> u64 {
-    plane.journal().await.last().expect("a client has asked").stream
+    plane.journal().await.last().expect("a client has sent a request").stream
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -132,22 +132,22 @@ async fn x2_a57_after_a_stream_all_is_requested_again_without_a_write() {
     for ending in [Ending::Cleanly, Ending::Status(Status::unavailable("later")), Ending::Connections] {
         let (known, stream) = (plane.journal().await, last_stream(&plane).await);
         assert!(plane.cut(ending).await > 0, "a stream was open");
-        listens_again(&plane, stream).await;
+        wait_for_acks_on_new_stream(&plane, stream).await;
         let journal = plane.journal().await;
         let new: Vec<_> = journal.iter().skip(known.len()).collect();
         let first = new.first().expect("a request");
         assert_eq!(first.node.as_ref().map(|node| node.id.as_str()), Some(NODE));
         assert!(
             new.iter().skip(1).all(|request| request.node.is_none()),
-            "the node goes with the first request alone"
+            "only the first request carries the node"
         );
         for kind in Kind::ALL {
             let first =
-                new.iter().find(|request| request.kind() == Some(kind)).expect("each kind is asked for");
-            assert_eq!(first.response_nonce, "", "a nonce is of one stream: {first}");
-            assert_ne!(first.version_info, "", "a version is of all streams: {first}");
+                new.iter().find(|request| request.kind() == Some(kind)).expect("each kind is requested");
+            assert_eq!(first.response_nonce, "", "nonces are per stream: {first}");
+            assert_ne!(first.version_info, "", "versions outlive streams: {first}");
         }
-        // A stream that has had a response may end: that is no error.
+        // A stream with a response may end without an error.
         for pool in POOLS {
             scene.wait_for_no_error(pool).await;
         }
@@ -155,9 +155,9 @@ async fn x2_a57_after_a_stream_all_is_requested_again_without_a_write() {
     let failures = scene.metric("grpc_xds_client_server_failure_total", &[]).await;
     assert!(failures.abs() < 0.5, "{failures}");
     assert_eq!(scene.events("XdsResourceError").await, Vec::<String>::new());
-    all_hold(&scene, GOOD, 1).await;
-    assign(&plane, BETTER).await;
-    all_hold(&scene, BETTER, 2).await;
+    wait_for_members_and_puts(&scene, FIRST, 1).await;
+    assign(&plane, SECOND).await;
+    wait_for_members_and_puts(&scene, SECOND, 2).await;
     scene.assert_no_logged_errors();
 }
 
@@ -167,19 +167,19 @@ async fn x2_a_repeated_resource_costs_no_write() {
     let scene = scene(&plane).await;
     let before = scene.wait_for_csds_state("plain", Acked).await.version;
     for _ in 0..3 {
-        assign(&plane, GOOD).await;
+        assign(&plane, FIRST).await;
     }
     let newest = |shown: &super::dump::Shown| {
         let number = |text: &str| text.parse::<u64>().expect("the simulator counts versions");
         number(&shown.version) > number(&before) + 3
     };
     assert!(scene.wait_for_csds(Kind::Endpoints, "plain", newest).await.is_good());
-    // Another order of addresses is another text and no other assignment.
-    plane.set(Kind::Endpoints, "plain", endpoints_at("plain", &[GOOD, BETTER])).await;
-    scene.wait_for_members("plain", &[GOOD, BETTER]).await;
-    plane.set(Kind::Endpoints, "plain", endpoints_at("plain", &[BETTER, GOOD])).await;
+    // Another order of addresses is another resource, but the same assignment.
+    plane.set(Kind::Endpoints, "plain", endpoints_at("plain", &[FIRST, SECOND])).await;
+    scene.wait_for_members("plain", &[FIRST, SECOND]).await;
+    plane.set(Kind::Endpoints, "plain", endpoints_at("plain", &[SECOND, FIRST])).await;
     scene.flush_writes().await;
-    scene.assert_members_and_puts("plain", &[GOOD, BETTER], 2).await;
-    scene.assert_members_and_puts("clustered", &[GOOD], 1).await;
+    scene.assert_members_and_puts("plain", &[FIRST, SECOND], 2).await;
+    scene.assert_members_and_puts("clustered", &[FIRST], 1).await;
     scene.assert_no_logged_errors();
 }

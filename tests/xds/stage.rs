@@ -1,5 +1,5 @@
-//! The test stage: a load balancer with pools that belong to no Service, scripted control planes, and the real binary
-//! between them.
+//! The test environment: a load balancer with pools that belong to no Service, scripted control planes, and the real
+//! binary.
 //!
 //! There is also one Service, the canary. Once its pool is written, all earlier writes that were due on the same load
 //! balancer have been sent too. So a test can show that a pool is not written without waiting for a timeout.
@@ -101,7 +101,7 @@ impl Plan {
         self.pool_with_rule(name, source, members, &rule).await
     }
 
-    /// The same with this rule.
+    /// Adds a pool with this rule.
     pub async fn pool_with_rule(self, name: &str, source: &str, members: &[&str], rule: &str) -> Self {
         create_pool(&self.prepared.fakes, name, members, rule).await;
         self.listed(name, source)
@@ -130,7 +130,7 @@ impl Plan {
         self.start_flagged(servers, &[]).await
     }
 
-    /// The same, with these flags.
+    /// Starts the controller with these servers and flags.
     pub async fn start_flagged(mut self, servers: &[Value], flags: &[&str]) -> Scene {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = write_bootstrap(&folder, servers);
@@ -261,7 +261,7 @@ impl Scene {
         log.split_off(log.len().saturating_sub(20))
     }
 
-    /// Returns the number of PUTs of a pool, whatever their answer.
+    /// Returns the number of PUTs of a pool, with any answer.
     pub async fn puts(&self, pool: &str) -> usize {
         let log = self.stage.fakes.log().await;
         let is_put = |kind: Request, of: Option<&str>| {
@@ -270,7 +270,7 @@ impl Scene {
         log.iter().filter(|entry| is_put(entry.kind, entry.pool.as_deref())).count()
     }
 
-    /// Returns the number of PUTs of all pools except the canary, whatever their answer.
+    /// Returns the number of PUTs of all pools except the canary, with any answer.
     pub async fn puts_of_others(&self) -> usize {
         let (log, canary) = (self.stage.fakes.log().await, pool_of(CANARY));
         let is_others = |of: Option<&str>| of.is_none_or(|of| !of.eq_ignore_ascii_case(&canary));
@@ -362,7 +362,7 @@ impl Scene {
             let error = &item["error"];
             let field_of = |field: &str| error[field].as_str().unwrap_or_default();
             assert_eq!(field_of("version"), &*version, "{item}");
-            // An error without words has only its code, which is for CSDS alone (X4).
+            // An error without a message has only its code, which only CSDS shows (X4).
             if words == "NOT_FOUND" {
                 assert_eq!(field_of("message"), "it does not exist", "{item}");
             } else {
@@ -378,7 +378,7 @@ impl Scene {
         shown.await["note"].as_str().expect("a note").to_owned()
     }
 
-    /// Waits until the source of a pool has no error: its note is then the node id alone (X4).
+    /// Waits until the source of a pool has no error: its note is then only the node id (X4).
     pub async fn wait_for_no_error(&self, pool: &str) {
         self.wait_for_pool(pool, |shown| shown["note"] == NODE_NOTE).await;
     }
@@ -432,7 +432,7 @@ impl Scene {
         self.wait_for_metric("grpc_xds_client_resources", &labels, count).await;
     }
 
-    /// Waits until the cluster has an Event with this reason and these words, and returns its message.
+    /// Waits until the cluster has an Event with this reason and these texts, and returns its message.
     pub async fn wait_for_event(&self, reason: &str, words: &[&str]) -> String {
         eventually(&format!("an event {reason} with {words:?}"), PATIENCE, || async {
             let events = self.events(reason).await;

@@ -1,5 +1,5 @@
-//! The rows of A88 that are about streams: one that ends without a response, and a server that is not reached, with
-//! nothing cached, with something cached, and with `fail_on_data_errors` (A57, X1, X3, X4).
+//! The rows of A88 about streams: a stream that ends without a response, and an unreachable server, with nothing
+//! cached, with something cached, and with `fail_on_data_errors` (A57, X1, X3, X4).
 
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{Acked, Requested};
 use simulator::control_plane::{ControlPlane, Ending, Kind, Status, StreamBehaviour, cluster};
@@ -17,13 +17,13 @@ const POOLS: [&str; 2] = ["known", "of-cluster"];
 /// Failure of a control plane.
 #[derive(Clone, Copy)]
 enum Failure {
-    /// The server closes each stream in good order, without a response.
+    /// The server closes each stream without a status and without a response.
     Closes,
     /// The server ends each stream with a status, without a response.
     Ends,
     /// The server refuses each stream before any request is read.
     Refuses,
-    /// The server cuts the connection.
+    /// The server closes the connection.
     Cuts,
     /// There is no listener.
     Gone,
@@ -56,7 +56,7 @@ impl Failure {
         }
     }
 
-    /// Returns words of the error.
+    /// Returns a part of the error's text.
     fn words(self) -> &'static str {
         match self {
             Failure::Closes => "it closed the stream without a response",
@@ -79,10 +79,10 @@ async fn assign(plane: &ControlPlane, address: &str) {
     }
 }
 
-/// Waits until the metrics say whether the server is reached.
+/// Waits until the metrics show this state of the connection.
 async fn is_connected(scene: &Scene, connected: bool) {
     let wanted = if connected { 1.0 } else { 0.0 };
-    eventually("the metrics tell whether the server is reached", PATIENCE, || async {
+    eventually("the metrics show the state of the connection", PATIENCE, || async {
         let value: f64 = scene.metric("grpc_xds_client_connected", &[]).await;
         if (value - wanted).abs() < 0.5 { Ok(()) } else { Err(value.to_string()) }
     })
@@ -106,7 +106,7 @@ async fn is_ambient(features: &[&str]) {
         is_connected(&scene, false).await;
         for (kind, name) in [(Kind::Endpoints, "known"), (Kind::Clusters, "web")] {
             let shown = scene.wait_for_csds(kind, name, |_| true).await;
-            assert!(shown.is_good(), "the resource itself is as it was: {shown:?}");
+            assert!(shown.is_good(), "the resource is unchanged: {shown:?}");
         }
         scene.wait_for_cache_count(Kind::Endpoints, "acked", 2).await;
         let words = ["eds:known", "cluster:web", "stay in use in 2 backend pools", failure.words()];
@@ -122,7 +122,7 @@ async fn is_ambient(features: &[&str]) {
             scene.wait_for_no_error(pool).await;
         }
         is_connected(&scene, true).await;
-        // Each failure is told once, and so is its end.
+        // Each failure is reported once, and so is its end.
         scene.wait_for_reports("XdsResourceError", times).await;
         scene.wait_for_reports("XdsResourceRecovered", times).await;
     }
@@ -180,7 +180,7 @@ async fn leaves_what_was_never_known(features: &[&str]) {
     }
     scene.wait_for_csds_state("known", Acked).await;
     scene.wait_for_event("XdsResourceRecovered", &["eds:known"]).await;
-    // From one failure to the next nothing was better, and so there was nothing new to tell.
+    // The server did not recover between the failures, so there is one report.
     scene.wait_for_reports("XdsResourceError", 1).await;
     scene.assert_no_logged_errors();
 }

@@ -1,5 +1,5 @@
-//! The row of A88 that is about time: a resource that does not come. The timers are real ones of 15 and 30 seconds, and
-//! so there is one test that waits for all of them together (A57, X1, X3).
+//! The row of A88 about time-outs: a resource that does not arrive. The timers are real, of 15 and 30 seconds, so one
+//! test waits for all of them together (A57, X1, X3).
 
 use std::ops::Range;
 
@@ -13,17 +13,17 @@ use super::stage::{FAIL_ON_DATA_ERRORS, Plan, Scene, control_plane, endpoints_at
 const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
 
-/// The resources that do not come.
+/// The resources that do not arrive.
 const EXPECTED: [(Kind, &str); 3] =
     [(Kind::Endpoints, "late"), (Kind::Clusters, "late"), (Kind::Endpoints, "half-endpoints")];
 
-/// The pools that nothing comes for.
+/// The pools whose resources do not arrive.
 const LATE: [&str; 3] = ["late", "late-cluster", "half"];
 
 async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
     plane.set(Kind::Endpoints, "kept", endpoints_at("kept", &[GOOD])).await;
     plane.fail(Kind::Endpoints, "reported", Code::NotFound, "never heard of it").await;
-    // The cluster is there, and the endpoints that it names are not.
+    // The cluster exists, and its endpoints do not.
     plane.set(Kind::Clusters, "half", cluster("half", "half-endpoints")).await;
     let mut plan = Plan::new().await;
     let pools = [
@@ -41,11 +41,12 @@ async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
     plane.cut(Ending::Cleanly).await;
     let again =
         plane.wait_until(|journal| EXPECTED.iter().all(|of| requested_at(journal, *of).is_some())).await;
-    again.expect("everything is asked for on the next stream");
+    again.expect("everything is requested on the next stream");
     scene
 }
 
-/// Resources in use on a second stream, on which a server that was given their version sends nothing.
+/// Starts a controller with resources in use, and a second stream on which the server sends nothing, because the client
+/// claims the current version.
 async fn unsent(plane: &ControlPlane) -> Scene {
     plane.set(Kind::Endpoints, "kept", endpoints_at("kept", &[GOOD])).await;
     let plan = Plan::new().await.pool("kept", "eds:kept", &[BEFORE]).await;
@@ -58,7 +59,7 @@ async fn unsent(plane: &ControlPlane) -> Scene {
     scene
 }
 
-/// No timer runs for what is in use, though it does not come again (A57).
+/// Asserts that no timer runs for resources in use, although they are not sent again (A57).
 async fn is_in_use_unsent(scene: &Scene) {
     let shown = scene.wait_for_csds_state("kept", Acked).await;
     assert!(shown.is_good(), "{shown:?}");
@@ -68,7 +69,7 @@ async fn is_in_use_unsent(scene: &Scene) {
     scene.assert_members_and_puts("kept", &[GOOD], 1).await;
 }
 
-/// Returns the time at which a resource was asked for on the stream after the first one.
+/// Returns the time at which a resource was requested on the second stream.
 fn requested_at(journal: &[RecordedRequest], (kind, name): (Kind, &str)) -> Option<u64> {
     let is_it = |request: &&RecordedRequest| {
         request.stream > 1 && request.kind() == Some(kind) && request.names.iter().any(|it| it == name)
@@ -76,9 +77,8 @@ fn requested_at(journal: &[RecordedRequest], (kind, name): (Kind, &str)) -> Opti
     journal.iter().find(is_it).map(|request| request.at_us)
 }
 
-/// Waits until nothing of what does not come is waited for any more, and requires that it is in this state with these
-/// words, and that it took so many seconds from asking on the stream that is open: those of the one before count for
-/// nothing.
+/// Waits until all missing resources have timed out. Asserts their state and text, and the number of seconds since
+/// their request on the current stream: time on the previous stream does not count.
 async fn all_time_out(
     plane: &ControlPlane,
     scene: &Scene,
@@ -89,17 +89,17 @@ async fn all_time_out(
     for (kind, name) in EXPECTED {
         let shown = scene.wait_for_csds(kind, name, |shown| shown.state != Requested).await;
         let now = plane.now_us().await;
-        let requested = requested_at(&plane.journal().await, (kind, name)).expect("it was asked for");
+        let requested = requested_at(&plane.journal().await, (kind, name)).expect("it was requested");
         assert_eq!((shown.state, shown.version.as_str()), (state, ""), "{name}: {shown:?}");
         let (version, message) = shown.error.expect("an error");
         assert!(version.is_empty() && message.contains(words), "nothing was rejected: {version:?} {message}");
-        // The transport has it a moment before the control plane has.
+        // The client's timer starts shortly before the control plane receives the request.
         let took = (now - requested + 250_000) / 1_000_000;
         assert!(seconds.contains(&took), "{name} timed out after {took} s");
     }
 }
 
-/// Nothing that did not come was written, and what is there is as it was.
+/// Asserts that pools of missing resources were not written, and that the others are unchanged.
 async fn is_untouched(scene: &Scene) {
     scene.flush_writes().await;
     for pool in LATE.into_iter().chain(["reported"]) {
@@ -148,15 +148,15 @@ async fn x3_a88_a_missing_resource_is_absent_after_15_s() {
     is_in_use_unsent(&unsent).await;
     unsent.assert_no_logged_errors();
 
-    // Without a stream no time runs: it is not known that anything is late (A57).
+    // Without a stream no timer runs (A57).
     for (kind, name) in EXPECTED {
         let shown = away.wait_for_csds(kind, name, |_| true).await;
-        assert_eq!((shown.state, shown.error), (Requested, None), "{name} is waited for");
+        assert_eq!((shown.state, shown.error), (Requested, None), "{name} is requested");
     }
     is_untouched(&away).await;
     gone.restart().await.expect("the port is still ours");
 
-    // What comes in the end is used.
+    // A resource that arrives late is used.
     for (plane, scene) in [(&strict, &hasty), (&lax, &patient), (&gone, &away)] {
         plane.set(Kind::Endpoints, "late", endpoints_at("late", &[GOOD])).await;
         plane.set(Kind::Endpoints, "half-endpoints", endpoints_at("half-endpoints", &[GOOD])).await;

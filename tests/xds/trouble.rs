@@ -1,4 +1,4 @@
-//! Control planes of which one thing each is wrong, for those who look at everything that the admin API can say.
+//! Control planes with one error each, for tests that read everything in the admin API.
 
 use serde_json::Value;
 use simulator::control_plane::{Bad, Code, ControlPlane, HealthStatus, Kind, cluster, endpoints};
@@ -7,8 +7,8 @@ use super::stage::{Plan, Scene, control_plane, endpoints_at, locality, server};
 
 const GOOD: &str = "10.1.0.1";
 
-/// Returns a controller with pools of four sources: one whose newest version is refused, one that was never known, one
-/// whose pool is not there, and one that makes do with its second priority.
+/// Starts a controller with pools of four sources: one whose newest version is rejected, one that was never received,
+/// one whose pool does not exist, and one that uses its second priority.
 pub async fn in_trouble() -> (Scene, ControlPlane) {
     let plane = control_plane().await;
     let second = [
@@ -51,7 +51,7 @@ async fn h3_status_lists_the_worst_control_planes_first() {
     let canary = scene.stage.get("/api/v1/queues?contains=canary").await;
     assert_eq!(canary["items"][0]["source"], "kubernetes", "{canary}");
 
-    // What was known is in use on where nothing else is wrong, and that is told too.
+    // The last resources stay in use, and that is shown too.
     plane.set(Kind::Endpoints, "never", endpoints_at("never", &[GOOD])).await;
     let of_refused = |status: &Value| status["controlPlanes"]["worst"]["source"] == "eds:refused";
     let status = scene.stage.shown("/api/v1/status", of_refused).await;

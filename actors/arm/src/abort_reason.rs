@@ -1,11 +1,11 @@
-//! The reason for which the client aborted a try. It travels through the pipeline inside the error.
+//! The reason why the client aborted a try, carried as the source of the pipeline's error.
 
 use std::time::Duration;
 
 /// Reasons why the client aborted a try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum AbortReason {
-    /// The throttle gate of the verb is closed (W6); nothing was sent.
+    /// The throttle gate of the request class is closed (W6); nothing was sent.
     #[error("the throttle gate is closed")]
     GateClosed {
         /// Time until it opens.

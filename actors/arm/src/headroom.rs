@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn w9_the_least_of_what_is_left_counts_for_its_class() {
+    fn w9_the_lowest_remaining_quota_counts_for_its_class() {
         let get = |headers: &[(&str, &str)]| read(Method::Get, headers);
         assert_eq!(get(&[]), (None, None));
         assert_eq!(get(&[("x-ms-ratelimit-remaining-subscription-reads", "11999")]), (Some(11_999), None));

@@ -86,7 +86,7 @@ impl Identity {
         }
     }
 
-    /// Returns the name that operators know.
+    /// Returns the display name of the identity.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Identity::Anonymous => "no identity",

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn h2_what_has_changed_is_shown_once_it_can_be_used() {
+    fn h2_a_changed_certificate_is_output_once_it_is_usable() {
         let mut renewal = Renewal::new(found(1, true).fingerprint);
         assert_eq!(renewal.step(found(1, true)), Decision::Keep);
         assert_eq!(renewal.step(found(2, true)), Decision::Present(2));

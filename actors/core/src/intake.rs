@@ -98,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn each_line_has_a_moment_of_its_own() {
+    fn each_line_has_its_own_time() {
         let watch = WatchRequest::Watch { from: ResourceVersion::default() };
         let lines = [5, 5, 5, 6, 100].map(|micros| (micros, bookmark(false)));
         assert_eq!(read(&watch, lines.into()).1, [5, 6, 7, 8, 100]);
     }
 
     #[test]
-    fn changes_are_told_by_the_pool_of_their_service() {
+    fn changes_are_reported_with_the_pool_of_their_service() {
         let watch = WatchRequest::Watch { from: ResourceVersion::default() };
         let lines = vec![(1, slice(Some("Web"))), (2, slice(None)), (3, slice(Some("api")))];
         assert_eq!(read(&watch, lines).0, [PoolName::new("shop-web"), PoolName::new("shop-api")]);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a3_a_newer_fact_takes_the_place_of_an_older_one() {
+    fn a3_a_newer_fact_replaces_an_older_one() {
         let mut outbox = Outbox::default();
         outbox.push(service("a"));
         outbox.push(service("b"));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn n2_one_draining_set_waits_before_what_depends_on_it() {
+    fn n2_one_draining_set_waits_before_its_dependents() {
         let mut outbox = Outbox::default();
         outbox.push(due("a"));
         for generation in 1..1_000 {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a3_of_unread_lines_only_the_newest_about_an_object_waits() {
+    fn a3_only_the_newest_unread_line_of_an_object_waits() {
         let kind = Kind::EndpointSlices;
         let mut outbox = Outbox::default();
         for n in (1..3_000).step_by(3) {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn q2_how_far_reading_has_come_is_heard_behind_what_was_read() {
+    fn q2_the_read_position_is_delivered_after_the_read_lines() {
         let mut outbox = Outbox::default();
         let up_to = |read| Delivery::Directory(directory::In::ReadUpTo(Now::from_millis(read)));
         outbox.push(up_to(1));

@@ -1,5 +1,5 @@
-//! The whole controller in one simulated world, by seeds: all machines and the production `route`, edges that delay
-//! and batch, the modelled ARM and API server with their faults, and a cluster that changes constantly.
+//! The whole controller in a seeded simulation: all machines and the production `route`, edges that delay and batch,
+//! the modelled ARM and API server with their faults, and a cluster that changes constantly.
 //!
 //! `SIMULATION_SEED=n` replays one seed, `SIMULATION_SEEDS=n` sets how many are played, `SIMULATION_FROM=n` the first
 //! one, and `SIMULATION_ALL=1` lists all that fail instead of stopping at the first. A failing seed is printed with
@@ -114,7 +114,7 @@ const ROLLOUTS: u64 = 4;
 /// Seconds between the starts of two Services: the next starts when the new pod of the one before is ready, as with
 /// `kubectl rollout restart` and `kubectl rollout status` in a loop.
 const ROLLOUT_APART_S: u64 = 10;
-/// Longest time in seconds for which we may hold the shared Lease without interruption (W7).
+/// Longest time in seconds for which the controller may hold the shared Lease without interruption (W7).
 const MAX_PIECE_S: u64 = 60;
 /// Longest time of a request about a Lease without faults, in seconds.
 const ON_ITS_WAY_S: u64 = 1;
@@ -145,7 +145,7 @@ fn is_left_out_below(needed: u64) -> bool {
     if is_left_out {
         let name = thread::current().name().unwrap_or("a test of the simulation").to_owned();
         let line = format!("SKIPPED {name}: it is played with SIMULATION_SEEDS={needed} or more\n");
-        // A failure of that cannot be reported.
+        // This failure cannot be reported.
         drop(std::io::stderr().write_all(line.as_bytes()));
     }
     is_left_out
@@ -194,7 +194,7 @@ fn play_all(
 }
 
 #[test]
-fn z1_every_world_is_in_sync_and_comes_to_rest_when_faults_end() {
+fn z1_every_run_is_in_sync_and_idle_after_the_faults() {
     if is_left_out() {
         return;
     }
@@ -237,7 +237,7 @@ fn z1_every_world_is_in_sync_and_comes_to_rest_when_faults_end() {
         "{worlds} worlds, {terms} terms, {puts} PUTs, {reports} reports, {pauses} pauses, {releases} releases"
     );
     println!("{nodes:?}");
-    println!("the shared Lease was ours for {} s, others' for {} s", held.0, held.1);
+    println!("the controller held the shared Lease for {} s, others for {} s", held.0, held.1);
     println!("at rest after {} s at most (seed {})", longest.0, longest.1);
     if let Some((seed, failed)) = first {
         let Failed { size, reason, trace } = if all { failed } else { shrink(failed, seed) };
@@ -245,7 +245,7 @@ fn z1_every_world_is_in_sync_and_comes_to_rest_when_faults_end() {
             "seed {seed} fails, smallest with {size:?}: {reason}\n{trace}replay it: SIMULATION_SEED={seed}"
         );
     }
-    // A world without events proves nothing.
+    // A run without events proves nothing.
     assert!(worlds < 10 || puts > 4 * worlds && reports > 4 * worlds && terms > worlds);
     assert!(worlds < 100 || pauses > worlds / 4, "{pauses} pauses");
     let DrainResults { notices, marks, recorded, entries, waits } = nodes;
@@ -254,7 +254,7 @@ fn z1_every_world_is_in_sync_and_comes_to_rest_when_faults_end() {
 }
 
 #[test]
-fn w7_the_shared_lease_is_ours_for_half_of_the_time_at_most() {
+fn w7_the_shared_lease_is_held_at_most_half_of_the_time() {
     if is_left_out() {
         return;
     }
@@ -262,8 +262,8 @@ fn w7_the_shared_lease_is_ours_for_half_of_the_time_at_most() {
     for seed in 0..share_of(DUTY_SEEDS) {
         let lease_shares = lease_shares(seed).unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
         println!("seed {seed}: {lease_shares:?}");
-        // Our share: never longer than this without interruption, then left to others for at least as long as we held
-        // it. So never more than half of the time.
+        // The controller's share: never longer than this without interruption, then left to others for at least as
+        // long. So it is never more than half of the time.
         assert!(lease_shares.longest <= MAX_PIECE_S + ON_ITS_WAY_S, "seed {seed}: {lease_shares:?}");
         assert!(
             lease_shares.too_soon <= ON_ITS_WAY_S,
@@ -280,11 +280,11 @@ fn w7_the_shared_lease_is_ours_for_half_of_the_time_at_most() {
 }
 
 #[test]
-fn z1_a_seed_plays_the_same_world_each_time() {
+fn z1_a_seed_is_deterministic() {
     if is_left_out() {
         return;
     }
-    // In a sample, a world that takes a quarter of the time.
+    // In a sample, a run that takes a quarter of the time.
     let seed = if seeds() < ALL_SEEDS { 0 } else { 3 };
     let once = play(seed, size_of(seed), None).map_err(|failed| failed.reason);
     let again = play(seed, size_of(seed), None).map_err(|failed| failed.reason);
@@ -292,7 +292,7 @@ fn z1_a_seed_plays_the_same_world_each_time() {
 }
 
 #[test]
-fn w8_a_storage_that_is_set_back_is_noticed_in_every_world() {
+fn w8_a_restored_storage_is_detected_in_every_run() {
     if is_left_out() {
         return;
     }
@@ -359,7 +359,7 @@ fn z1_each_planted_bug_is_found() {
 }
 
 #[test]
-fn z1_the_worlds_of_single_faults_pass_without_a_planted_bug() {
+fn z1_the_runs_of_single_faults_pass_without_a_planted_bug() {
     if is_left_out() {
         return;
     }
@@ -403,14 +403,14 @@ fn z1_the_worlds_of_single_faults_pass_without_a_planted_bug() {
 
 /// Number of quiet clusters in which nodes drain.
 const QUIET_SEEDS: u64 = 3;
-/// Time within which a node is out of traffic, and back, without obstacles, in microseconds.
+/// Maximum time until a node is drained, and back, without obstacles, in microseconds.
 const CUT_WITHIN_US: u64 = 60_000_000;
-/// Time within which our taint is removed from a Ready node, and the node is back, in microseconds.
+/// Maximum time until the controller's taint is removed from a Ready node, and the node is back, in microseconds.
 const UNMARKED_WITHIN_US: u64 = 660_000_000;
 const TAINT: (&str, &str, &str) = ("node.kubernetes.io/out-of-service", "", "NoExecute");
 
 #[test]
-fn n2_nodes_that_leave_together_need_one_write_per_pool() {
+fn n2_nodes_that_drain_together_need_one_write_per_pool() {
     if is_left_out() {
         return;
     }
@@ -447,12 +447,13 @@ fn q2_a_burst_is_written_once_per_pool() {
         assert!(burst.puts >= burst.pools, "seed {seed}, late: {is_late}: {burst:?}");
         (pools, puts) = (pools + burst.pools, puts + burst.puts);
     }
-    // On a slow edge from the Directory, a level may come after its pool's turn; one batch in a hundred is slow here.
+    // On a slow edge from the Directory, a level may arrive after its pool's write; one batch in a hundred is slow
+    // here.
     assert!(puts * 100 <= pools * 105, "{puts} PUTs to {pools} pools");
 }
 
 #[test]
-fn n1_an_evicted_node_is_marked_and_down_within_a_minute() {
+fn n1_an_evicted_node_is_tainted_and_down_within_a_minute() {
     if is_left_out() {
         return;
     }
@@ -465,16 +466,16 @@ fn n1_an_evicted_node_is_marked_and_down_within_a_minute() {
         let puts = quiet
             .wait_for_marks(UNMARKED_WITHIN_US, CUT_WITHIN_US)
             .unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
-        assert_eq!(puts, came.puts, "seed {seed}: what was cut out comes back");
+        assert_eq!(puts, came.puts, "seed {seed}: drained entries are restored");
     }
 }
 
 #[test]
-fn n1_an_eviction_is_seen_where_watches_are_closed_empty_or_cut() {
+fn n1_an_eviction_is_seen_with_empty_or_aborted_watches() {
     if is_left_out() {
         return;
     }
-    // Closed empty; cut by a middlebox, with and without a line before.
+    // Closed empty; aborted by a middlebox, with and without an earlier line.
     for cut_us in [0, 20_000_000, 60_000_000, 90_000_000] {
         let mut quiet = Quiet::new(0).unwrap_or_else(|reason| panic!("{cut_us}: {reason}"));
         quiet
@@ -487,7 +488,7 @@ fn n1_an_eviction_is_seen_where_watches_are_closed_empty_or_cut() {
 }
 
 #[test]
-fn q8_failed_balancers_at_rest_are_shown_and_written_once() {
+fn q8_failed_load_balancers_are_shown_and_written_once() {
     if is_left_out() {
         return;
     }
@@ -497,14 +498,14 @@ fn q8_failed_balancers_at_rest_are_shown_and_written_once() {
 }
 
 #[test]
-fn n4_without_leaving_nodes_the_admin_state_makes_no_call() {
+fn n4_without_draining_nodes_the_admin_state_makes_no_call() {
     if is_left_out() {
         return;
     }
     let mut all = 0;
     for seed in 0..share_of(QUIET_SEEDS) {
         let [on, off] = [false, true].map(|off| calls(seed, size_of(seed), off));
-        let (on, off) = (on.expect("it goes well"), off.expect("it goes well"));
+        let (on, off) = (on.expect("the run passes"), off.expect("the run passes"));
         let differ = on.iter().zip(&off).find(|(on, off)| on != off);
         assert_eq!((differ, on.len()), (None, off.len()), "seed {seed}");
         all += on.len() as u64;
@@ -513,7 +514,7 @@ fn n4_without_leaving_nodes_the_admin_state_makes_no_call() {
 }
 
 #[test]
-fn w7_half_of_a_rolling_restarts_additions_take_two_turns() {
+fn w7_half_of_a_rolling_restarts_additions_take_two_holds() {
     // A sample of one restart has no median, and takes longer than all worlds of a sample together.
     if number("ROLLOUT_SEEDS").is_none() && is_left_out_below(ALL_SEEDS) {
         return;

@@ -1,4 +1,4 @@
-//! Calls to Azure Resource Manager, their replies, and what a reply means to a step.
+//! Calls to Azure Resource Manager, their replies, and the classification of replies.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const AUTHORIZATION_VERSION: &str = "2022-04-01";
 const LOCKS_VERSION: &str = "2016-09-01";
 const RESOURCES_VERSION: &str = "2021-04-01";
 
-/// The most bytes of a message of Azure that are shown.
+/// Maximum length of a shown message of Azure, in bytes.
 const LONGEST: usize = 1024;
 
 /// The HTTP method of a call.
@@ -66,7 +66,7 @@ impl Call {
         Call::of(Method::Get, path(id, query))
     }
 
-    /// Reads what Azure gave a URL for.
+    /// Follows a `nextLink` or an operation URL.
     #[must_use]
     pub fn follow(url: impl Into<String>) -> Call {
         Call { method: Method::Get, address: Address::Url(url.into()), body: None, if_match: None }
@@ -99,8 +99,8 @@ impl Call {
         }
     }
 
-    /// The same call in this version of the network API, for a cloud that lacks ours. Calls to other providers, and to
-    /// URLs that Azure gave, keep their versions.
+    /// Returns the same call with this version of the network API, for a cloud without the default version. Calls to
+    /// other providers and to Azure's URLs keep their versions.
     #[must_use]
     pub fn with_network_version(self, version: &str) -> Call {
         let address = match self.address {
@@ -214,7 +214,8 @@ pub fn meaning(answer: Result<Reply, String>) -> Meaning {
     }
 }
 
-/// Returns the code that decides, and the text that is shown. Envelopes have the code of the cause in their details.
+/// Returns the error code used for classification, and the message for the operator. Envelopes have the code of the
+/// cause in their details.
 fn error(reply: &Reply) -> (String, String) {
     let error = if reply.body["error"].is_object() { &reply.body["error"] } else { &reply.body };
     let inner = items(&error["details"]).iter().find(|detail| !text(&detail["code"]).is_empty());
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_a_refusal_and_a_conflict_is_not() {
+    fn a_resource_lock_is_refused_and_a_conflict_is_retriable() {
         let code = |code: &str| json!({"error": {"code": code, "message": "m"}});
         assert_eq!(refused(409, code("ScopeLocked")), Meaning::Refused("409 ScopeLocked: m".to_owned()));
         assert!(matches!(refused(409, code("OperationNotAllowed")), Meaning::Later { .. }));

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn no_proxy_is_read_as_go_reads_it() {
+    fn no_proxy_is_read_as_in_go() {
         // A target, entries that cover it, and entries that do not.
         let cases: [(&str, &[&str], &[&str]); 7] = [
             (
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_cannot_be_used_is_named_and_not_repeated() {
+    fn an_unusable_variable_is_named_without_its_value() {
         for (name, value) in
             [("HTTP_PROXY", "ftp://user:pass@p"), ("HTTPS_PROXY", "http://"), ("all_proxy", "a b")]
         {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unusable_variable_is_a_fault_only_where_it_counts() {
+    fn an_unusable_variable_is_an_error_only_if_it_is_used() {
         let proxies = |name: &'static str| {
             Proxies::read(move |other| match other {
                 "NO_PROXY" => Some("covered.test".to_owned()),

@@ -155,7 +155,7 @@ mod tests {
         Login { user: b"user".to_vec(), password: b"pass".to_vec() }
     }
 
-    /// Returns what the client sends to a proxy that answers like this, the outcome, and what is left to be read.
+    /// Returns the bytes that the client sends to a proxy that answers like this, the outcome, and the unread bytes.
     async fn http(answer: &str, login: Option<&Login>) -> (String, Result<(), String>, String) {
         let (mut ours, mut theirs) = duplex(1 << 16);
         theirs.write_all(answer.as_bytes()).await.unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn socks5_signs_in_on_request() {
+    async fn socks5_authenticates_on_request() {
         let answer = b"\x05\x02\x01\x00\x05\x00\x00\x01\0\0\0\0\0\0";
         let (sent, outcome, _) = socks(answer, "10.0.0.1", Some(&login())).await;
         assert_eq!(outcome, Ok(()));

@@ -25,7 +25,7 @@ impl Handler<Deliver> for Slow {
     }
 }
 
-/// An actor with nothing but edges.
+/// An actor with only edges.
 struct Sender {
     edges: Edges<End>,
     to: Recipient<Deliver>,
@@ -98,22 +98,22 @@ async fn e2_waiting_deliveries_are_counted_by_receiver() {
     let (one, other) = (sender(), sender());
     one.send(Push(vec![(End::Writer, 3), (End::Snapshot, 1)])).await.expect("it lives");
     other.send(Push(vec![(End::Writer, 1)])).await.expect("it lives");
-    // These wait for the answers to the first.
+    // These deliveries wait for the answers to the first ones.
     one.send(Push(vec![(End::Writer, 5)])).await.expect("it lives");
     other.send(Push(vec![(End::Writer, 2)])).await.expect("it lives");
-    assert_eq!(gauge("writer"), None, "what has just come may be gone in a moment");
+    assert_eq!(gauge("writer"), None, "new deliveries may be taken soon");
     after(2).await;
     assert_eq!(gauge("writer").as_deref(), Some("7"));
-    assert_eq!(gauge("snapshot"), None, "what is in flight does not wait");
+    assert_eq!(gauge("snapshot"), None, "deliveries in flight do not count");
     other.send(Halt).await.expect("it lives");
     after(1).await;
-    assert_eq!(gauge("writer").as_deref(), Some("5"), "a sender that ends takes its share with it");
+    assert_eq!(gauge("writer").as_deref(), Some("5"), "the deliveries of an ended sender do not count");
     after(20).await;
     assert_eq!(gauge("writer").as_deref(), Some("0"));
 }
 
 #[test]
-fn e2_every_mailbox_has_a_name_of_its_own() {
+fn e2_mailbox_names_are_unique() {
     let names: BTreeSet<&str> = MAILBOXES.iter().copied().collect();
     assert_eq!(names.len(), MAILBOXES.len());
     let pool = PoolId::new(LbName::new("lb"), PoolName::new("pool"));

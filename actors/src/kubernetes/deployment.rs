@@ -1,4 +1,5 @@
-//! Requests the Deployment that runs this process, driven by its machine, and logs when it cannot be found (E1).
+//! Reads the Deployment that owns this Pod, until it is found, and logs when it cannot be read (E1). A machine decides
+//! about retries.
 
 use std::sync::Arc;
 
@@ -14,19 +15,20 @@ use super::object_api::{NamespacedName, exchange, no_answer, other, refusal};
 use super::watch_stream::escaped;
 use crate::clock::Clock;
 
-/// The Deployment was found; with its UID.
+/// The UID of the Deployment.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct Found(pub(super) Arc<str>);
 
-/// Returns the Deployment that the variables `POD_NAMESPACE` and `DEPLOYMENT_NAME` name; `None` unless both are set.
+/// Returns the name of the Deployment from the variables `POD_NAMESPACE` and `DEPLOYMENT_NAME`; `None` unless both are
+/// set.
 #[must_use]
 pub fn named(value: impl Fn(&str) -> Option<String>) -> Option<NamespacedName> {
     let of = |variable| value(variable).filter(|value| !value.is_empty()).map(Arc::from);
     Some(NamespacedName { namespace: of("POD_NAMESPACE")?, name: of("DEPLOYMENT_NAME")? })
 }
 
-/// Requests the Deployment until it is found, and passes its UID on.
+/// Reads the Deployment until it is found, and sends its UID to `port`.
 pub(super) async fn find(client: Client, clock: Clock, name: NamespacedName, port: Recipient<Found>) {
     let (mut machine, mut outputs) = (Deployment::default(), Vec::new());
     machine.step(clock.now(), In::Start, &mut outputs);
@@ -111,7 +113,7 @@ pub(super) fn log_unnamed() {
     let remedy = "in a Deployment, set DEPLOYMENT_NAME and POD_NAMESPACE, as the chart does";
     tracing::debug!(
         remedy,
-        "no Deployment of this controller is named, so events about it are attached to its Pod or Lease"
+        "DEPLOYMENT_NAME is not set, so events about this controller are attached to its Pod or Lease"
     );
 }
 

@@ -1,5 +1,5 @@
-//! The stream of events that this process reports. Each event is passed on once, when the emitter first requests its
-//! write, whether or not the write succeeds. Nothing waits for a listener: a slow one misses events and receives
+//! The stream of events that this process reports. Each event is published once, when the emitter first requests its
+//! write, whether or not the write succeeds. Nothing waits for a listener: a slow listener misses events and receives
 //! their number.
 
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl EventSubscription {
     }
 }
 
-/// Passes events to the listeners.
+/// Publishes events to the listeners.
 #[derive(Debug)]
 pub struct EventPublisher {
     listeners: Sender<Arc<PublishedEvent>>,
@@ -64,7 +64,7 @@ impl EventPublisher {
         (EventPublisher { listeners, last: 0 }, subscription)
     }
 
-    /// Passes on a new event. The emitter writes others again if the API server did not accept them.
+    /// Publishes a new event. Repeated posts of the same event (`is_new` is false) are not published.
     pub fn publish(&mut self, object: Object, event: &Arc<Event>) {
         if !event.is_new {
             return;
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h3_a_slow_listener_delays_nothing_and_gets_the_number_of_missed_events() {
+    async fn h3_a_slow_listener_gets_the_number_of_missed_events() {
         let (mut publisher, subscription) = EventPublisher::new();
         let mut received = subscription.listen();
         for count in 1..=300 {

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn w7_lock_failures_of_services_count_from_the_moment_on() {
+    async fn w7_lock_failures_of_services_are_counted_since_a_time() {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
         let client = Client::try_from(config).expect("a client");

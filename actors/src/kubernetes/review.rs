@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h2_a_recent_verdict_is_reused_unless_a_new_one_is_asked_for() {
+    async fn h2_a_recent_verdict_is_reused_unless_a_new_one_is_requested() {
         let (fakes, reviewer) = start().await;
         let path = "/azure-backend-pool-controller/api/v1/status";
         for (token, verdict) in [("a-token", "Allowed"), ("outsiders-token", "Denied"), ("nobody", "Unknown")]

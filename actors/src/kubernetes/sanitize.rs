@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_answer_is_its_status_message_or_the_start_of_its_body() {
+    fn an_error_has_its_status_message_or_the_start_of_its_body() {
         let status = StatusCode::FORBIDDEN;
         assert_eq!(status_text(status, br#"{"kind":"Status","message":"no"}"#), "HTTP 403: no");
         assert_eq!(status_text(status, b"too many\n"), "HTTP 403: too many");

@@ -17,7 +17,7 @@ fn pool() -> PoolId {
     PoolId::new(LbName::new("lb"), PoolName::new("shop-web"))
 }
 
-/// Returns an assignment of the Directory: one member, or no owner any more.
+/// Returns an assignment of the Directory: one member, or no owner.
 fn assigned(owned: bool) -> Delivery {
     let ip = std::net::IpAddr::from([10, 0, 0, 1]);
     let member = Member { name: AddressName::new("n1"), node_ready: true };

@@ -1,4 +1,4 @@
-//! The exposition of each sample, byte for byte where upstream has the same series (upstream's handler, S1).
+//! The exposition of each sample, identical to upstream's if upstream has the same series (upstream's handler, S1).
 
 use metrics_exporter_prometheus::PrometheusRecorder;
 use model::assignment::HeldReason;
@@ -127,7 +127,7 @@ fn s1_waits_for_both_locks_have_the_series_of_their_callers() {
 }
 
 #[test]
-fn e2_each_sample_of_the_locks_the_leader_and_the_fights_has_its_series() {
+fn e2_lock_leader_and_contention_samples_have_their_series() {
     let page = page_of(vec![
         Metric::LeaseHeld(Duration::from_secs(12)),
         Metric::LeaseHeld(Duration::from_millis(500)),
@@ -258,7 +258,7 @@ fn e2_series_that_alerts_query_start_at_zero() {
     }
 }
 
-/// Returns the series of gRPC, and ours about xDS, without their HELP and TYPE.
+/// Returns gRPC's series, and the controller's about xDS, without HELP and TYPE.
 fn xds_series(page: &str) -> Vec<&str> {
     let named = |line: &&str| line.starts_with("grpc_") || line.contains("_xds_nacks_total{");
     page.lines().filter(named).collect()
@@ -268,7 +268,7 @@ const TYPES: [&str; 2] =
     ["envoy.config.cluster.v3.Cluster", "envoy.config.endpoint.v3.ClusterLoadAssignment"];
 
 #[test]
-fn e2_a78_each_sample_of_the_xds_client_has_grpc_s_series() {
+fn e2_a78_samples_of_the_xds_client_have_grpcs_series() {
     let (one, two) = (ServerId(0), ServerId(1));
     let updates = |server, valid, invalid| model::xds::stream::XdsMetric::Updates {
         server,
@@ -326,10 +326,7 @@ fn e2_a78_each_sample_of_the_xds_client_has_grpc_s_series() {
     let connected = model::xds::stream::XdsMetric::Connected { server: ServerId(1), connected: Some(true) };
     let page =
         page_with(&["one:18000", "dns:///two:443"], vec![Metric::Xds(connected), Metric::Xds(released)]);
-    assert!(
-        page.contains(&format!("\ngrpc_xds_client_connected{{{two}}} 0\n")),
-        "not in use any more: {page}"
-    );
+    assert!(page.contains(&format!("\ngrpc_xds_client_connected{{{two}}} 0\n")), "no longer in use: {page}");
     assert!(!page.contains(&format!("grpc_xds_client_connected{{{one}}}")), "never in use: {page}");
 }
 
@@ -366,7 +363,7 @@ fn e2_a78_series_of_each_configured_server_start_at_zero() {
         assert_eq!(found, TYPES.len(), "{state}: {series:#?}");
     }
     let expected = servers.len() * (1 + 3 * TYPES.len()) + states.len() * TYPES.len();
-    assert_eq!(series.len(), expected, "and nothing else: {series:#?}");
+    assert_eq!(series.len(), expected, "no other series: {series:#?}");
 
     let without = page_of(Vec::new());
     assert!(!without.contains("grpc_") && !without.contains("xds_nacks"), "{without}");

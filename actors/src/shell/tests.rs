@@ -39,7 +39,7 @@ impl Machine for Counter {
     }
 }
 
-/// Passes on what it receives; it may take its time.
+/// Forwards its messages, after an optional delay.
 struct Sink {
     deliveries: mpsc::UnboundedSender<Delivery>,
     slow: Duration,
@@ -83,7 +83,7 @@ fn lb_of(delivery: &Delivery) -> String {
 }
 
 #[actix::test]
-async fn a1_a_shell_sends_along_route_in_order_and_keeps_one_timer() {
+async fn a1_a_shell_routes_in_order_and_keeps_one_timer() {
     tokio::time::pause();
     let clock = Clock::of_runtime();
     let (address_book, mut receiver) = address_book_of_sinks(Duration::ZERO);
@@ -108,7 +108,7 @@ async fn a3_newer_facts_replace_older_ones_for_a_busy_receiver() {
     let fact = |uid: &str| Delivery::Discovery(discovery::In::Service(ServiceUid::new(uid), None));
     edges.push(End::Discovery, fact("a"));
     let sender = Sender { edges, address_book }.start();
-    // The first fact is in flight; these wait, and only the newest of each stays.
+    // The first fact is in flight; the others wait, and only the newest of each stays.
     sender.send(Push(vec![fact("b"), fact("b"), fact("c"), fact("b")])).await.expect("it lives");
     let mut deliveries = Vec::new();
     for _ in 0..3 {
@@ -122,7 +122,7 @@ async fn a3_newer_facts_replace_older_ones_for_a_busy_receiver() {
     assert!(receiver.try_recv().is_err(), "nothing else was sent");
 }
 
-/// An actor with nothing but edges.
+/// An actor with only edges.
 struct Sender {
     edges: Edges<End>,
     address_book: Arc<AddressBook>,
@@ -164,7 +164,7 @@ impl Handler<Push> for Sender {
 }
 
 #[actix::test]
-async fn a_delivery_for_another_machine_is_no_input() {
+async fn a_delivery_for_another_machine_is_ignored() {
     let (address_book, mut receiver) = address_book_of_sinks(Duration::ZERO);
     let shell =
         Shell::new(Counter::default(), input_of, Output::Discovery, Clock::of_runtime(), address_book)

@@ -57,11 +57,11 @@ cloud_keys! {
         network_resource_subscription_id: String = text("networkResourceSubscriptionID"),
         /// Added to the user agent of ARM calls.
         user_agent: String = text("userAgent"),
-        /// The application that signs in.
+        /// The client (application) id of the service principal.
         aad_client_id: String = text("aadClientId"),
-        /// Its secret.
+        /// The secret of that application.
         aad_client_secret: SecretString = secret("aadClientSecret"),
-        /// Its certificate with the private key.
+        /// The path of that application's certificate with the private key.
         aad_client_cert_path: String = text("aadClientCertPath"),
         /// The password of that file.
         aad_client_cert_password: SecretString = secret("aadClientCertPassword"),
@@ -89,7 +89,7 @@ cloud_keys! {
         load_balancer_name: String = text("loadBalancerName"),
         /// The load balancers' resource group, if it is a different one.
         load_balancer_resource_group: String = text("loadBalancerResourceGroup"),
-        /// The way in which pools name their members, `nodeIPConfiguration` when absent.
+        /// Whether pool members are network interfaces or IP addresses, `nodeIPConfiguration` when absent.
         load_balancer_backend_pool_configuration_type: String = text("loadBalancerBackendPoolConfigurationType"),
         /// The updater's interval in seconds; 0 means 30.
         update_interval: i64 = integer("loadBalancerBackendPoolUpdateIntervalInSeconds"),
@@ -101,11 +101,11 @@ cloud_keys! {
         cloud_provider_backoff: bool = boolean("cloudProviderBackoff"),
         /// W4: the retries of one ARM call.
         cloud_provider_backoff_retries: i64 = integer("cloudProviderBackoffRetries"),
-        /// Read for its type only: the delays are W4's.
+        /// Validated but not used: the delays are fixed (W4).
         cloud_provider_backoff_duration: i64 = integer("cloudProviderBackoffDuration"),
-        /// Read for its type only.
+        /// Validated but not used.
         cloud_provider_backoff_exponent: f64 = decimal("cloudProviderBackoffExponent"),
-        /// Read for its type only.
+        /// Validated but not used.
         cloud_provider_backoff_jitter: f64 = decimal("cloudProviderBackoffJitter"),
         /// S1: whether admin states are written, true when absent.
         enable_load_balancer_admin_state: bool = boolean("enableLoadBalancerAdminState"),

@@ -1,4 +1,4 @@
-//! The cloud configuration (C1, Q7): reading, meaning, and the text of every refusal.
+//! The cloud configuration (C1, Q7): parsing, defaults, and the text of every refusal.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn c1_json_and_yaml_give_the_same_configuration() {
 }
 
 #[test]
-fn c1_keys_ignore_case_at_every_level_and_foreign_keys_are_ignored() {
+fn c1_keys_ignore_case_and_foreign_keys_are_ignored() {
     let text = "TENANTID: t-1\nsubscriptionID: s-1\nResourceGroup: rg\nvnetname: vnet\nloadBalancerSKU: Standard\n\
                 LoadBalancerBackendPoolConfigurationType: NODEIP\ncloudProviderRatelimit: true\n\
                 MULTIPLESTANDARDLOADBALANCERCONFIGURATIONS:\n- NAME: lb1\n  PrimaryVmSet: a\n\
@@ -151,7 +151,7 @@ fn c1_wrong_values_are_refused_with_field_finding_and_remedy() {
 }
 
 #[test]
-fn c1_all_problems_come_at_once() {
+fn c1_all_problems_are_in_one_report() {
     let problems =
         parse("loadBalancerSku: 5\nuseManagedIdentityExtension: 1\n").expect_err("must be refused");
     let fields: Vec<&str> = problems.iter().map(|problem| problem.field.as_str()).collect();
@@ -163,7 +163,7 @@ fn c1_all_problems_come_at_once() {
 }
 
 #[test]
-fn c1_yaml_switches_count_as_upstream_reads_them() {
+fn c1_yaml_switches_are_read_as_in_upstream() {
     for (written, expected) in [("yes", true), ("On", true), ("FALSE", false), ("n", false)] {
         let (config, _) = with(&format!("enableLoadBalancerAdminState: {written}\n"));
         assert_eq!(config.admin_state_enabled(), expected, "{written}");
@@ -173,14 +173,14 @@ fn c1_yaml_switches_count_as_upstream_reads_them() {
 }
 
 #[test]
-fn c1_unquoted_whole_numbers_are_text_where_text_belongs() {
+fn c1_unquoted_whole_numbers_are_text_in_text_keys() {
     assert_eq!(with("location: 42\n").0.location(), Some("42"));
     assert_eq!(with("location: \"0123\"\n").0.location(), Some("0123"));
     assert_eq!(with("location: \"\"\n").0.location(), None, "empty is absent");
 }
 
 #[test]
-fn c1_multiple_load_balancers_are_checked_as_upstream_checks_them() {
+fn c1_multiple_load_balancers_are_checked_as_in_upstream() {
     let head = "tenantId: t\nsubscriptionId: s\nresourceGroup: r\nvnetName: v\n\
                 loadBalancerBackendPoolConfigurationType: nodeIP\nmultipleStandardLoadBalancerConfigurations:\n";
     let key = "multipleStandardLoadBalancerConfigurations";
@@ -218,7 +218,7 @@ fn c1_multiple_load_balancers_are_checked_as_upstream_checks_them() {
 }
 
 #[test]
-fn c1_multiple_load_balancers_need_node_ip_pools_and_the_standard_sku() {
+fn c1_multiple_load_balancers_need_node_ips_and_standard_sku() {
     for pool_type in ["nodeIPConfiguration", "podIP"] {
         let text = BASE.replace("nodeIP\n", &format!("{pool_type}\n"));
         let problems = parse(&text).expect_err("must be refused");
@@ -236,7 +236,7 @@ fn c1_multiple_load_balancers_need_node_ip_pools_and_the_standard_sku() {
 }
 
 #[test]
-fn d1_managed_load_balancers_are_each_configuration_and_its_internal_one() {
+fn d1_each_configuration_has_an_external_and_an_internal_lb() {
     assert_eq!(
         with("").0.managed_load_balancers("ignored"),
         ["kubernetes", "kubernetes-internal", "lb2", "lb2-internal"]
@@ -250,7 +250,7 @@ fn d1_managed_load_balancers_are_each_configuration_and_its_internal_one() {
 }
 
 #[test]
-fn s1_the_single_load_balancer_warning_says_whether_nodes_are_cut_out() {
+fn s1_the_single_lb_warning_tells_whether_nodes_are_drained() {
     let single = "tenantId: t\nsubscriptionId: s\nresourceGroup: r\nvnetName: v\n";
     let none =
         "without it and SKU standard no Service has a backend pool of its own, and no members are written";
@@ -330,7 +330,7 @@ fn c3_each_cloud_has_its_endpoint_authority_and_audience() {
 }
 
 #[test]
-fn c3_a_resource_manager_endpoint_wins_and_is_asked_for_its_authority() {
+fn c3_a_resource_manager_endpoint_wins_and_gives_its_authority() {
     let (config, _) = with("resourceManagerEndpoint: https://management.local.example/\n");
     assert_eq!(config.arm_endpoint().as_str(), "https://management.local.example/");
     let document = "https://management.local.example/metadata/endpoints?api-version=2019-05-01";
@@ -357,7 +357,7 @@ fn c3_azure_stack_is_refused_with_the_reason() {
 }
 
 #[test]
-fn c3_a_custom_cloud_under_the_name_of_azure_stack_is_taken() {
+fn c3_a_custom_cloud_named_azure_stack_is_accepted() {
     // As in cloud-provider-azure: the name stands for custom endpoints, and the cluster is not on Azure Stack.
     let lines = "cloud: AzureStackCloud\ndisableAzureStackCloud: true\n";
     let (config, text) = with(&format!("{lines}resourceManagerEndpoint: https://management.local.example\n"));
@@ -374,7 +374,7 @@ fn c3_a_custom_cloud_under_the_name_of_azure_stack_is_taken() {
 }
 
 #[test]
-fn c3_endpoints_are_absolute_and_plain_http_goes_to_loopback_only() {
+fn c3_endpoints_are_absolute_and_plain_http_is_loopback_only() {
     let key = "azure.json:9: resourceManagerEndpoint: found";
     let https = "expected an absolute https address";
     let example = "write it like https://management.example.com";
@@ -460,7 +460,7 @@ fn q7_0_is_none_and_stays_0_through_reserialisation() {
 }
 
 #[test]
-fn q7_a_number_is_itself() {
+fn q7_a_positive_number_is_used() {
     assert_eq!(q7(&format!("{MAX_RETRIES}: 12\n")), (Some(12), 12, Some(12)));
 }
 
@@ -526,7 +526,7 @@ fn w9_rate_limits_follow_upstreams_defaults_and_override() {
 }
 
 #[test]
-fn w9_a_rate_of_0_counts_as_absent_as_it_does_upstream() {
+fn w9_a_rate_of_0_counts_as_absent_as_in_upstream() {
     let keys = ["QPS", "Bucket", "QPSWrite", "BucketWrite"].map(|key| format!("cloudProviderRateLimit{key}"));
     let limit = |lines: &str| with(lines).0.rate_limit();
     let enabled = "cloudProviderRateLimit: true\n";
@@ -562,14 +562,14 @@ fn w9_reads_below_the_floor_are_a_warning() {
 }
 
 #[test]
-fn n4_switching_the_admin_state_on_or_off_is_nothing_to_warn_of() {
+fn n4_the_admin_state_switch_causes_no_warning() {
     for written in ["enableLoadBalancerAdminState: true\n", "enableLoadBalancerAdminState: false\n", ""] {
         assert!(!warnings(written).iter().any(|text| text.contains("AdminState")), "{written}");
     }
 }
 
 #[test]
-fn d5_control_plane_nodes_are_left_out_unless_the_file_says_otherwise() {
+fn d5_control_plane_nodes_are_left_out_by_default() {
     for (written, expected) in [
         ("", true),
         ("excludeMasterFromStandardLB: null\n", true),
@@ -602,7 +602,7 @@ fn c1_a_misspelt_key_is_named_with_the_right_spelling() {
             "azure.json:9: loadBalancerRateLimit.cloudProviderRateLimitBuket: ignored, because it is not a known key; did you mean cloudProviderRateLimitBucket"
         ]
     );
-    // A required key that is missing for that reason.
+    // A required key that is missing because it is misspelt.
     let text = match parse(&BASE.replace("tenantId", "tenentId")) {
         Ok(_) => panic!("it has no tenant"),
         Err(problems) => problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),

@@ -68,7 +68,7 @@ fn c1_a_file_without_settings_gives_the_defaults() {
 }
 
 #[test]
-fn c1_a_key_without_a_value_is_refused_and_does_not_mean_its_default() {
+fn c1_a_key_without_a_value_is_refused() {
     for key in KEYS {
         for nothing in ["", "~", "null"] {
             let segments: Vec<&str> = key.path.split('.').collect();
@@ -92,7 +92,7 @@ fn c1_a_key_without_a_value_is_refused_and_does_not_mean_its_default() {
 }
 
 #[test]
-fn c1_the_reference_file_is_in_step_with_the_key_table() {
+fn c1_the_reference_file_matches_the_key_table() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("reference.yaml");
     if std::env::var_os("UPDATE_REFERENCE").is_some() {
         std::fs::write(&path, reference()).expect("the reference file is writable");
@@ -113,7 +113,7 @@ fn values_schema() -> (PathBuf, String) {
 }
 
 #[test]
-fn c1_the_charts_schema_is_in_step_with_the_key_table() {
+fn c1_the_schema_of_the_chart_matches_the_key_table() {
     let (path, text) = values_schema();
     let (begin, end) = ("    \"controllerConfig\": ", "\n    },\n");
     let (before, rest) = text.split_once(begin).expect("the schema has the definition");
@@ -150,7 +150,7 @@ fn c1_the_schema_has_every_key_and_no_other() {
 }
 
 #[test]
-fn c1_the_schema_says_in_words_what_belongs_to_a_key() {
+fn c1_the_schema_describes_each_value_in_words() {
     let interval = &schema()["properties"]["discovery"]["properties"]["interval"];
     assert_eq!(interval["else"], serde_json::json!({ "const": "a duration from 5s to 1h" }));
     assert_eq!(interval["if"]["type"], "string");
@@ -187,7 +187,7 @@ fn c1_the_api_version_is_a_date_that_knows_admin_states() {
 }
 
 #[test]
-fn c1_a_suggestion_is_never_the_value_that_does_more() {
+fn c1_a_suggestion_is_never_the_value_with_more_effect() {
     let rows = [
         ("mode: foo", "one of observe, add-only, enforce; write one of these words"),
         ("mode: enforec", "one of observe, add-only, enforce; write one of these words"),
@@ -206,7 +206,7 @@ fn c1_a_suggestion_is_never_the_value_that_does_more() {
 }
 
 #[test]
-fn c1_the_reference_file_gives_exactly_the_defaults_and_holds_every_key() {
+fn c1_the_reference_file_has_every_key_with_its_default() {
     assert_eq!(valid(&reference()), valid(""));
     for key in KEYS {
         let line = |key: &config::Key| {
@@ -247,7 +247,7 @@ fn c1_environment_names_follow_the_path() {
 }
 
 #[test]
-fn c1_every_key_has_an_overriding_variable_that_errors_name() {
+fn c1_errors_name_the_overriding_variable_of_every_key() {
     for key in KEYS {
         let default = match key.default {
             config::DefaultValue::Fixed(text) => text,
@@ -270,7 +270,7 @@ fn c1_every_key_has_an_overriding_variable_that_errors_name() {
 }
 
 #[test]
-fn c1_the_environment_wins_over_the_file_and_the_file_over_the_default() {
+fn c1_the_order_is_environment_then_file_then_default() {
     let text = "batching: {quietPeriod: 100ms, maxDelay: 1s}\nservices: {namespaces: [y, \"on\"]}\n";
     let variables = [
         ("POOL_CONTROLLER_BATCHING_QUIET_PERIOD", "200ms"),
@@ -336,7 +336,7 @@ fn c1_wrong_settings_are_refused_with_field_finding_and_remedy() {
 }
 
 #[test]
-fn c1_wrong_lists_selectors_and_addresses_are_refused_with_a_remedy() {
+fn c1_wrong_lists_and_addresses_are_refused_with_a_remedy() {
     let rows = [
         (
             "services: {namespaces: web}",
@@ -395,7 +395,7 @@ fn c1_wrong_lists_selectors_and_addresses_are_refused_with_a_remedy() {
 }
 
 #[test]
-fn c1_wrong_shapes_and_combinations_are_refused_with_a_remedy() {
+fn c1_wrong_shapes_and_combinations_are_refused() {
     let rows = [
         (
             "batching: 5s",
@@ -433,7 +433,7 @@ fn with_tls(more: &str) -> String {
 }
 
 #[test]
-fn h2_the_tls_listener_has_certificate_and_key_and_an_own_port() {
+fn h2_the_tls_listener_has_a_certificate_a_key_and_a_port() {
     let open = valid(&with_tls(""));
     let path = |path: &str| Some(Path::new(path).to_owned());
     assert_eq!((open.http_tls.certificate, open.http_tls.key), (path("/tls/tls.crt"), path("/tls/tls.key")));
@@ -472,7 +472,7 @@ fn h2_the_tls_listener_has_certificate_and_key_and_an_own_port() {
              give each listener a port of its own"
         );
         assert_eq!(refused(&with_tls(&format!("adminTlsListen: \"{taken}\", ")), &[]), [problem]);
-        // Who opens no listener takes no port.
+        // A closed listener uses no port.
         valid(&format!("http: {{adminTlsListen: \"{taken}\"}}"));
     }
     let any =
@@ -520,7 +520,7 @@ fn c1_unknown_keys_name_the_full_path_and_the_nearest_valid_key() {
 }
 
 #[test]
-fn c1_many_unknown_keys_are_reported_in_bounds() {
+fn c1_the_report_of_many_unknown_keys_is_bounded() {
     let text: String = (0..500).map(|n| format!("k{n}: 1\n")).collect();
     let problems = refused(&text, &[]);
     assert_eq!(problems.len(), 21);
@@ -543,7 +543,7 @@ fn c1_a_wrong_override_names_the_variable_and_the_key() {
 }
 
 #[test]
-fn q2_the_retry_interval_follows_the_cloud_configuration_up_to_60_seconds() {
+fn q2_the_retry_interval_follows_the_cloud_file_up_to_60_s() {
     let rows = [("", 30), ("0", 30), ("7", 7), ("60", 60), ("61", 60), ("86400", 60)];
     for (interval, seconds) in rows {
         let cloud = format!("{CLOUD}loadBalancerBackendPoolUpdateIntervalInSeconds: {interval}\n");
@@ -562,7 +562,7 @@ fn q2_the_retry_interval_follows_the_cloud_configuration_up_to_60_seconds() {
 }
 
 #[test]
-fn w8_our_lease_is_in_one_place_whatever_namespace_replicas_run_in() {
+fn w8_our_lease_is_independent_of_the_pods_namespace() {
     let namespace = |text: &str, variables: &[(&str, &str)]| {
         load(text, &env(variables)).expect("valid").leader_election.namespace.as_str().to_owned()
     };
@@ -623,7 +623,7 @@ fn g5_the_guards_are_configured_by_a_mode_and_a_fraction() {
 }
 
 #[test]
-fn n2_pools_are_excluded_by_names_whose_case_does_not_count() {
+fn n2_excluded_pools_are_named_in_any_case() {
     let excluded = |text: &str| valid(text).admin_state.exclude_pools;
     assert_eq!(excluded("adminState: {excludePools: []}\n"), Vec::<String>::new(), "none");
     assert_eq!(excluded("adminState: {excludePools: [a_b.c, A_B.C, Web-1]}\n"), ["a_b.c", "Web-1"]);
@@ -638,7 +638,7 @@ fn n2_pools_are_excluded_by_names_whose_case_does_not_count() {
 }
 
 #[test]
-fn a_migration_at_the_start_needs_consents_and_the_mode_enforce() {
+fn a_migration_at_start_needs_consents_and_enforce() {
     let text = "migration: {onStartup: true, accept: [no-outbound, 2001:db8::1, no-outbound]}\n";
     let migration = valid(text).migration;
     assert!(migration.on_startup);
@@ -655,7 +655,7 @@ fn a_migration_at_the_start_needs_consents_and_the_mode_enforce() {
 }
 
 #[test]
-fn c2_compatibility_upstream_gives_s0s_times_and_switches() {
+fn c2_compatibility_upstream_sets_the_times_of_s0() {
     let cloud = format!("{CLOUD}loadBalancerBackendPoolUpdateIntervalInSeconds: 45\n");
     let of = |cloud: &str, text: &str| {
         let files = (Source::new("azure.json", cloud.to_owned()), Source::new("controller.yaml", text));
@@ -687,7 +687,7 @@ fn c2_compatibility_upstream_gives_s0s_times_and_switches() {
 }
 
 #[test]
-fn c2_a_set_key_wins_over_compatibility_and_the_difference_is_told() {
+fn c2_a_set_key_wins_over_compatibility_with_a_warning() {
     let text = "compatibility: upstream\nbatching: {quietPeriod: 1s}\nwriter: {etagRounds: 1}\n";
     let cloud = Source::new("azure.json", CLOUD);
     let loaded = Config::load(cloud, Source::new("controller.yaml", text), &env(&[])).expect("valid");

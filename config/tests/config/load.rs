@@ -1,11 +1,11 @@
-//! Both files and the environment together (C3): identity, cross checks, effective values, secrets, and file reading.
+//! Both files together with the environment (C3): identity, cross checks, effective values, secrets, and file reading.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use config::{Config, Identity, Loaded, Login, ManagedIdentity, Origin, Report, Source, read};
 
-/// A valid cloud configuration for loopback-free tests: a managed identity at the public cloud.
+/// A valid cloud configuration for tests without loopback: a managed identity at the public cloud.
 pub(crate) const CLOUD: &str = "\
 tenantId: t-1
 subscriptionId: s-1
@@ -61,7 +61,7 @@ fn c1_only_the_cloud_configuration_must_exist() {
 }
 
 #[test]
-fn c1_reading_a_file_that_is_not_there_names_path_and_remedy() {
+fn c1_a_missing_file_is_named_with_its_path_and_a_remedy() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("controller.yaml");
     let report = read(&path).expect_err("there is no file");
@@ -171,7 +171,7 @@ fn c3_missing_credentials_are_problems_with_remedies() {
 }
 
 #[test]
-fn c3_an_identity_that_is_asked_for_is_taken_whatever_else_is_configured() {
+fn c3_a_requested_identity_wins_over_all_other_credentials() {
     let all = "useFederatedWorkloadIdentityExtension: true\naadFederatedTokenFile: /token\nuseManagedIdentityExtension: true\n\
                aadClientId: c-1\naadClientSecret: s\naadClientCertPath: /cert\n";
     for kind in ["workloadIdentity", "managedIdentity", "clientSecret", "clientCertificate"] {
@@ -193,7 +193,7 @@ fn c3_an_identity_that_is_asked_for_is_taken_whatever_else_is_configured() {
 }
 
 #[test]
-fn c3_load_balancers_in_another_tenant_use_the_application_there() {
+fn c3_load_balancers_of_another_tenant_use_its_application() {
     for credential in ["aadClientSecret: s", "aadClientCertPath: /c.pem"] {
         let lines = format!("aadClientId: c\n{credential}\nnetworkResourceTenantID: t-2\n");
         let loaded = load(&without_identity(&lines), "", &[]).expect("valid");
@@ -227,7 +227,7 @@ fn c3_load_balancers_in_another_tenant_use_the_application_there() {
 }
 
 #[test]
-fn c3_ad_fs_is_refused_where_it_would_be_asked_for_tokens() {
+fn c3_ad_fs_is_refused_if_it_would_issue_the_tokens() {
     let lines = "identitySystem: ADFS\naadClientId: c\naadClientSecret: s\n";
     assert_eq!(
         refused(&without_identity(lines), "", &[]),
@@ -241,7 +241,7 @@ fn c3_ad_fs_is_refused_where_it_would_be_asked_for_tokens() {
 }
 
 #[test]
-fn c3_an_aks_identity_binding_is_refused_where_it_would_be_used() {
+fn c3_an_aks_identity_binding_is_refused_if_it_is_used() {
     let proxy = ("AZURE_KUBERNETES_TOKEN_PROXY", "https://10.0.0.1");
     let federated = without_identity("aadClientId: c\n");
     let token = ("AZURE_FEDERATED_TOKEN_FILE", "/token");
@@ -257,7 +257,7 @@ fn c3_an_aks_identity_binding_is_refused_where_it_would_be_used() {
 }
 
 #[test]
-fn c3_a_tenant_from_the_environment_is_one_segment_of_an_address() {
+fn c3_a_tenant_from_the_environment_is_one_path_segment() {
     let variables = [("AZURE_CLIENT_SECRET", "s"), ("AZURE_CLIENT_ID", "c"), ("AZURE_TENANT_ID", "a/b")];
     assert_eq!(
         refused(&without_identity(""), "", &variables),
@@ -267,7 +267,7 @@ fn c3_a_tenant_from_the_environment_is_one_segment_of_an_address() {
 }
 
 #[test]
-fn c3_a_tenant_that_cannot_stand_in_an_address_is_refused() {
+fn c3_a_tenant_that_is_invalid_in_a_url_is_refused() {
     let lines = without_identity("aadClientId: c\naadClientSecret: s\n");
     let texts = "found \"t_1\", expected a tenant's id or domain; write the bare id, not an address";
     assert_eq!(refused(&lines.replace("t-1", "t_1"), "", &[]), [format!("azure.json: tenantId: {texts}")]);
@@ -282,7 +282,7 @@ fn c3_a_tenant_that_cannot_stand_in_an_address_is_refused() {
 }
 
 #[test]
-fn c3_no_token_goes_by_plain_http() {
+fn c3_no_token_is_sent_over_plain_http() {
     let secret = without_identity("aadClientId: c\naadClientSecret: s\n");
     let local = "resourceManagerEndpoint: \"http://127.0.0.1:4\"\n";
     for cloud in [CLOUD, &secret] {
@@ -305,11 +305,11 @@ fn c3_no_token_goes_by_plain_http() {
              https"
         ]
     );
-    assert!(load(CLOUD, "", &authority).is_ok(), "a managed identity does not ask it");
+    assert!(load(CLOUD, "", &authority).is_ok(), "a managed identity does not use it");
 }
 
 #[test]
-fn c3_anonymous_goes_to_loopback_only() {
+fn c3_anonymous_requires_loopback() {
     assert_eq!(
         refused(CLOUD, "identity: anonymous\n", &[]),
         [
@@ -350,7 +350,7 @@ fn d1_a_cluster_name_without_its_load_balancer_is_a_warning() {
 }
 
 #[test]
-fn c1_misspelt_overrides_are_warnings_and_foreign_variables_are_not() {
+fn c1_misspelt_overrides_cause_warnings() {
     let variables =
         [("POOL_CONTROLLER_LOG_LEVL", "info"), ("POOL_CONTROLLER_SERVICE_HOST", "10.0.0.1"), ("PATH", "/")];
     let loaded = load(CLOUD, "", &variables).expect("valid");
@@ -364,7 +364,7 @@ fn c1_misspelt_overrides_are_warnings_and_foreign_variables_are_not() {
 }
 
 #[test]
-fn c1_effective_values_say_where_they_come_from() {
+fn c1_effective_values_name_their_origin() {
     let controller = "batching: {quietPeriod: 100ms}\n";
     let loaded = load(CLOUD, controller, &[("POOL_CONTROLLER_LOG_LEVEL", "debug")]).expect("valid");
     let text = loaded.config.effective();
@@ -385,7 +385,7 @@ fn c1_effective_values_say_where_they_come_from() {
 }
 
 #[test]
-fn c1_the_effective_controller_values_are_a_valid_controller_yaml() {
+fn c1_the_effective_values_are_a_valid_controller_yaml() {
     let controller = "services: {namespaces: [y, \"123\"], selector: \"app in (a,b)\"}\nclusterName: \"no\"\n\
          sources: {kubernetes: {failOnDataErrors: true}}\n\
          pools: [{loadBalancer: on, backendPool: \"1e3\", source: \"eds:outbound|80|{v1}|web, \\\"a\\\"\"}]\n";

@@ -1,5 +1,4 @@
-//! The crate's promises, seen from outside: what is read, what is refused and with which words, and what is never
-//! shown.
+//! Tests of the crate's API: parsing, refusals and their texts, and the redaction of secrets.
 
 mod cloud;
 mod controller;

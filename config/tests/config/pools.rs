@@ -1,5 +1,4 @@
-//! Pools that are filled from an xDS control plane (X2): the list of them, and what else only counts where it names
-//! any.
+//! Pools that are filled from an xDS control plane (X2): their list, and the keys that only count with listed pools.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,7 +37,7 @@ const NAME: &str = "expected a name of 1 to 80 letters, digits, `_`, `.` and `-`
 const LIST: &str = "expected a list of maps with loadBalancer, backendPool, source and, if need be, family";
 
 #[test]
-fn x2_pools_are_listed_with_sources_and_the_name_gives_the_family() {
+fn x2_pools_have_sources_and_their_names_give_the_family() {
     let text = "\
 pools:
 - loadBalancer: Edge_1
@@ -99,7 +98,7 @@ fn x2_a_variable_lists_pools_in_one_line_of_yaml_or_json() {
 }
 
 #[test]
-fn x2_entries_that_are_no_pools_are_refused_with_a_remedy() {
+fn x2_invalid_entries_are_refused_with_a_remedy() {
     let example = "{loadBalancer: kubernetes, backendPool: web, source: \"eds:web\"}";
     let rows = [
         (
@@ -229,7 +228,7 @@ fn x2_names_that_azure_does_not_allow_are_refused() {
 }
 
 #[test]
-fn x2_all_mistakes_of_the_list_are_told_at_once_and_in_bounds() {
+fn x2_all_mistakes_of_the_list_are_in_one_bounded_report() {
     let text = "pools:\n- {}\n- {loadBalancer: /, backendPool: web, source: x, family: both, port: 80}\n";
     let texts = refused(text, &[]);
     let starts = [
@@ -258,7 +257,7 @@ fn x2_all_mistakes_of_the_list_are_told_at_once_and_in_bounds() {
 }
 
 #[test]
-fn x2_the_pools_of_the_whole_cluster_are_not_to_be_listed() {
+fn x2_the_pools_of_the_whole_cluster_are_refused() {
     for (cluster, name) in [("kubernetes", "Kubernetes"), ("kubernetes", "KUBERNETES-ipv6"), ("Prod", "prod")]
     {
         let list = format!("[{WEB}, {{loadBalancer: lb, backendPool: {name}, source: 'eds:web'}}]");
@@ -277,7 +276,7 @@ fn x2_the_pools_of_the_whole_cluster_are_not_to_be_listed() {
 }
 
 #[test]
-fn c1_listed_pools_are_shown_with_what_follows_from_them() {
+fn c1_listed_pools_are_shown_with_derived_values() {
     let text = format!("pools: [{WEB}, {{loadBalancer: lb, backendPool: web-ipv6, source: 'cluster:a b'}}]");
     let config = load(&text, &[]).expect("valid").config;
     let effective = config.effective();
@@ -300,7 +299,7 @@ fn c1_listed_pools_are_shown_with_what_follows_from_them() {
 }
 
 #[test]
-fn x2_the_bootstrap_file_is_a_whole_path_or_left_to_the_environment() {
+fn x2_the_bootstrap_file_is_an_absolute_path_or_empty() {
     let bootstrap = |text: &str| load(text, &[]).expect("valid").config.controller.xds.bootstrap;
     assert_eq!(
         bootstrap("xds: {bootstrap: /xds/bootstrap.json}").as_deref(),
@@ -317,7 +316,7 @@ fn x2_the_bootstrap_file_is_a_whole_path_or_left_to_the_environment() {
 }
 
 #[test]
-fn x2_failing_back_takes_as_long_as_is_said_up_to_10_minutes() {
+fn x2_the_failback_delay_is_at_most_10_minutes() {
     let failback = |text: &str| load(text, &[]).expect("valid").config.controller.xds.failback;
     assert_eq!(failback("xds: {failback: 0s}"), Duration::ZERO);
     assert_eq!(failback("xds: {failback: 10m}"), Duration::from_secs(600));
@@ -331,7 +330,7 @@ fn x2_failing_back_takes_as_long_as_is_said_up_to_10_minutes() {
 }
 
 #[test]
-fn x5_members_stay_at_data_errors_unless_it_is_said_otherwise() {
+fn x5_members_stay_after_data_errors_by_default() {
     let fails = |text: &str, variables: &[(&str, &str)]| {
         load(text, variables).expect("valid").config.controller.sources_kubernetes.fail_on_data_errors
     };
@@ -369,7 +368,7 @@ fn x5_members_stay_at_data_errors_unless_it_is_said_otherwise() {
 }
 
 #[test]
-fn h5_csds_is_on_loopback_and_has_a_port_of_its_own_where_it_is_open() {
+fn h5_csds_is_on_loopback_with_a_port_of_its_own() {
     for (anywhere, port) in [("0.0.0.0:18000", 18000), ("10.0.0.1:19", 19), ("[::]:9", 9)] {
         assert_eq!(
             refused(&format!("http: {{csdsListen: \"{anywhere}\"}}"), &[]),
@@ -392,15 +391,15 @@ fn h5_csds_is_on_loopback_and_has_a_port_of_its_own_where_it_is_open() {
              {at}; give each listener a port of its own"
         );
         assert_eq!(refused(&format!("{http}pools: [{WEB}]"), &[]), [problem]);
-        // Who opens no listener takes no port.
+        // A closed listener uses no port.
         assert_eq!(pools(&http, &[]), []);
     }
     let free = format!("http: {{csdsListen: \"127.0.0.1:8443\"}}\npools: [{WEB}]");
-    assert_eq!(pools(&free, &[]).len(), 1, "without a certificate nothing else is at this port");
+    assert_eq!(pools(&free, &[]).len(), 1, "without a certificate no other listener uses this port");
 }
 
 #[test]
-fn c2_pools_and_sources_are_the_same_with_compatibility_upstream() {
+fn c2_compatibility_upstream_changes_no_pools_or_sources() {
     let of = |compatibility: &str| {
         let text = format!("compatibility: {compatibility}\npools: [{WEB}]\n");
         let loaded = load(&text, &[]).expect("valid");

@@ -1,4 +1,4 @@
-//! Whatever the bytes are, there is a configuration or there are problems; never a panic, never endless work.
+//! Any bytes result in a configuration or in problems, without a panic and in bounded time.
 
 use config::{CloudConfig, CloudSource, Config, Source};
 use proptest::prelude::*;
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn c1_any_secret_over_any_file_gives_a_configuration_or_problems(file in documents(), secret in documents()) {
+    fn c1_any_secret_and_file_give_a_configuration_or_problems(file in documents(), secret in documents()) {
         for (file, secret) in [(file.clone(), secret.clone()), (format!("{CLOUD}{file}"), secret.clone()), (file, format!("{CLOUD}{secret}"))] {
             let source = CloudSource::from(Source::new("f", file)).with_secret(Source::new("s", secret));
             match Config::load(source, Source::none("controller.yaml"), &env(&[])) {
@@ -151,18 +151,18 @@ fn c1_documents_of_ordinary_depth_are_read() {
     let nested = format!("{CLOUD}foreign: {}1{}\n", "{a: ".repeat(20), "}".repeat(20));
     assert!(both(nested.as_bytes()).0);
     let long = format!("{CLOUD}aadClientSecret: \"{}\"\n", "x".repeat(20_000));
-    assert!(both(long.as_bytes()).0, "long values are values");
+    assert!(both(long.as_bytes()).0, "long values are accepted");
     let one_line = format!(
         "{{\"tenantId\":\"t\",\"subscriptionId\":\"s\",\"resourceGroup\":\"r\",\"foreign\":\"{}\",\
                             \"useManagedIdentityExtension\":true}}",
         "x".repeat(20_000)
     );
     assert!(both(one_line.as_bytes()).0, "JSON in one long line is read");
-    assert!(both("\u{feff}{}".as_bytes()).1, "a byte order mark is no content");
+    assert!(both("\u{feff}{}".as_bytes()).1, "a byte order mark is ignored");
 }
 
 #[test]
-fn c1_bytes_that_are_not_utf_8_are_a_problem_with_their_line() {
+fn c1_invalid_utf_8_is_a_problem_with_its_line() {
     let problems =
         CloudConfig::parse(b"tenantId: t\nlocation: \xff\n", "azure.json").expect_err("must be refused");
     assert_eq!(

@@ -20,7 +20,7 @@ fn refused(source: &CloudSource) -> Vec<String> {
 }
 
 #[test]
-fn c1_a_secret_sets_its_keys_over_those_of_the_file_and_nothing_else() {
+fn c1_a_secret_replaces_only_its_own_keys_of_the_file() {
     let file = format!(
         "{CLOUD}loadBalancerBackendPoolUpdateMaxRetries: 7\ncloudProviderBackoff: true\ncloudProviderBackoffRetries: 9\n"
     );
@@ -47,7 +47,7 @@ fn c1_maps_of_a_secret_are_merged_key_by_key() {
 }
 
 #[test]
-fn c1_the_type_file_leaves_the_secret_out_and_the_type_secret_the_file() {
+fn c1_the_types_file_and_secret_ignore_the_other_one() {
     let secret = CLOUD.replace("t-1", "t-2");
     for (kind, tenant, expected) in [("file", "t-1", false), ("Secret", "t-2", true), ("merge", "t-2", true)]
     {
@@ -76,7 +76,7 @@ fn c1_without_a_file_the_secret_is_the_configuration() {
 }
 
 #[test]
-fn c1_effective_values_and_problems_say_which_came_from_the_secret() {
+fn c1_effective_values_and_problems_name_the_secret() {
     let both = source(CLOUD, "subscriptionId: s-9\naadClientSecret: marker-of-the-secret\n");
     let loaded = Config::load(both, Source::none("controller.yaml"), &env(&[])).expect("valid");
     let effective = loaded.config.effective();
@@ -101,7 +101,7 @@ fn c1_effective_values_and_problems_say_which_came_from_the_secret() {
         ":6: tenantId: ",
     ] {
         let part = format!("{SECRET_NAME}{part}");
-        // A key that is not there has no line.
+        // An absent key has no line.
         let file = part.replace(":3: ", ": ");
         assert!(
             texts.iter().any(|line| line.starts_with(&part) || line.starts_with(&file)),
@@ -111,7 +111,7 @@ fn c1_effective_values_and_problems_say_which_came_from_the_secret() {
 }
 
 #[test]
-fn c1_a_secret_or_a_type_that_cannot_be_used_is_a_problem() {
+fn c1_an_unusable_secret_or_type_is_a_problem() {
     let texts = refused(&source(CLOUD, "- a list\n"));
     assert!(texts[0].starts_with(&format!("{SECRET_NAME}: whole file: found a list")), "{texts:?}");
     let texts = refused(&source(CLOUD, "tenantId: [\n"));

@@ -1,4 +1,4 @@
-//! Recorded requests of clients, as values that tests can compare and as text for operators.
+//! Recorded requests of clients, as values for tests and as text for operators.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,35 +13,35 @@ use super::resources::Kind;
 /// One request of a client.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RecordedRequest {
-    /// Time at which it came, in microseconds since the control plane was first started.
+    /// Arrival time, in microseconds since the first start of the control plane.
     pub at_us: u64,
-    /// On which stream; they are counted from 1, over restarts too.
+    /// Number of the stream, counted from 1, across restarts.
     pub stream: u64,
-    /// Type, as the client wrote it.
+    /// Type URL, as the client sent it.
     pub type_url: String,
-    /// The version that the client says it has; empty if none.
+    /// The version that the client claims; empty if none.
     pub version_info: String,
-    /// The nonce of the response that it answers; empty if none.
+    /// The nonce of the answered response; empty if none.
     pub response_nonce: String,
-    /// The names that it subscribes to, as the client ordered them.
+    /// Names of the subscription, in the client's order.
     pub names: Vec<String>,
-    /// Rejection of that response.
+    /// Error of a rejected response.
     pub error: Option<Refusal>,
     /// Identity of the client; clients send it only in the first request of a stream.
     pub node: Option<Client>,
     /// The metadata `authorization` of the stream.
     pub authorization: Option<String>,
-    /// Its nonce is not that of the last response of its type on its stream: the request is not heeded, unless it is the
-    /// first of its type there.
+    /// True if the nonce is not that of the last response of this type on the stream: the request is ignored, unless it
+    /// is the first of its type there.
     pub stale: bool,
 }
 
-/// A code and what it is about: a client's `error_detail`, or an error of TP3.
+/// A gRPC status: a client's `error_detail`, or a per-resource error (xRFC TP3).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Refusal {
-    /// The code of gRPC.
+    /// The gRPC code.
     pub code: Code,
-    /// The words that came with it.
+    /// The message.
     pub message: String,
 }
 
@@ -56,29 +56,30 @@ pub struct Client {
     pub user_agent: String,
     /// `user_agent_version`; empty if it is unset or in parts.
     pub user_agent_version: String,
-    /// `client_features`, as the client ordered them.
+    /// `client_features`, in the client's order.
     pub features: Vec<String>,
 }
 
-/// Counts of connections and streams, over restarts too.
+/// Counts of connections and streams, across restarts.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Streams {
     /// Number of accepted connections.
     pub connections: u64,
-    /// When each stream was opened, refused ones included, in microseconds since the control plane was first started.
+    /// Opening time of each stream, including rejected ones, in microseconds since the first start of the control
+    /// plane.
     pub opened_us: Vec<u64>,
     /// Number of open streams.
     pub open: usize,
 }
 
-/// What was awaited never came; in words, with the journal.
+/// The awaited condition did not occur in time. Display lists the journal.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
-    "nothing came within {} s; {} connections, {} streams of which {} are open; {}",
-    patience.as_secs(), streams.connections, streams.opened_us.len(), streams.open, in_words(journal)
+    "the condition did not hold within {} s; {} connections, {} streams of which {} are open; {}",
+    patience.as_secs(), streams.connections, streams.opened_us.len(), streams.open, format_journal(journal)
 )]
 pub struct NeverCame {
-    /// Time for which it was awaited.
+    /// Time limit of the wait.
     pub patience: Duration,
     /// Connections and streams at the end.
     pub streams: Streams,
@@ -116,13 +117,13 @@ impl RecordedRequest {
         Kind::of_type_url(&self.type_url)
     }
 
-    /// Returns whether it takes a response as it came.
+    /// Returns whether this request is an ACK.
     #[must_use]
     pub fn is_ack(&self) -> bool {
         !self.response_nonce.is_empty() && self.error.is_none()
     }
 
-    /// Returns whether it refuses a response or a part of it.
+    /// Returns whether this request rejects a response or a part of it.
     #[must_use]
     pub fn is_nack(&self) -> bool {
         self.error.is_some()
@@ -163,7 +164,7 @@ impl fmt::Display for RecordedRequest {
     }
 }
 
-fn in_words(journal: &[RecordedRequest]) -> String {
+fn format_journal(journal: &[RecordedRequest]) -> String {
     if journal.is_empty() {
         return "no request was received".to_owned();
     }

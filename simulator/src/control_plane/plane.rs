@@ -1,4 +1,4 @@
-//! The state of a control plane as its owner task has it: what is configured, who is connected, what was asked.
+//! The state of a control plane in its owner task: resources, connections, requests.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) struct Plane {
     behaviour: StreamBehaviour,
     streams: BTreeMap<u64, Stream>,
     stream_counts: Streams,
-    /// Responses since the last restart; the nonces are counted by it.
+    /// Number of responses since the last restart, for nonces.
     responses: u64,
     listening: Option<JoinHandle<()>>,
     connections: JoinSet<()>,
@@ -38,11 +38,11 @@ pub(super) struct Plane {
     revision: u64,
 }
 
-/// A stream that was taken.
+/// An accepted stream.
 pub(super) struct Opened {
     /// Its number.
     pub(super) stream: u64,
-    /// True if its headers wait for its first message.
+    /// True if its headers are sent with its first message.
     pub(super) holds: bool,
 }
 
@@ -71,12 +71,12 @@ impl Plane {
         self.listening = Some(listening);
     }
 
-    /// Gives away the listener and the connections, for their end to be awaited.
+    /// Returns the listener and the connections, so that the caller can wait for their end.
     pub(super) fn stop(&mut self) -> (Option<JoinHandle<()>>, JoinSet<()>) {
         (self.listening.take(), std::mem::take(&mut self.connections))
     }
 
-    /// Forgets the streams of connections that have ended. Before their end, it would end them cleanly.
+    /// Removes the streams of ended connections. Removing them earlier would end them cleanly.
     pub(super) fn forget_streams(&mut self) {
         self.streams.clear();
         self.revision += 1;
@@ -91,7 +91,7 @@ impl Plane {
         connections.abort_all();
     }
 
-    /// Begins versions and nonces again.
+    /// Resets versions and nonces.
     pub(super) fn forget_versions(&mut self) {
         self.catalogue.forget_versions();
         self.responses = 0;
@@ -105,7 +105,7 @@ impl Plane {
         if self.listening.is_none() {
             return false;
         }
-        // Connections that have ended leave no trace.
+        // Remove ended connections.
         while self.connections.try_join_next().is_some() {}
         self.connections.spawn(serving::serve(io, tls, owner, self.frozen.subscribe()));
         self.stream_counts.connections += 1;
@@ -117,7 +117,7 @@ impl Plane {
         self.frozen.send_replace(frozen);
     }
 
-    /// Takes a new stream, or says with which status it is refused.
+    /// Accepts a new stream, or returns the status of its refusal.
     pub(super) fn open(
         &mut self,
         authorization: Option<String>,
@@ -135,7 +135,7 @@ impl Plane {
         Ok(Opened { stream, holds: self.holds })
     }
 
-    /// A request has come on a stream.
+    /// Handles a request on a stream.
     pub(super) fn on_request(&mut self, number: u64, bytes: &Bytes, now_us: u64) {
         let Some(stream) = self.streams.get_mut(&number) else { return };
         self.revision += 1;
@@ -163,7 +163,7 @@ impl Plane {
         }
     }
 
-    /// The client has ended a stream.
+    /// Handles the end of a stream by the client.
     pub(super) fn ended(&mut self, stream: u64) {
         self.streams.remove(&stream);
         self.revision += 1;
@@ -176,7 +176,7 @@ impl Plane {
         }
     }
 
-    /// Sends every stream what is due to it of a kind.
+    /// Sends the pending resources of a kind to every stream.
     pub(super) fn push(&mut self, kind: Kind) {
         match self.behaviour {
             StreamBehaviour::Answers | StreamBehaviour::EndsStreams(_) | StreamBehaviour::Refuses(_) => {}
@@ -240,7 +240,7 @@ impl Plane {
     fn end(&mut self, number: u64, ending: &Ending) {
         self.revision += 1;
         let stream = match ending {
-            // The readers of their streams tell when these have ended.
+            // The readers of their streams report their ends.
             Ending::Connections => return self.connections.abort_all(),
             Ending::Cleanly | Ending::Status(_) => self.streams.remove(&number),
         };
@@ -250,7 +250,7 @@ impl Plane {
     }
 }
 
-/// Gives a response the next nonce.
+/// Sets the next nonce of a response.
 fn numbered(mut response: DiscoveryResponse, responses: &mut u64) -> DiscoveryResponse {
     *responses += 1;
     response.nonce = responses.to_string();

@@ -8,8 +8,7 @@ use tokio::net::{TcpListener, TcpSocket};
 /// Number of connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// A bound address: the system gives its port to no other socket, and refuses connections while the server does not
-/// listen.
+/// A bound address: no other socket gets its port, and connections are refused while the server does not listen.
 pub(super) struct Port {
     /// The address; its port is never 0.
     pub(super) address: SocketAddr,
@@ -17,7 +16,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Binds the address; port 0 takes a free one.
+    /// Binds the address; port 0 selects a free port.
     ///
     /// # Errors
     /// The address is in use, or is not an address of this machine.
@@ -26,8 +25,7 @@ impl Port {
         Ok(Self { address: bound.local_addr()?, _bound: bound })
     }
 
-    /// Listens on the address, beside the socket that is only bound. It can be called again when the listener is
-    /// closed.
+    /// Listens on the address with another socket. It can be called again after the listener is closed.
     ///
     /// # Errors
     /// There is a listener already.

@@ -1,4 +1,4 @@
-//! Resources as a control plane sends them: good ones from a few words, and bad ones.
+//! Resources of a control plane: builders of valid ones, and invalid ones.
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
@@ -22,8 +22,8 @@ pub use simulator_models::control_plane::Kind;
 /// Defect of a resource.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Bad {
-    /// The resource can be decoded and has its name, but its content is one that gRPC refuses: a host name as the
-    /// address of an endpoint, or a cluster of the type STATIC.
+    /// The resource can be decoded and has its name, but gRPC rejects its content: a host name as the address of an
+    /// endpoint, or a cluster of the type STATIC.
     Content,
     /// The resource cannot be decoded; unless resources are wrapped, its name cannot be read.
     Bytes,
@@ -47,7 +47,7 @@ impl Bad {
     }
 }
 
-/// The endpoints of a place.
+/// The endpoints of a locality.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Locality {
     /// Its priority: 0 is the best.
@@ -76,7 +76,7 @@ impl Locality {
 /// One endpoint of a locality.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Endpoint {
-    /// Its address, as it will stand in `socket_address`: anything is sent as it is.
+    /// Its address in `socket_address`, which is sent without validation.
     pub address: String,
     /// Its port.
     pub port: u32,
@@ -138,8 +138,8 @@ pub fn endpoints(name: &str, localities: impl IntoIterator<Item = Locality>) -> 
     packed(Kind::Endpoints, &assignment)
 }
 
-/// Returns a `Cluster` of this name whose endpoints come from ADS under `eds_service_name`; empty, they have the
-/// cluster's name.
+/// Returns a `Cluster` with this name whose endpoints come from ADS with the name `eds_service_name`, or the cluster's
+/// name if that is empty.
 #[must_use]
 pub fn cluster(name: &str, eds_service_name: &str) -> Any {
     let source = ConfigSource {
@@ -159,7 +159,7 @@ pub fn cluster(name: &str, eds_service_name: &str) -> Any {
     packed(Kind::Clusters, &cluster)
 }
 
-/// Any message as a resource of a kind, for what the builders cannot say.
+/// Packs any message as a resource of a kind, for contents without a builder.
 #[must_use]
 pub fn packed(kind: Kind, message: &impl Message) -> Any {
     Any { type_url: kind.type_url().to_owned(), value: message.encode_to_vec() }

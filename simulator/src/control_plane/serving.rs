@@ -1,5 +1,5 @@
-//! gRPC on the wire: connections that can be frozen and cut, and the one method of ADS with messages as bytes, so that
-//! any bytes can be one. What goes on a stream is decided in `plane`.
+//! The gRPC transport: connections that can be frozen and aborted, and the only method of ADS with messages as bytes,
+//! so that any bytes can be sent. `plane` decides about the messages of streams.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -24,7 +24,7 @@ use super::plane::Plane;
 use super::stream::Never;
 use crate::owner::Owner;
 
-/// The path of the one method that there is.
+/// The path of the only method.
 pub(super) const METHOD: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 
@@ -33,7 +33,7 @@ type Replies = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
 /// Accepts connections until the task is ended.
 pub(super) async fn accept(listener: TcpListener, plane: Owner<Plane>, tls: Option<TlsAcceptor>) {
     loop {
-        // A connection that was gone before it could be accepted does not matter.
+        // A connection that ended before it was accepted is ignored.
         let Ok((socket, _)) = listener.accept().await else { continue };
         if socket.set_nodelay(true).is_ok() {
             let (owner, tls) = (plane.clone(), tls.clone());
@@ -44,7 +44,7 @@ pub(super) async fn accept(listener: TcpListener, plane: Owner<Plane>, tls: Opti
     }
 }
 
-/// Serves one connection to its end; while frozen, nothing of it moves.
+/// Serves one connection to its end; while frozen, it transfers nothing.
 pub(super) async fn serve<IO>(
     io: IO,
     tls: Option<TlsAcceptor>,
@@ -65,7 +65,7 @@ pub(super) async fn serve<IO>(
     });
     loop {
         let is_frozen = *frozen.borrow_and_update();
-        // What is frozen says nothing more, not even what it could say at this moment.
+        // A frozen connection sends nothing, not even data that is ready.
         tokio::select! {
             biased;
             changed = frozen.changed() => if changed.is_err() { return },
@@ -89,7 +89,7 @@ where
         }
     });
     let connection = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(io), service);
-    // How a connection ends is seen by its client, and by the readers of its streams.
+    // The client and the readers of the streams see the end of the connection.
     drop(connection.await);
 }
 
@@ -129,7 +129,7 @@ fn all(replied: mpsc::UnboundedReceiver<Result<Bytes, Status>>) -> Replies {
     Box::pin(stream::unfold(replied, async |mut replied| replied.recv().await.map(|reply| (reply, replied))))
 }
 
-/// Hands on the requests of a stream until either side ends it.
+/// Forwards the requests of a stream until either side ends it.
 async fn read(
     plane: Owner<Plane>,
     stream: u64,
@@ -151,7 +151,7 @@ async fn read(
     }
 }
 
-/// Messages as the bytes that they are on the wire.
+/// A codec of encoded messages.
 #[derive(Clone, Copy)]
 pub(super) struct Raw;
 

@@ -1,4 +1,4 @@
-//! Puts into protobuf what the model says is due to one stream, and sends it.
+//! Encodes and sends the pending responses of one stream.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +22,13 @@ pub(super) type Catalogue = model::Catalogue<Any, Refusal>;
 
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
-/// Never said: the end of its sender is the message.
+/// An empty type: only the drop of the sender is a signal.
 pub(super) enum Never {}
 
 /// One open stream.
 pub(super) struct Stream {
     replies: mpsc::UnboundedSender<Result<Bytes, Status>>,
-    /// The reader of requests ends with it.
+    /// Dropping it ends the reader of requests.
     _open: oneshot::Sender<Never>,
     /// Its metadata `authorization`.
     pub(super) authorization: Option<String>,
@@ -49,7 +49,7 @@ impl Stream {
         Self { replies, _open: open, authorization, answered: false, subscriptions, last }
     }
 
-    /// Returns whether a request answers another response than the last one of its kind.
+    /// Returns whether a request has another nonce than the last response of its kind.
     pub(super) fn is_stale(&self, kind: Option<Kind>, nonce: &str) -> bool {
         self.subscriptions.is_stale(kind, nonce)
     }
@@ -95,7 +95,7 @@ impl Stream {
         })
     }
 
-    /// Returns the last response of a kind, if this nonce is its.
+    /// Returns the last response of a kind, if it has this nonce.
     pub(super) fn answered_by(&self, kind: Kind, nonce: &str) -> Option<DiscoveryResponse> {
         self.last.get(&kind).filter(|_| self.subscriptions.is_last(kind, nonce)).cloned()
     }

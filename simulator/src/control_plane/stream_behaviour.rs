@@ -1,14 +1,14 @@
-//! In what manner streams are dealt with, and how they end.
+//! Behaviour and ends of streams.
 
 use tonic::Status;
 
-/// In what manner the control plane deals with streams.
+/// Behaviour of the control plane with streams.
 #[derive(Clone, Debug, Default)]
 pub enum StreamBehaviour {
-    /// The server answers as it should.
+    /// The server answers normally.
     #[default]
     Answers,
-    /// The server takes streams and requests and sends nothing; pending responses are sent when it answers again.
+    /// The server accepts streams and requests and sends nothing; pending responses are sent when it answers again.
     Silent,
     /// The server ends each stream in this way at its first request, before any response. Streams that have had a
     /// response continue.
@@ -24,6 +24,6 @@ pub enum Ending {
     Cleanly,
     /// With this status.
     Status(Status),
-    /// Without a word: all connections are cut.
+    /// Without a status: all connections are aborted.
     Connections,
 }

@@ -1,4 +1,4 @@
-//! The control plane as a plain client of ADS meets it.
+//! Tests of the control plane with a plain ADS client.
 
 mod client;
 
@@ -19,7 +19,7 @@ async fn started() -> ControlPlane {
     ControlPlane::start(FREE).await.expect("a free port")
 }
 
-/// Endpoints of this name with one address.
+/// Returns endpoints with this name and one address.
 fn with(name: &str, address: &str) -> Any {
     endpoints(name, [Locality::of([(address, 80)])])
 }
@@ -76,11 +76,11 @@ async fn endpoints_are_sent_if_new_or_requested_again() {
     control.set(Kind::Endpoints, "b", with("b", "10.0.0.1")).await;
     let response = client.receive().await;
     assert_eq!(endpoints_in(&response), ["b"]);
-    assert_eq!(response.nonce, "4", "neither a removal nor a name of others is sent");
+    assert_eq!(response.nonce, "4", "neither a removal nor an unrequested name is sent");
 }
 
 #[tokio::test]
-async fn a_response_of_clusters_names_all_so_a_removed_one_is_absent() {
+async fn a_response_of_clusters_lacks_removed_ones() {
     let control = started().await;
     control.set_all(Kind::Clusters, ["a", "b"].map(|name| (name.to_owned(), cluster(name, "")))).await;
     let mut client = Client::connect(&control).await;
@@ -130,7 +130,7 @@ async fn an_error_is_sent_once_per_stream_and_can_be_forgotten() {
 
     let mut second = Client::connect(&control).await;
     second.ask(first(Kind::Clusters, &["a"]));
-    assert_eq!(second.receive().await.resource_errors.len(), 1, "another stream has not heard of it");
+    assert_eq!(second.receive().await.resource_errors.len(), 1, "another stream has not received it");
 
     control.forget_error(Kind::Clusters, "a").await;
     assert_eq!(clusters_in(&client.receive().await), ["a", "b"]);
@@ -178,7 +178,7 @@ async fn the_journal_has_all_fields_of_a_request() {
 }
 
 #[tokio::test]
-async fn a_request_that_answers_an_older_response_is_not_heeded() {
+async fn a_request_with_an_outdated_nonce_is_ignored() {
     let control = started().await;
     control.set_all(Kind::Endpoints, ["a", "b"].map(|name| (name.to_owned(), endpoints(name, [])))).await;
     let mut client = Client::connect(&control).await;
@@ -198,7 +198,7 @@ async fn a_request_that_answers_an_older_response_is_not_heeded() {
 }
 
 #[tokio::test]
-async fn a_nack_is_left_alone_or_answered_with_the_same_again() {
+async fn a_nack_is_answered_again_only_if_configured() {
     let control = started().await;
     control.set_bad(Kind::Endpoints, "a", Bad::Bytes).await;
     let mut client = Client::connect(&control).await;
@@ -260,7 +260,7 @@ async fn resources_are_wrapped_on_demand() {
 }
 
 #[tokio::test]
-async fn builders_say_all_that_a_script_wants_to_say() {
+async fn builders_set_all_fields() {
     let endpoint = Endpoint {
         health: HealthStatus::Draining,
         weight: Some(3),
@@ -317,12 +317,12 @@ async fn streams_end_with_a_status_or_with_their_connection() {
     client.ask(first(Kind::Endpoints, &["a"]));
     control.wait_for_streams(|streams| streams.open == 1).await.expect("the stream");
     assert_eq!(control.cut(Ending::Connections).await, 1);
-    assert!(client.end().await.is_some(), "a connection that is cut is no clean end");
+    assert!(client.end().await.is_some(), "an aborted connection is no clean end");
     control.wait_for_streams(|streams| streams.open == 0).await.expect("its end");
 }
 
 #[tokio::test]
-async fn streams_end_before_their_first_response_and_open_ones_go_on() {
+async fn streams_can_end_before_their_first_response() {
     let control = started().await;
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
     let mut early = Client::connect(&control).await;
@@ -342,7 +342,7 @@ async fn streams_end_before_their_first_response_and_open_ones_go_on() {
 }
 
 #[tokio::test]
-async fn streams_are_refused_before_requests_are_read() {
+async fn streams_can_be_refused_before_requests_are_read() {
     let control = started().await;
     control.behave(StreamBehaviour::Refuses(Status::unauthenticated("who?"))).await;
 
@@ -402,7 +402,7 @@ async fn a_response_is_sent_unchanged_with_missing_version_and_nonce() {
 }
 
 #[tokio::test]
-async fn after_a_restart_versions_and_nonces_begin_again() {
+async fn versions_and_nonces_restart_with_the_server() {
     let control = started().await;
     for address in ["10.0.0.1", "10.0.0.2"] {
         control.set(Kind::Endpoints, "a", with("a", address)).await;
@@ -432,11 +432,11 @@ async fn after_a_restart_versions_and_nonces_begin_again() {
     control.restart().await.expect("the same address");
     let mut client = Client::connect(&control).await;
     client.ask(first(Kind::Clusters, &["a"]));
-    assert_eq!(client.receive().await.version_info, "0", "it was told to forget");
+    assert_eq!(client.receive().await.version_info, "0", "the resources were cleared");
 }
 
 #[tokio::test]
-async fn with_the_last_handle_the_port_is_refused() {
+async fn dropping_the_last_handle_closes_the_port() {
     let control = started().await;
     let address = control.address();
     let second = control.clone();
@@ -468,7 +468,7 @@ async fn a_current_version_gets_no_resend_where_trusted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn headers_that_are_held_come_with_the_first_message() {
+async fn held_headers_are_sent_with_the_first_message() {
     let control = started().await;
     control.hold_headers(true).await;
     let (mut client, opening) = Client::dial(&control).await;
@@ -484,7 +484,7 @@ async fn headers_that_are_held_come_with_the_first_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_connection_stays_open_and_nothing_moves_on_it() {
+async fn a_frozen_connection_stays_open_without_traffic() {
     let control = started().await;
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
     let (mut client, opening) = Client::dial(&control).await;
@@ -501,12 +501,12 @@ async fn a_frozen_connection_stays_open_and_nothing_moves_on_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_shows_the_journal_in_words() {
+async fn a_timeout_shows_the_journal() {
     let control = started().await;
     let never = control.wait_until(|_| false).await.expect_err("nothing can come");
     assert_eq!(
         never.to_string(),
-        "nothing came within 20 s; 0 connections, 0 streams of which 0 are open; no request was received"
+        "the condition did not hold within 20 s; 0 connections, 0 streams of which 0 are open; no request was received"
     );
 
     let (client, opening) = Client::dial(&control).await;
@@ -524,7 +524,7 @@ async fn a_timeout_shows_the_journal_in_words() {
 }
 
 #[tokio::test]
-async fn with_tls_it_shows_its_certificate_and_asks_for_the_client_s() {
+async fn tls_requires_a_client_certificate_if_configured() {
     let tls = Tls::new();
     let control = ControlPlane::start_tls(FREE, &tls.identity()).await.expect("an identity");
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;

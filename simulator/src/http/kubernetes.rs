@@ -1,4 +1,4 @@
-//! The API server's side of the wire: plain answers, and watches that are told what happens as it happens.
+//! HTTP server of the simulated API server: plain answers, and watches that stream changes.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) async fn answer(
         headers: headers(&request),
         body: body.to_vec(),
     };
-    // Taken before asking, so that no move of the revision is missed.
+    // Subscribed before the request, so that no change of the revision is missed.
     let revision = cluster.revision();
     let owner = cluster.get_ref().clone();
     let (reply, arrived_us, ahead_s) = owner
@@ -52,7 +52,7 @@ pub(super) async fn answer(
     }
 }
 
-/// An open watch; it is closed in the model when its client has gone.
+/// An open watch; it is closed in the model when its client disconnects.
 struct Watching {
     owner: Owner<Cluster>,
     id: WatchId,
@@ -67,7 +67,7 @@ impl Drop for Watching {
     }
 }
 
-/// Returns the lines of a watch, in chunks as they come.
+/// Returns a stream of the lines of a watch, in chunks.
 fn lines_of(watching: Watching) -> impl Stream<Item = Result<web::Bytes, std::io::Error>> {
     futures::stream::unfold(watching, |mut watching| async {
         let chunk = watching.next().await?;
@@ -76,7 +76,7 @@ fn lines_of(watching: Watching) -> impl Stream<Item = Result<web::Bytes, std::io
 }
 
 impl Watching {
-    /// Returns the next lines; `None` when the watch is over.
+    /// Returns the next lines; `None` after the end of the watch.
     async fn next(&mut self) -> Option<web::Bytes> {
         if let Some(chunk) = self.first.take().and_then(|lines| joined(&lines)) {
             return Some(chunk);

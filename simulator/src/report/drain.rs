@@ -1,4 +1,4 @@
-//! Nodes that left service: the time until they were taken out of traffic, and how many could have been in time.
+//! Drained nodes: the time until they were taken out of traffic, and the number that could have been in time.
 //!
 //! A node is cut off as soon as all its entries are Down or removed. The time counts from the moment at which the API
 //! server accepted the taint or the notice.
@@ -15,15 +15,15 @@ use crate::lanes::{Fate, Write};
 use crate::signals::{Signal, Signals};
 use crate::truth::WrongEntry;
 
-/// Nodes that a report lists.
+/// Maximum number of listed nodes.
 const LISTED: usize = 1_000;
 /// Time after the return or end of a node within which a PUT for it may still be in flight.
 const GRACE_US: u64 = 1_000_000;
 
-/// Results for the nodes that left service.
+/// Results for the drained nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DrainReport {
-    /// Nodes that left service while they were in pools.
+    /// Number of drained nodes that were in pools.
     pub nodes: usize,
     /// Nodes that were cut off in time: before the eviction if a notice named its time, otherwise before they came back.
     pub reached_in_time: usize,
@@ -31,30 +31,30 @@ pub struct DrainReport {
     pub late: usize,
     /// Nodes that were not cut off before they came back, were deleted, or the run ended.
     pub never: usize,
-    /// Number that the story expects to be reached in time; `None` if it is not counted.
+    /// Number that the scenario expects in time; `None` if it is not checked.
     pub reached_expected: Option<usize>,
-    /// Number that could have been reached in time: if each load balancer had served the pools of these nodes alone,
-    /// one after another, the earliest deadline first, each in the time that its writes have taken.
+    /// Number that could have been in time, if each load balancer had written only the pools of these nodes, one after
+    /// another, the earliest deadline first, with the measured durations of its writes.
     pub best_possible: usize,
-    /// From the taint or the notice until the last pool had the node Down.
+    /// Times from the taint or the notice until the node was Down in the last pool.
     pub cut_seconds: Times,
-    /// From the taint or the notice until the first PUT for it arrived at ARM.
+    /// Times from the taint or the notice until the first PUT for the node arrived at ARM.
     pub sent_seconds: Times,
-    /// PUTs with changes of admin states that ARM accepted.
+    /// Accepted PUTs with changes of admin states.
     pub puts: usize,
     /// Maximum number of these PUTs for one pool.
     pub puts_per_pool_max: usize,
-    /// PUTs that only set entries of nodes Down that had already come back or had been deleted.
+    /// PUTs that only set entries Down whose nodes had already returned or been deleted.
     pub puts_in_vain: usize,
     /// Entries that they set Down.
     pub set_down: usize,
-    /// Entries whose Down they removed.
+    /// Entries that they restored.
     pub taken_back: usize,
     /// Entries with a wrong admin state at the end of the run.
     pub wrong_entries: usize,
     /// The first wrong entries.
     pub wrong_entry_details: Vec<WrongEntry>,
-    /// The first of the nodes, in the order of their signals.
+    /// The first nodes, in the order of their signals.
     pub by_node: Vec<Drained>,
 }
 
@@ -74,7 +74,7 @@ pub struct Times {
 pub struct Drained {
     /// Its name.
     pub node: String,
-    /// Time of its signal, from the beginning of the run.
+    /// Time of its signal, from the start of the run.
     pub signal_seconds: f64,
     /// Time of its eviction; `None` without a notice.
     pub due_seconds: Option<f64>,
@@ -84,7 +84,7 @@ pub struct Drained {
     pub cut_seconds: Option<f64>,
     /// Earliest time at which it could have been cut off.
     pub best_seconds: f64,
-    /// The pools that it was in, and not Down, when its signal came.
+    /// Number of pools in which it was not Down at its signal.
     pub pools: usize,
     /// True if it was cut off in time.
     pub in_time: bool,
@@ -96,9 +96,9 @@ pub(super) struct DrainInputs<'a> {
     pub(super) signals: &'a Signals,
     pub(super) downs: &'a Downs,
     pub(super) writes: &'a [Write],
-    /// Time of a read before a write, in microseconds.
+    /// Latency of the read before a write, in microseconds.
     pub(super) read_us: u64,
-    /// Time at which the run began, in microseconds.
+    /// Start of the run, in microseconds.
     pub(super) began_us: u64,
 }
 
@@ -143,7 +143,7 @@ impl DrainReport {
         }
     }
 
-    /// Returns whether as many nodes were reached in time as the story expects.
+    /// Returns whether the expected number of nodes was in time.
     pub(super) fn is_as_expected(&self) -> bool {
         self.reached_expected.is_none_or(|least| self.reached_in_time >= least)
     }
@@ -153,7 +153,7 @@ impl DrainReport {
 #[derive(Clone, Debug)]
 struct NodeDrain<'a> {
     signal: &'a Signal,
-    /// The pools that it was in, and not Down.
+    /// The pools in which it was not Down.
     open: BTreeSet<PoolNumber>,
     sent_us: Option<u64>,
     cut_us: Option<u64>,
@@ -228,7 +228,7 @@ impl<'a> DrainInputs<'a> {
         Some(NodeDrain { signal, open, sent_us, cut_us })
     }
 
-    /// Returns a report with the counts of the controller's PUTs alone.
+    /// Returns a report with only the counts of the controller's PUTs.
     fn puts(&self) -> DrainReport {
         let taken = self.downs.puts().iter().filter(|put| put.taken && put.sent_us >= self.began_us);
         let mut all = DrainReport::default();
@@ -254,7 +254,7 @@ impl<'a> DrainInputs<'a> {
         !put.downs.is_empty() && !put.downs.iter().any(is_requested)
     }
 
-    /// When each node could have been cut off, in microseconds.
+    /// Returns the earliest possible time for each node, in microseconds.
     fn best(&self, drains: &[NodeDrain<'a>]) -> Vec<u64> {
         let names = self.downs.by_number();
         let mut jobs: BTreeMap<&str, Vec<Job>> = BTreeMap::new();
@@ -274,7 +274,7 @@ impl<'a> DrainInputs<'a> {
         ends
     }
 
-    /// Returns how long each write of the controller to a load balancer took, in microseconds.
+    /// Returns the durations of the controller's writes to a load balancer, in microseconds.
     fn write_durations(&self, load_balancer: &str) -> Vec<u64> {
         let own = self.writes.iter().filter(|write| write.load_balancer == load_balancer && !write.foreign);
         let done = own.filter(|write| match write.fate {
@@ -303,7 +303,7 @@ fn is_cut_off(entries: &BTreeMap<(PoolNumber, IpAddr), bool>) -> bool {
     entries.values().all(|down| *down)
 }
 
-/// A node in a pool that is to be Down.
+/// A node's entry in a pool that must be set Down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Job {
     node: usize,

@@ -1,4 +1,4 @@
-//! The report as a page: numbers and pictures, one file that needs no other and no network.
+//! The report as a page: numbers and charts in one self-contained file.
 
 use std::fmt::Write as _;
 
@@ -49,7 +49,7 @@ fn section(title: &str, picture: &str, more: &str) -> String {
     format!("<section>\n<h2>{}</h2>\n{picture}{more}</section>\n", escaped(title))
 }
 
-/// Returns the pictures of one run; where the controller does not run, there is no word of it.
+/// Returns the charts of one run, without the controller if it does not run.
 fn run(title: &str, report: &Report, with_service: bool) -> String {
     let picture = &report.picture;
     let service = if with_service { "<i class=\"ours\"></i>the controller " } else { "" };
@@ -70,7 +70,7 @@ fn run(title: &str, report: &Report, with_service: bool) -> String {
         + &section("Calls and budget", &lanes::budget(picture), "")
 }
 
-/// Returns the few numbers that matter most.
+/// Returns the main results.
 fn tiles(report: &Report) -> String {
     let took = &report.convergence_seconds;
     let shown = |time: Option<f64>| time.map_or_else(|| "never".to_owned(), span);
@@ -106,7 +106,7 @@ fn points(picture: &Picture) -> Vec<(f64, f64)> {
     points
 }
 
-/// Pools out of sync over time, of both where both were played; then the controller's own time alone.
+/// Draws the number of pools out of sync over time, with that of upstream, if any.
 fn converging(report: &Report) -> String {
     let ours = points(&report.picture);
     let own_length = report.picture.length_us as f64 / 1e6;
@@ -136,7 +136,7 @@ fn converging(report: &Report) -> String {
     }
 }
 
-/// Returns the part of the changes that had waited no longer than so long.
+/// Draws the cumulative distribution of the waits of changes.
 fn waiting(report: &Report) -> String {
     let upstream = report.upstream.as_deref();
     let all = [Some(report), upstream].into_iter().flatten();

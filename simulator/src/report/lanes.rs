@@ -1,4 +1,4 @@
-//! The pictures of one run's lanes, of the shared Lease, and of the calls that ARM got.
+//! The charts of one run's lanes, of the shared Lease, and of the calls to ARM.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use super::measure::Picture;
 use super::plot::{Axis, Chart, round_up, span};
 use crate::lanes::{Fate, Write};
 
-/// The height of a row in the units of the picture.
+/// The height of a row in the units of the chart.
 const ROW: f64 = 18.0;
-/// Rows that are drawn.
+/// Maximum number of rows.
 const MAX_ROWS: usize = 48;
 /// The window of Azure's quotas in seconds (reference: 1000 writes and 10000 reads in 5 minutes).
 const WINDOW_S: f64 = 300.0;
-/// The writes and reads of a window that the controller allows itself by default (W9).
+/// The controller's default budgets of writes and reads in a window (W9).
 const BUDGETS: [(bool, f64, &str); 2] = [(true, 500.0, "writes"), (false, 5_000.0, "reads")];
 
 fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
-/// Each load balancer's writes from their arrival until the end of their operations.
+/// Draws each load balancer's writes from their arrival until the end of their operations.
 pub(super) fn lanes(picture: &Picture) -> String {
     let mut rows: BTreeMap<&str, Vec<&Write>> = BTreeMap::new();
     for write in &picture.writes {
@@ -44,7 +44,7 @@ pub(super) fn lanes(picture: &Picture) -> String {
     text
 }
 
-/// Returns the bars of a row; what would be drawn on top of each other becomes one.
+/// Returns the bars of a row; bars that would overlap are merged.
 fn bars(chart: &Chart, writes: &[&Write]) -> Vec<(&'static str, f64, f64, String)> {
     let mut bars: Vec<(&'static str, f64, f64, String)> = Vec::new();
     for write in writes {
@@ -104,7 +104,7 @@ pub(super) fn lease(picture: &Picture) -> String {
     chart.done("holders of the shared Lease over time")
 }
 
-/// Returns the calls of the five minutes before each moment.
+/// Draws the number of calls in the five minutes before each time.
 pub(super) fn budget(picture: &Picture) -> String {
     let mut text = String::new();
     for (writes, budget, name) in BUDGETS {
@@ -131,7 +131,7 @@ pub(super) fn budget(picture: &Picture) -> String {
     text
 }
 
-/// Returns the number of these moments in the window before each change of that number.
+/// Returns the number of these times in a sliding window, at each change of the number.
 fn sliding(mut moments: Vec<f64>) -> Vec<(f64, f64)> {
     moments.sort_by(f64::total_cmp);
     let mut changes: Vec<(f64, f64)> = moments.iter().map(|at| (*at, 1.0)).collect();
@@ -146,7 +146,7 @@ fn sliding(mut moments: Vec<f64>) -> Vec<(f64, f64)> {
     points
 }
 
-/// Returns the events of the story, in seconds.
+/// Returns the actions of the scenario, with times in seconds.
 pub(super) fn moments(picture: &Picture) -> Vec<(f64, String)> {
     picture.happenings.iter().map(|(at, words)| (seconds(*at), words.clone())).collect()
 }

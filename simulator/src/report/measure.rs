@@ -1,4 +1,4 @@
-//! Takes the measures of a run that has ended from the models.
+//! Collects the results of an ended run from the models.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,19 +24,19 @@ use crate::truth::WrongEntry;
 use crate::upstream;
 use crate::world::World;
 
-/// The event of an attempt that failed and will be made again (E1).
+/// The event of a failed attempt that will be retried (E1).
 const RETRYING: &str = "LoadBalancerBackendPoolUpdateRetrying";
 
-/// Facts about a run besides the observations of the models.
+/// Facts about a run, in addition to the observations of the models.
 #[derive(Clone, Copy, Debug)]
 pub struct RunInfo<'a> {
-    /// Its story.
+    /// Its scenario.
     pub story: &'a Story,
-    /// Speed, as a multiple of that of the story's file.
+    /// Speed, as a multiple of that of the scenario's file.
     pub speed: u32,
     /// The seed.
     pub seed: u64,
-    /// Time at which it began, in microseconds.
+    /// Start of the run, in microseconds.
     pub began_us: u64,
     /// Resource usage of the controller.
     pub usage: Option<Usage>,
@@ -64,22 +64,22 @@ struct Observations {
     outages: Outages,
     downs: Downs,
     signals: Signals,
-    /// The controller's writes and those of others, since the run began.
+    /// Writes of the controller and of other clients since the start of the run.
     writes: Vec<Write>,
     picture: Picture,
 }
 
-/// Data of the pictures; times are microseconds from the beginning of the run.
+/// Data of the charts; times are microseconds from the start of the run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Picture {
     pub(super) length_us: u64,
-    /// Pools out of sync, from each moment on.
+    /// Number of pools out of sync, from each time on.
     pub(super) out_of_sync: Vec<(u64, usize)>,
-    /// Time for which changes waited, sorted.
+    /// Waits of changes, sorted.
     pub(super) waits_us: Vec<u64>,
     pub(super) writes: Vec<Write>,
     pub(super) holds: Vec<Hold>,
-    /// Requests to ARM: when, whether it was a write, and whether another client made it.
+    /// Requests to ARM: time, true for a write, true for another client.
     pub(super) requests: Vec<(u64, bool, bool)>,
     pub(super) happenings: Vec<(u64, String)>,
 }
@@ -136,7 +136,7 @@ impl Observations {
 }
 
 impl Observations {
-    /// Returns the results for the nodes that left service, with the entries that are wrong in the end.
+    /// Returns the results for the drained nodes, with the wrong entries at the end.
     fn admin_state(&self, info: &RunInfo<'_>, wrong: Vec<WrongEntry>) -> DrainReport {
         let inputs = DrainInputs {
             signals: &self.signals,
@@ -171,7 +171,7 @@ fn is_write(kind: Kind) -> bool {
 }
 
 impl Report {
-    /// Gathers the numbers of a run that has ended.
+    /// Collects the results of an ended run.
     pub async fn gather(fakes: &Fakes, info: &RunInfo<'_>, world: &World, outcome: Outcome) -> Self {
         let began_us = info.began_us;
         let observations = fakes.azure.ask(move |azure, _| Observations::of_azure(azure, began_us)).await;
@@ -181,7 +181,7 @@ impl Report {
         Self { unreached, ..report }
     }
 
-    /// The same story and seed with upstream's updater alone, on simulated time.
+    /// Runs the same scenario and seed with upstream's updater alone, on simulated time.
     #[must_use]
     pub fn of_upstream(story: &Story, world: &World, seed: u64) -> Self {
         let ended = upstream::play(story, world, seed);
@@ -301,7 +301,7 @@ fn manager((sums, longest_wait_us): (ccm::Counters, u64)) -> Manager {
     }
 }
 
-/// Returns the events of both groups, each once: either group may show those of the other too.
+/// Returns the events of both API groups, each once: each group may also list those of the other.
 fn all_events(cluster: &KubeModel) -> impl Iterator<Item = Value> {
     let mut inputs = BTreeSet::new();
     let both = cluster.list(Resource::Events).chain(cluster.list(Resource::EventsV1));
@@ -311,7 +311,7 @@ fn all_events(cluster: &KubeModel) -> impl Iterator<Item = Value> {
     })
 }
 
-/// Returns the events of both groups by reason; one that stands for several counts as often as it says.
+/// Returns the number of events of both API groups by reason, including repetitions.
 pub(super) fn events_by_reason(cluster: &KubeModel) -> BTreeMap<String, u64> {
     let mut events = BTreeMap::new();
     for event in all_events(cluster) {
@@ -322,7 +322,7 @@ pub(super) fn events_by_reason(cluster: &KubeModel) -> BTreeMap<String, u64> {
     events
 }
 
-/// Returns the texts of the first Warning events, each once.
+/// Returns the distinct texts of the first Warning events.
 pub(super) fn warnings(cluster: &KubeModel) -> Vec<String> {
     let mut messages = Vec::new();
     for event in all_events(cluster) {

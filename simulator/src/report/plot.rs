@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-/// Left and right of what is drawn, in the units of the picture.
+/// Left and right edge of the plot, in the units of the chart.
 const LEFT: f64 = 86.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 34.0;
 /// The width of every chart.
 const WIDTH: f64 = 1_040.0;
-/// Ticks that fit onto a time axis.
+/// Maximum number of ticks on a time axis.
 const MAX_TICKS: f64 = 8.0;
 
 /// Division of the horizontal axis.
@@ -34,7 +34,7 @@ pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Returns a span of time in words that fit under a tick.
+/// Formats a duration for the label of a tick.
 pub(super) fn span(seconds: f64) -> String {
     if seconds <= 0.0 {
         return "0".to_owned();
@@ -71,7 +71,7 @@ impl Chart {
         self.body.write_fmt(text).expect("writing to a string cannot fail");
     }
 
-    /// Horizontal lines with their values.
+    /// Draws horizontal lines with their values.
     pub(super) fn grid(&mut self, label: impl Fn(f64) -> String) {
         for part in 0..=4 {
             let value = self.most * f64::from(part) / 4.0;
@@ -84,7 +84,7 @@ impl Chart {
         }
     }
 
-    /// A line at one height, with a name.
+    /// Draws a horizontal line with a name.
     pub(super) fn limit(&mut self, value: f64, name: &str) {
         if value > self.most {
             return;
@@ -97,7 +97,7 @@ impl Chart {
         ));
     }
 
-    /// A line through points, in steps where asked; points closer than a third of a unit are left out.
+    /// Draws a line through points, optionally in steps; points closer than a third of a unit are omitted.
     pub(super) fn line(&mut self, class: &str, points: &[(f64, f64)], steps: bool) {
         let mut path = String::new();
         let mut drawn: Option<(f64, f64)> = None;
@@ -116,7 +116,7 @@ impl Chart {
         self.put(format_args!("<path class=\"line {class}\" d=\"{path}\"/>\n"));
     }
 
-    /// A bar from one moment to another between two heights in the units of the picture, with a tip.
+    /// Draws a bar between two times and two heights in the units of the chart, with a tooltip.
     pub(super) fn bar(&mut self, class: &str, (from, to): (f64, f64), (top, height): (f64, f64), tip: &str) {
         let (left, right) = (self.x(from), self.x(to));
         let (width, tip) = ((right - left).max(0.6), escaped(tip));
@@ -126,13 +126,13 @@ impl Chart {
         ));
     }
 
-    /// Words at the left edge of a row.
+    /// Draws the label of a row.
     pub(super) fn row_name(&mut self, name: &str, y: f64) {
         let (at, name) = (LEFT - 6.0, escaped(name));
         self.put(format_args!("<text class=\"end\" x=\"{at}\" y=\"{y:.1}\">{name}</text>\n"));
     }
 
-    /// Marks moments, with what happened in their tips.
+    /// Marks times, with tooltips.
     pub(super) fn marks(&mut self, moments: &[(f64, String)]) {
         let bottom = self.height - BOTTOM;
         for (number, (seconds, words)) in moments.iter().enumerate() {
@@ -146,7 +146,7 @@ impl Chart {
         }
     }
 
-    /// Returns the picture, with its horizontal axis.
+    /// Returns the chart with its horizontal axis.
     pub(super) fn done(mut self, what: &str) -> String {
         let base = self.height - BOTTOM + 16.0;
         let bottom = self.height - BOTTOM;

@@ -8,10 +8,10 @@ use crate::truth::WrongEntry;
 
 type Row = (&'static str, String);
 
-/// Returns the table with its verdict; where upstream's updater was played too, its own before it, and who each is of.
+/// Returns the table with its verdict, after that of upstream's updater, if any.
 pub(super) fn text(report: &Report) -> String {
     let Some(upstream) = &report.upstream else { return table(report) + "\n" + &report.verdict() + "\n" };
-    // Ours comes last: the end of the text is what operators read, and what the exit code says.
+    // The controller's table comes last: operators read the end of the text, and the exit code is the controller's.
     format!(
         "Upstream's updater, same story and seed:\n\n{}\n{UPSTREAM}: {}\n\nThe controller:\n\n{}\n{SERVICE}: {}\n",
         table(upstream),
@@ -37,7 +37,7 @@ fn table(report: &Report) -> String {
     text
 }
 
-/// Returns the number that matters most: how long it took from a change until the new members were in their pools.
+/// Returns the main result: the time from a change until the new members were in their pools.
 fn headline(report: &Report) -> String {
     let Convergence { count, waiting, p50, p99, max: _ } = report.convergence_seconds;
     let took = match count {
@@ -48,7 +48,7 @@ fn headline(report: &Report) -> String {
     format!("change → members in place: {took}{waiting}")
 }
 
-/// Returns the rows about the story and the times of its pools.
+/// Returns the rows about the scenario and the times of its pools.
 fn course(report: &Report) -> Vec<Row> {
     let Report { services, pools, load_balancers, nodes, seed, .. } = report;
     let mut rows = Vec::new();
@@ -98,7 +98,7 @@ fn course(report: &Report) -> Vec<Row> {
     rows
 }
 
-/// Returns the nodes that left service, where there were any.
+/// Returns the rows about drained nodes, if any.
 fn leaving(admin_state: &DrainReport) -> Vec<Row> {
     let DrainReport { nodes, reached_in_time, late, never, best_possible, .. } = admin_state;
     if *nodes == 0 {
@@ -136,7 +136,7 @@ fn calls(report: &Report) -> Vec<Row> {
     ]
 }
 
-/// Returns the shared Lease, and who else takes it.
+/// Returns the rows about the shared Lease and its other clients.
 fn others(report: &Report) -> Vec<Row> {
     let mut rows = Vec::new();
     let Lease { duty, others, holds, longest_hold_seconds } = report.lease;
@@ -175,7 +175,7 @@ fn guards(checks: &PostRunChecks) -> Vec<Row> {
     rows
 }
 
-/// Events, cost, and what is wrong.
+/// Returns the rows about events, resource usage and failures.
 fn ending(report: &Report) -> Vec<Row> {
     let events = report.events.iter();
     let mut rows: Vec<Row> = events.map(|(reason, count)| ("event", format!("{count} × {reason}"))).collect();

@@ -191,7 +191,7 @@ fn z2_the_verdict_fails_for_waiting_or_unknown_work() {
     );
     let json: Value = serde_json::from_str(&silent.json()).expect("JSON");
     assert_eq!(json.get("queue_depth_end"), Some(&Value::Null));
-    // Upstream's updater leaves nothing that could be asked.
+    // Upstream's updater has no status to check.
     let upstream = Report { checks: None, ..report() };
     let json: Value = serde_json::from_str(&upstream.json()).expect("JSON");
     assert!(upstream.passed() && json.get("queue_depth_end").is_none());
@@ -248,7 +248,7 @@ fn write(pool: &str, at_us: u64, foreign: bool, fate: Fate) -> Write {
     }
 }
 
-/// Returns a report with something in every picture, and upstream's beside it.
+/// Returns a report with data in every chart, and upstream's.
 fn drawn() -> Report {
     let hold = |holder: &str, from_us| Hold {
         holder: holder.to_owned(),
@@ -291,7 +291,7 @@ fn z2_the_page_is_self_contained_with_all_pictures() {
         assert!(!page.contains(foreign), "{foreign}");
     }
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
-    // Convergence and waiting once for both, guards of the controller alone; lanes, Lease, writes and reads of each.
+    // Convergence and waits once for both; guards of the controller only; lanes, Lease, writes and reads of each.
     assert_eq!(page.matches("<svg").count(), 3 + 2 * 4);
     for (open, close) in
         [("<section>", "</section>"), ("<rect", "</rect>"), ("<g ", "</g>"), ("<div", "</div>")]
@@ -316,7 +316,7 @@ fn z2_the_page_is_self_contained_with_all_pictures() {
 }
 
 #[test]
-fn g5_text_and_page_say_what_guards_held_back_and_what_waited() {
+fn g5_text_and_page_show_held_removals_and_waiting_work() {
     let (text, page) = (drawn().text(), drawn().html());
     for text in [&text, &page] {
         for row in [
@@ -338,7 +338,7 @@ fn g5_text_and_page_say_what_guards_held_back_and_what_waited() {
 }
 
 #[test]
-fn z2_a_report_with_two_verdicts_ends_with_ours() {
+fn z2_a_report_with_two_verdicts_ends_with_the_controllers() {
     let text = drawn().text();
     assert_eq!(text.lines().last(), Some("The controller: PASSED: all 3 pools are in sync."), "{text}");
     assert!(text.contains("\nUpstream's updater: FAILED: 2 of 3 pools are out of sync.\n"), "{text}");
@@ -347,7 +347,7 @@ fn z2_a_report_with_two_verdicts_ends_with_ours() {
 }
 
 #[test]
-fn z2_a_page_of_a_run_in_which_nothing_happened_is_whole_too() {
+fn z2_the_page_of_a_run_without_changes_is_complete() {
     let page = report().html();
     assert!(page.ends_with("</html>\n") && !page.contains("NaN") && !page.contains("inf"), "{page}");
 }

@@ -1,19 +1,19 @@
-//! The picture of what the controller said of itself: what waited, and when guards held removals back.
+//! The chart of the controller's status: pending work, and held removals.
 
 use super::lanes;
 use super::measure::Picture;
 use super::plot::{Axis, Chart, round_up, span};
 use crate::post_run_checks::StatusSample;
 
-/// The height of the picture; the bands lie at its top, above the line.
+/// The height of the chart; the bands are at its top, above the line.
 const HEIGHT: f64 = 190.0;
-/// Upper edge and height of a band in the units of the picture.
+/// Upper edge and height of a band in the units of the chart.
 const HELD: (f64, f64) = (13.0, 7.0);
 const STOPPED: (f64, f64) = (21.0, 7.0);
-/// Share of the height that stays free for the bands.
+/// Factor of the vertical axis that leaves room for the bands.
 const ROOM: f64 = 1.25;
 
-/// A stretch of time in which something was so, and the most that was seen of it.
+/// A period in which a value was not 0, and its maximum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Stretch {
     from: f64,
@@ -21,7 +21,7 @@ struct Stretch {
     most: usize,
 }
 
-/// Draws waiting work as a line, and held and stopped removals as bands.
+/// Draws pending work as a line, and held and stopped removals as bands.
 pub(super) fn picture(picture: &Picture, samples: &[StatusSample]) -> String {
     let end = samples.last().map_or(0.0, |last| last.at).max(picture.length_us as f64 / 1e6);
     let most = samples.iter().map(|sample| sample.depth).max().unwrap_or(0) as f64;
@@ -43,7 +43,7 @@ pub(super) fn picture(picture: &Picture, samples: &[StatusSample]) -> String {
     chart.done("waiting work and held removals over time")
 }
 
-/// Returns the stretches in which this is not 0: from the first look that says so to the first that does not.
+/// Returns the periods in which a value is not 0: from the first sample with it to the first sample without.
 fn stretches(samples: &[StatusSample], what: impl Fn(&StatusSample) -> usize) -> Vec<Stretch> {
     let mut all: Vec<Stretch> = Vec::new();
     let mut open = false;
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn g5_a_stretch_lasts_until_a_look_and_the_last_may_stay_open() {
+    fn g5_a_period_ends_at_a_sample_and_the_last_may_be_open() {
         let samples = [
             sample_at(1.0, 0),
             sample_at(2.0, 3),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn g5_held_and_stopped_removals_are_bands_of_their_own() {
+    fn g5_held_and_stopped_removals_are_separate_bands() {
         let stopped = StatusSample { at: 1.0, depth: 3, held: 0, stopped: true };
         let draw = |sample: StatusSample| {
             picture(&Picture::default(), &[sample, StatusSample { at: 2.0, ..sample }])

@@ -1,4 +1,4 @@
-//! The acts of a story besides changes of pods, and their effects on the models.
+//! The actions of a scenario except changes of pods, and their effects on the models.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,18 +18,18 @@ use crate::process_control::ProcessControl;
 use crate::truth;
 use crate::world::World;
 
-/// An act.
+/// An action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
-    /// A knob of ARM is turned.
+    /// A setting of ARM changes.
     Arm(Knob),
-    /// ARM cuts every connection, or serves again.
+    /// ARM aborts every connection, or serves again.
     ArmDown(bool),
     /// The API server refuses every connection, or serves again.
     ApiDown(bool),
-    /// Each answer of the API server takes so long.
+    /// Latency of each answer of the API server.
     ApiSlow(Duration),
-    /// The API server is started again: watches end, and their history is gone (410).
+    /// The API server restarts: watches end, and their history is lost (410).
     ApiRestart,
     /// The next requests are answered 429 with this Retry-After in seconds.
     ApiThrottle {
@@ -38,30 +38,30 @@ pub enum Act {
         /// Retry-After.
         seconds: u64,
     },
-    /// Lists of these kinds are answered 200 without objects, all others as they should be; watches end at that moment,
-    /// so that all clients list again.
+    /// Lists of these kinds are answered 200 without objects, all others normally. Watches end, so that all clients
+    /// list again.
     ListsEmpty(Vec<Resource>),
-    /// The present content of etcd is saved as a backup.
+    /// The current content of etcd is saved as a backup.
     EtcdSave,
-    /// etcd is set back to its backup.
+    /// etcd is restored from its backup.
     EtcdRestore,
-    /// Many nodes or Services change at once.
+    /// Many nodes or Services change at the same time.
     Disruption(Disruption),
-    /// Another client takes one member out of each n-th pool.
+    /// Another client removes one member from each n-th pool.
     TakeMembers(usize),
     /// Another client sets one member of each n-th pool Down.
     SetDown(usize),
-    /// The n-th Service, counted round and round, gets another annotation, so that the cloud-controller-manager
-    /// reconciles it.
+    /// The n-th Service (modulo their number) gets another annotation, so that the cloud-controller-manager reconciles
+    /// it.
     TouchService(usize),
-    /// The wall clocks of ARM and of the API server jump ahead by so many seconds, or back. For a client that compares
-    /// with them it is as if its own clock had jumped the other way.
+    /// The wall clocks of ARM and of the API server jump by this number of seconds. A client that compares with them
+    /// sees its own clock jump in the other direction.
     ClocksJump(i64),
-    /// The controller's process stands still, or goes on: as on a node that is suspended.
+    /// The controller's process is suspended or resumed, as on a suspended node.
     StandStill(bool),
-    /// The controller's process may have so many files open; nothing: as many as the system allows.
+    /// Limit of open files of the controller's process; `None`: the system's limit.
     FilesLimit(Option<u64>),
-    /// The controller's process is killed as it stands, and started again.
+    /// The controller's process is killed and restarted.
     Restart,
 }
 
@@ -69,7 +69,7 @@ pub enum Act {
 const LISTED: [Resource; 3] = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
 
 impl Act {
-    /// Reads what stands behind the time.
+    /// Parses the words after the time.
     ///
     /// # Errors
     /// What was expected instead.
@@ -130,7 +130,7 @@ impl Act {
         }
     }
 
-    /// Returns the same in a story that runs `speed` times as fast.
+    /// Returns the same action in a scenario that runs `speed` times as fast.
     #[must_use]
     pub fn faster(self, speed: u32) -> Self {
         match self {
@@ -156,7 +156,7 @@ impl Act {
         }
     }
 
-    /// Returns the n-th occurrence of what happens again and again.
+    /// Returns the n-th occurrence of a repeated action.
     #[must_use]
     pub fn nth(self, number: usize) -> Self {
         match self {
@@ -180,7 +180,7 @@ impl Act {
         }
     }
 
-    /// Returns the changes of the models, if the act needs neither the world nor the controller's process.
+    /// Returns the changes of the models, if the action needs neither the planned cluster nor the controller's process.
     #[must_use]
     pub fn alone(&self) -> Option<Scene> {
         match self {
@@ -209,7 +209,7 @@ impl Act {
         Scene { act: self.clone(), shift: Shift::default(), touched: None, done: !needs_process }
     }
 
-    /// Applies the act to the world, and returns the changes of the models that follow.
+    /// Applies the action to the planned cluster, and returns the resulting changes of the models.
     pub fn begin(&self, world: &mut World, trigger_time: &str) -> Scene {
         let mut scene = self.scene();
         if let Self::Disruption(disruption) = self {
@@ -226,20 +226,20 @@ impl Act {
     }
 }
 
-/// An act with the objects that it writes and deletes.
+/// An action with the objects that it writes and deletes.
 #[derive(Clone, Debug)]
 pub struct Scene {
     act: Act,
     /// Changes of the models for a disruption.
     shift: Shift,
-    /// A Service that changes: its namespace, its name, and the time.
+    /// A changed Service: namespace, name, and time.
     touched: Option<(String, String, String)>,
-    /// True if the controller's process was there to do it to, where that is needed.
+    /// True if the controller's process existed, for an action on it.
     done: bool,
 }
 
 impl Scene {
-    /// Does it to the cluster.
+    /// Applies the changes to the cluster.
     pub fn on_cluster(&self, cluster: &mut Cluster, now_us: u64) {
         self.shift.on_cluster(cluster, now_us);
         let model = &mut cluster.model;
@@ -257,7 +257,7 @@ impl Scene {
             Act::EtcdSave => cluster.backup = Some(model.resource_version()),
             Act::EtcdRestore => {
                 if let Some(backup) = cluster.backup {
-                    // A backup that is too old is no longer there; then nothing happens.
+                    // A backup that is too old no longer exists; then nothing happens.
                     model.rollback(backup);
                     cluster.signals.observe_all(&cluster.model, now_us);
                     cluster.record_holder(now_us);
@@ -282,15 +282,15 @@ impl Scene {
         }
     }
 
-    /// Does it to the controller's process, and keeps whether that was done. Without one, as beside `--serve-only`,
-    /// nothing happens.
+    /// Applies the action to the controller's process, and records whether there was one. With `--serve-only` there is
+    /// none, and nothing happens.
     pub(crate) async fn on_process(&mut self, control: Option<&ProcessControl>) {
         let Some(control) = control else { return };
         match self.act {
             Act::StandStill(still) => self.done = control.set_suspended(still),
             Act::FilesLimit(files) => self.done = control.limit_files(files),
             Act::Restart => self.done = control.restart().await,
-            // The controller ends when it reads that its Lease is older than it was, and the kubelet starts it again.
+            // The controller exits when its Lease has an older version than before, and the kubelet restarts it.
             Act::EtcdRestore => self.done = control.restart_on_failure(),
             Act::Arm(_)
             | Act::ArmDown(_)
@@ -308,7 +308,7 @@ impl Scene {
         }
     }
 
-    /// Does it to Azure, which notes what had been done before.
+    /// Applies the changes to Azure, which records the counts before them.
     pub fn on_azure(&self, azure: &mut Azure, now_us: u64) {
         Reach::record(azure, &self.act, self.done);
         self.shift.on_azure(azure, now_us);
@@ -333,7 +333,7 @@ impl Scene {
         }
     }
 
-    /// Returns whether pools want something else afterwards.
+    /// Returns whether the required members of pools change.
     #[must_use]
     pub fn changes_wishes(&self) -> bool {
         match &self.act {
@@ -358,9 +358,9 @@ impl Scene {
     }
 }
 
-/// Takes a member that is needed, where there is one.
+/// Removes a required member, if there is one.
 fn take_members(azure: &mut Azure, every: usize, now_us: u64) {
-    // To count what is missed afterwards one has to know what was there.
+    // Missing members can be counted only relative to the state before.
     azure.observe_all(now_us);
     let pools: Vec<_> = azure.convergence.names().step_by(every).cloned().collect();
     for pool in pools {
@@ -374,8 +374,8 @@ fn take_members(azure: &mut Azure, every: usize, now_us: u64) {
     }
 }
 
-/// Sets the member with the lowest address that is not Down, where there is one, by a PUT of the whole pool. That takes no
-/// time, so that pools of one load balancer do not lock each other out; one that is being written refuses it.
+/// Sets the lowest member that is not Down, if any, by a PUT of the whole pool. The PUT takes no time, so that pools of
+/// one load balancer do not block each other; a pool that is being written rejects it.
 fn set_down(azure: &mut Azure, every: usize, now_us: u64) {
     let arm::Settings { put_latency, operation, .. } = *azure.model.settings();
     azure.model.reconfigure(|settings| {
@@ -390,7 +390,7 @@ fn set_down(azure: &mut Azure, every: usize, now_us: u64) {
     azure.model.reconfigure(|settings| (settings.put_latency, settings.operation) = (put_latency, operation));
 }
 
-/// Returns the PUT that sets one more member Down; `None` where all are.
+/// Returns the PUT that sets one more member Down; `None` if all are.
 fn down_put(azure: &Azure, pool: &PoolName) -> Option<Request> {
     let mut body = azure.model.pool_json(&pool.load_balancer, &pool.pool)?;
     let entries = body.pointer_mut("/properties/loadBalancerBackendAddresses")?.as_array_mut()?;

@@ -1,4 +1,4 @@
-//! Acts on nodes and on Services at large, and how they are done to the cluster and to Azure.
+//! Actions on many nodes and Services, and the resulting changes of the cluster and of Azure.
 
 mod leaving;
 
@@ -13,19 +13,19 @@ use crate::world::World;
 use leaving::Edit;
 pub use leaving::{Form, Leaving, Preemption, Step};
 
-/// A change of many nodes or Services at once.
+/// A simultaneous change of many nodes or Services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Disruption {
     /// New nodes join; no pod runs there yet.
     AddNodes(usize),
-    /// Nodes are deleted; their pods run elsewhere at once.
+    /// Nodes are deleted; their pods run elsewhere immediately.
     LoseNodes {
         /// Number of nodes.
         count: usize,
-        /// Those that have been there longest, instead of the newest.
+        /// True for the oldest nodes, false for the newest.
         oldest: bool,
     },
-    /// The oldest nodes are deleted with all their pods, which run nowhere else until Services are scaled back.
+    /// The oldest nodes are deleted with all their pods, which are not replaced until Services are scaled back.
     FailNodes(usize),
     /// The oldest nodes get a label.
     LabelNodes {
@@ -36,24 +36,24 @@ pub enum Disruption {
         /// Its value; may be empty.
         value: String,
     },
-    /// Every node that has this label loses it.
+    /// The label is removed from all nodes.
     UnlabelNodes(String),
-    /// The objects of the oldest nodes are deleted, while their pods go on and stay in their slices.
+    /// The objects of the oldest nodes are deleted, while their pods still run and stay in their slices.
     HideNodes(usize),
-    /// The deleted objects of nodes are there again.
+    /// The deleted objects of nodes are recreated.
     ReturnNodes,
-    /// Nodes leave service, or come back.
+    /// Nodes start or stop draining.
     Leaving(Leaving),
     /// The first Services that have pods lose all of them.
     ScaleToZero(usize),
-    /// Services that have lost pods for good have as many again.
+    /// Services that have lost pods get the same number again.
     ScaleBack,
-    /// A namespace is deleted with its Services and slices; their rules and pools went just before.
+    /// A namespace is deleted with its Services and slices, just after their rules and pools.
     DeleteNamespace,
 }
 
 impl Disruption {
-    /// Reads what stands behind `nodes`, `services` or `namespace`, these words included; `None` for other words.
+    /// Parses an action on `nodes`, `services` or `namespace`; returns `None` for other actions.
     pub(super) fn parse(words: &[&str]) -> Option<Result<Self, String>> {
         let count = |text: &str| text.parse::<usize>().map_err(|_| "a whole number".to_owned());
         let act = match words {
@@ -81,7 +81,7 @@ impl Disruption {
         Some(act)
     }
 
-    /// Returns the same in a story that runs `speed` times as fast.
+    /// Returns the same disruption in a scenario that runs `speed` times as fast.
     pub(super) fn faster(self, speed: u32) -> Self {
         match self {
             Self::Leaving(act) => Self::Leaving(act.faster(speed)),
@@ -98,7 +98,7 @@ impl Disruption {
         }
     }
 
-    /// Returns whether pools want something else afterwards.
+    /// Returns whether the required members of pools change.
     pub(super) fn changes_wishes(&self) -> bool {
         match self {
             Self::Leaving(act) => act.changes_wishes(),
@@ -115,7 +115,7 @@ impl Disruption {
         }
     }
 
-    /// Applies the disruption to the world, and returns the changes of the models that follow.
+    /// Applies the disruption to the planned cluster, and returns the resulting changes of the models.
     pub(super) fn begin(&self, world: &mut World, trigger_time: &str) -> Shift {
         let mut shift = Shift::default();
         match self {
@@ -179,13 +179,13 @@ pub(super) struct Shift {
     deleted: Vec<(Resource, String, String)>,
     /// Objects to write after that.
     objects: Vec<Value>,
-    /// Nodes that get a label, or lose it.
+    /// Labels that nodes get or lose.
     labels: Vec<(String, String, Option<String>)>,
-    /// Nodes that are written again, each with what changes.
+    /// Nodes and their edits.
     edits: Vec<(String, Edit)>,
-    /// Nodes that are given notice of their eviction, each with how long before, in microseconds.
+    /// Nodes with an eviction notice, each with the time until the eviction in microseconds.
     notices: Vec<(String, u64)>,
-    /// The nodes whose machines are stopped from now on, where that changes.
+    /// The nodes with stopped machines, if that changes.
     stopped: Option<Vec<String>>,
     /// Nodes whose objects are kept for their return.
     hidden: Vec<String>,
@@ -203,7 +203,7 @@ impl Shift {
         for (kind, namespace, name) in &self.deleted {
             model.delete(*kind, namespace, name, now_us);
         }
-        // A Service goes when the cloud-controller-manager has taken its finalizer away.
+        // A Service is deleted when the cloud-controller-manager has removed its finalizer.
         let waiting =
             self.deleted.iter().filter_map(|(kind, namespace, name)| model.get(*kind, namespace, name));
         let released = waiting.map(|mut object| {
@@ -230,7 +230,7 @@ impl Shift {
             if let Some(meta) = object["metadata"].as_object_mut() {
                 meta.remove("resourceVersion");
             }
-            model.apply(object, now_us).expect("the builders make objects that the model takes");
+            model.apply(object, now_us).expect("the model accepts the objects of the builders");
         }
         for (name, edit) in &self.edits {
             edit.write(model, name, now_us);
@@ -238,7 +238,7 @@ impl Shift {
         self.signal(cluster, now_us);
     }
 
-    /// Updates the nodes that leave service.
+    /// Updates the signals of draining nodes.
     fn signal(&self, cluster: &mut Cluster, now_us: u64) {
         if let Some(stopped) = &self.stopped {
             leaving::stop_machines(cluster, stopped, now_us);

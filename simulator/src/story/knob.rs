@@ -1,45 +1,45 @@
-//! ARM's knobs as scenarios turn them, before the run and while it goes on.
+//! Settings of ARM that scenarios change, before and during the run.
 
 use simulator_models::arm::{ConcurrentWrite, Fault, FaultEffect, Latency, NicAdminState, Quotas, Settings};
 use simulator_models::arm::{UnfinishedWrite, Visibility};
 
 use crate::notation;
 
-/// One knob and its new position.
+/// One setting and its new value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Knob {
-    /// Time for which reads take.
+    /// Latency of reads.
     GetLatency(Latency),
-    /// Time for which writes take to be answered.
+    /// Latency of writes.
     PutLatency(Latency),
-    /// Time for which the operations of writes run; nothing: writes are finished when they are answered.
+    /// Duration of the operations of writes; `None`: writes are complete when they are answered.
     Operation(Option<Latency>),
     /// Retry-After of answers that started an operation, in seconds.
     RetryAfter(u32),
     /// Status of a PUT that changes a pool: 200 or 201.
     UpdateStatus(u16),
-    /// Fate of a write while another one runs.
+    /// Behaviour of a write while another one runs.
     ConcurrentWrite(ConcurrentWrite),
     /// `Retry-After` of a write that finds its load balancer locked.
     LockRetryAfter {
-        /// In how many seconds the call can be retried, as the message says.
+        /// Seconds until the next attempt, in the message.
         seconds: u32,
-        /// True if the Retry-After header says so too.
+        /// True if there is also a Retry-After header.
         header: bool,
     },
-    /// State that a canceled or failed operation leaves.
+    /// State of a pool after a canceled or failed operation.
     UnfinishedWrite(UnfinishedWrite),
-    /// Time at which reads show what a running operation writes.
+    /// Time at which reads show the write of a running operation.
     Visibility(Visibility),
-    /// True if `adminState: Down` resets the flows that exist.
+    /// True if `adminState: Down` resets existing flows.
     DownResetsFlows(bool),
     /// Azure's treatment of admin states in pools that network interfaces fill.
     NicAdminState(NicAdminState),
     /// The probability that a write reports success and is lost.
     SilentLoss(f64),
-    /// The faults, in place of those before.
+    /// The faults, which replace the earlier ones.
     Faults(Vec<Fault>),
-    /// The network provider's quota; nothing: neither this one nor ARM's own.
+    /// The network provider's quota; `None`: neither this one nor ARM's own.
     Quota(Option<Window>),
     /// ARM's own token buckets.
     Buckets(Buckets),
@@ -53,7 +53,8 @@ pub struct Window {
     seconds: u64,
 }
 
-/// ARM's token buckets, each with its size in requests and its refill in requests per second. What is not said stays.
+/// ARM's token buckets, each with its size in requests and its refill in requests per second. Omitted buckets do not
+/// change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Buckets {
     reads: Option<(u64, u64)>,
@@ -62,7 +63,7 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// Reads `N writes N/s`, the same of `reads` and `deletes`, or several of them.
+    /// Parses `N writes N/s`, the same for `reads` and `deletes`, or several of them.
     fn parse(words: &[&str]) -> Result<Self, String> {
         let mut buckets = Self::default();
         for bucket in words.chunks(3) {
@@ -90,7 +91,7 @@ impl Buckets {
         }
     }
 
-    /// Without a quota of the network provider it has no limit.
+    /// Applies the buckets. Without a quota of the network provider, that provider has no limit.
     fn turn(self, quotas: Option<Quotas>) -> Quotas {
         let unlimited = Quotas { provider_reads: u64::MAX, provider_writes: u64::MAX, ..Quotas::default() };
         let mut quotas = quotas.unwrap_or(unlimited);
@@ -113,7 +114,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 impl Knob {
-    /// Reads what stands behind `arm`.
+    /// Parses the words after `arm`.
     ///
     /// # Errors
     /// What was expected instead.
@@ -167,7 +168,7 @@ impl Knob {
         }
     }
 
-    /// Turns it.
+    /// Applies the setting.
     pub fn turn(self, settings: &mut Settings) {
         match self {
             Self::GetLatency(latency) => settings.get_latency = latency,
@@ -198,7 +199,7 @@ impl Knob {
         }
     }
 
-    /// Returns the same knob of a story that runs `speed` times as fast.
+    /// Returns the same setting in a scenario that runs `speed` times as fast.
     #[must_use]
     pub fn faster(self, speed: u32) -> Self {
         match self {
@@ -228,7 +229,7 @@ impl Knob {
     }
 }
 
-/// All of ARM's times, divided.
+/// Divides all of ARM's times.
 pub(super) fn faster(settings: &mut Settings, speed: u32) {
     settings.get_latency = shorter(settings.get_latency, speed);
     settings.put_latency = shorter(settings.put_latency, speed);
@@ -249,7 +250,7 @@ fn shorter(latency: Latency, speed: u32) -> Latency {
     }
 }
 
-/// Retry-After is a whole number of seconds, so it is rounded up.
+/// Divides the times of a fault. Retry-After is a whole number of seconds, so it is rounded up.
 fn sooner(fault: Fault, speed: u32) -> Fault {
     let effect = match fault.effect {
         FaultEffect::Delay { us } => FaultEffect::Delay { us: us / u64::from(speed) },

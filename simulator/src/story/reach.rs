@@ -1,6 +1,6 @@
-//! Checks that each act of a story had an effect: a fault that no request has met proves nothing.
+//! Checks that each action of a scenario had an effect: a fault that no request has met proves nothing.
 //!
-//! It stores the counts at the time of each act, with Azure while the run continues.
+//! During the run, Azure stores the counts at the time of each action.
 
 use std::collections::BTreeSet;
 
@@ -16,28 +16,28 @@ use crate::cluster::Cluster;
 pub(crate) struct Reach {
     cluster: FaultEffects,
     arm_cut: u64,
-    /// Acts on Azure, or past it, in the order of time.
+    /// Recorded actions, in the order of time.
     recorded: Vec<RecordedAct>,
     /// Final counts.
     end: Tally,
 }
 
-/// Something that happened.
+/// A recorded action.
 #[derive(Clone, Debug)]
 struct RecordedAct {
     act: Act,
-    /// True if the controller's process was there to do it to, where that is needed.
+    /// True if the controller's process existed, for an action on it.
     done: bool,
     before: Tally,
 }
 
-/// Counts of Azure's side at a moment.
+/// Azure's counts at one time.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     sums: Counters,
     /// Number of times each fault has taken effect.
     effects: Vec<(Fault, u64)>,
-    /// Members that another client has taken out of pools that needed them.
+    /// Required members that another client has removed.
     taken: u64,
     /// Number of times another client set an entry Down.
     set_down: u64,
@@ -57,40 +57,40 @@ impl Tally {
         self.effects.iter().find(|(known, _)| known == fault).map_or(0, |(_, times)| *times)
     }
 
-    /// Refusals by ARM's own buckets.
+    /// Returns the refusals by ARM's own buckets.
     fn by_buckets(&self) -> u64 {
         self.sums.throttled - self.sums.throttled_by_provider
     }
 }
 
 impl Reach {
-    /// Returns the counts of Azure's side.
+    /// Returns Azure's counts.
     pub(crate) fn of_azure(azure: &Azure) -> Self {
         Self { arm_cut: azure.cut, end: Tally::of(azure), ..azure.reach.clone() }
     }
 
-    /// Records an act with the counts before it. `done` is false if an act on the controller's process was not possible.
+    /// Records an action with the counts before it. `done` is false if an action on the controller's process was not
+    /// possible.
     pub(crate) fn record(azure: &mut Azure, act: &Act, done: bool) {
         let before = Tally::of(azure);
         azure.reach.recorded.push(RecordedAct { act: act.clone(), done, before });
     }
 
-    /// Records the fault effects of the cluster's side.
+    /// Records the effects of the API server's faults.
     pub(crate) fn record_cluster(&mut self, cluster: &Cluster) {
         self.cluster = cluster.model.fault_effects().clone();
     }
 
-    /// Returns the happenings of which no request has met anything, each in its words and once. Those of the same words
-    /// count together, and so do those of the API server of one sort: of two restarts close together a watcher notices
-    /// one.
+    /// Returns the texts of the actions without an effect, each once. Actions with the same text count together, and so
+    /// do actions of one kind on the API server: of two restarts close together a watcher notices one.
     pub(crate) fn missed(&self, happenings: &[Happening]) -> Vec<String> {
         let missed = happenings.iter().filter(|happening| !self.reached(&happening.act));
         let words: BTreeSet<&String> = missed.map(|happening| &happening.words).collect();
         words.into_iter().cloned().collect()
     }
 
-    /// Returns whether an act had an effect. The end of a fault reaches the next request; a changed world is seen in
-    /// the world.
+    /// Returns whether an action had an effect. The end of a fault affects the next request; a change of the cluster is
+    /// visible in the cluster.
     fn reached(&self, act: &Act) -> bool {
         let fault_effects = &self.cluster;
         match act {
@@ -108,7 +108,7 @@ impl Reach {
             Act::SetDown(_) => self.grew(act, |_| false, |tally| tally.set_down),
             Act::ClocksJump(seconds) => *seconds == 0 || self.answered(act),
             Act::StandStill(true) | Act::FilesLimit(_) => self.was_done(act),
-            // It had stood still until then, or was started again, and works.
+            // The process was suspended or restarted, and works.
             Act::StandStill(false) | Act::Restart => self.was_done(act) && self.answered(act),
             Act::EtcdSave | Act::Disruption(_) | Act::TouchService(_) => true,
         }
@@ -147,8 +147,7 @@ impl Reach {
         }
     }
 
-    /// Returns whether something became more from the moment of an act until another one that ends it, or until the
-    /// end.
+    /// Returns whether a count has increased between an action and the action that ends it, or the end of the run.
     fn grew(&self, act: &Act, ends: impl Fn(&Act) -> bool, sum: impl Fn(&Tally) -> u64) -> bool {
         let grows = |(from, recorded): (usize, &RecordedAct)| {
             let later = self.recorded.iter().skip(from + 1).find(|later| ends(&later.act));
@@ -158,13 +157,13 @@ impl Reach {
         self.recorded.iter().enumerate().any(grows)
     }
 
-    /// Returns whether the service got an answer of ARM after an act, which has its date by ARM's clock.
+    /// Returns whether the controller got an answer of ARM after an action. The answer has a date of ARM's clock.
     fn answered(&self, act: &Act) -> bool {
         let over = |later: &Act| matches!((act, later), (Act::ClocksJump(_), Act::ClocksJump(_)));
         self.grew(act, over, |tally| tally.sums.answered)
     }
 
-    /// Returns whether an act was done to the controller's process.
+    /// Returns whether an action on the controller's process was possible.
     fn was_done(&self, act: &Act) -> bool {
         self.recorded.iter().any(|recorded| recorded.done && recorded.act == *act)
     }
@@ -177,10 +176,10 @@ mod tests {
     use super::*;
     use crate::story::Story;
 
-    /// A function that removes an effect from those that were met, and the acts that are missed then.
+    /// A function that removes an effect, and the actions that then have none.
     type Less = (fn(&mut Reach), &'static [&'static str]);
 
-    /// Each of these needs a client that meets it.
+    /// Actions that need a client to have an effect.
     const ACTS: [&str; 19] = [
         "apiserver down",
         "apiserver restart",
@@ -203,7 +202,7 @@ mod tests {
         "others take a member of every 2",
     ];
 
-    /// Returns all of them, and then what ends them or changes the world.
+    /// Returns all of these actions, and then those that end them or change the cluster.
     fn happenings() -> Vec<Happening> {
         let lines: Vec<String> = ACTS.iter().map(|act| format!("at 1s {act}\n")).collect();
         let ends = "at 2s apiserver up\nat 2s apiserver slow 0\nat 2s arm up\nat 2s arm faults none\n\
@@ -212,7 +211,7 @@ mod tests {
         Story::read(&(lines.concat() + ends)).expect("a story").timetable()
     }
 
-    /// Nothing but the notes: nothing had an effect.
+    /// Returns recorded actions without an effect.
     fn nothing() -> Reach {
         let recorded =
             |one: &Happening| RecordedAct { act: one.act.clone(), done: false, before: Tally::default() };
@@ -225,7 +224,7 @@ mod tests {
         faults.clone()
     }
 
-    /// Everything was met after all of it had begun, and before any of it was over.
+    /// Returns recorded actions with all effects: after all of them had begun, and before any of them ended.
     fn all() -> Reach {
         let kinds = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
         let hidden = kinds.into_iter().map(|kind| (kind, 1)).collect();
@@ -257,7 +256,7 @@ mod tests {
         Reach { cluster, arm_cut: 1, recorded, end }
     }
 
-    /// The same with another tally in the end, and when what ends things happened.
+    /// Changes the counts at the end, and at the actions that end others.
     fn less(reach: &mut Reach, take: impl Fn(&mut Tally)) {
         for recorded in &mut reach.recorded[ACTS.len()..] {
             take(&mut recorded.before);
@@ -277,13 +276,13 @@ mod tests {
 
     #[test]
     fn z2_a_fault_without_a_request_is_named() {
-        assert_eq!(Reach::default().missed(&happenings()), ACTS, "it has not even happened");
+        assert_eq!(Reach::default().missed(&happenings()), ACTS, "the action was not recorded");
         assert_eq!(nothing().missed(&happenings()), ACTS);
         assert_eq!(all().missed(&happenings()), Vec::<String>::new());
     }
 
     #[test]
-    fn z2_each_fault_is_counted_by_itself() {
+    fn z2_each_fault_is_counted_separately() {
         let cases: [Less; 20] = [
             (|reach| reach.cluster.refused = 0, &["apiserver down"]),
             (|reach| reach.cluster.expired = 0, &["apiserver restart"]),
@@ -315,7 +314,7 @@ mod tests {
             (|reach| undo(reach, &Act::StandStill(true)), &["controller stands still"]),
             (|reach| undo(reach, &Act::StandStill(false)), &["controller goes on"]),
             (|reach| undo(reach, &Act::FilesLimit(Some(9))), &["controller files 9"]),
-            // The web page alone, and the body in PascalCase alone.
+            // Only the web page, and only the body in PascalCase.
             (
                 |reach| less(reach, |tally| drop(tally.effects.remove(0))),
                 &["arm faults every:3:gateway-error any/every:5:html"],
@@ -333,14 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn z2_what_is_met_outside_of_a_fault_is_not_its_effect() {
+    fn z2_effects_outside_of_the_time_of_a_fault_do_not_count() {
         let timed = [ACTS[4], ACTS[6], ACTS[7], ACTS[8]];
         assert!(timed.iter().all(|act| act.starts_with("arm ")), "{timed:?}");
         let mut late = all();
         for recorded in &mut late.recorded {
             recorded.before = Tally::default();
         }
-        assert_eq!(late.missed(&happenings()), timed, "all of them were over when something was met");
+        assert_eq!(late.missed(&happenings()), timed, "all of them had ended before the requests");
         let mut early = all();
         for recorded in &mut early.recorded {
             recorded.before = early.end.clone();
@@ -354,6 +353,6 @@ mod tests {
             "others take a member of every 2",
         ];
         let expected: Vec<&str> = timed.iter().chain(&since_then).copied().collect();
-        assert_eq!(missed, expected, "all of it was met before anything happened");
+        assert_eq!(missed, expected, "all requests were before the actions");
     }
 }

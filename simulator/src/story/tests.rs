@@ -10,8 +10,8 @@ use simulator_models::arm::{
 };
 use simulator_models::kube::{self, KubeModel};
 
-/// Returns the acts of a story that had no effect. There are two pools on one load balancer, which need the members
-/// that they have; after each happening `meanwhile` does what else is done.
+/// Returns the actions of a scenario without an effect. There are two pools on one load balancer, which require their
+/// members; `meanwhile` runs after each action.
 fn unreached(text: &str, mut meanwhile: impl FnMut(&mut Azure, u64)) -> Vec<String> {
     let size = "services 2\nload-balancers 1\nnodes 6\n";
     let story = Story::read(&format!("{size}{text}")).expect("a story");
@@ -28,7 +28,7 @@ fn unreached(text: &str, mut meanwhile: impl FnMut(&mut Azure, u64)) -> Vec<Stri
     Reach::of_azure(&azure).missed(&story.timetable())
 }
 
-/// Asks for the first pool, or gives it one member that it has not had.
+/// Reads the first pool, or sets one new member.
 fn ask(azure: &mut Azure, method: Method, agent: &str, at_us: u64) -> Reply {
     let pool = azure.convergence.names().next().expect("a pool").clone();
     let member = json!({"name": "n", "properties": {"ipAddress": format!("10.9.0.{}", at_us / 100_000)}});
@@ -99,7 +99,7 @@ fn z2_each_fault_of_a_line_must_be_met() {
         put(azure, at_us);
         get(azure, at_us + 200_000);
     };
-    assert_eq!(unreached(story, both), [second], "of two faults at 3 s the one that stands first answers");
+    assert_eq!(unreached(story, both), [second], "the first of two faults at 3 s answers");
 }
 
 #[test]
@@ -125,13 +125,13 @@ fn z2_a_member_must_be_taken_from_a_pool_that_needed_it() {
 }
 
 #[test]
-fn z2_an_unread_clock_and_a_missing_process_are_unreached() {
+fn z2_unread_clocks_and_missing_processes_have_no_effect() {
     let story = "at 1s clocks jump 1h\n";
     assert_eq!(unreached(story, |_, _| ()), ["clocks jump 1h"]);
     let manager = |azure: &mut Azure, at_us: u64| {
         ask(azure, Method::Get, "kubernetes-cloudprovider/v1.36.2", at_us);
     };
-    assert_eq!(unreached(story, manager), ["clocks jump 1h"], "that was not the service");
+    assert_eq!(unreached(story, manager), ["clocks jump 1h"], "that was not the controller");
     assert_eq!(unreached(story, get), Vec::<String>::new());
     let story = "at 1s controller stands still\nat 2s controller goes on\nat 3s controller files 9\n";
     let words = ["controller files 9", "controller goes on", "controller stands still"];
@@ -159,7 +159,7 @@ fn z2_every_named_scenario_can_be_read_and_has_a_summary() {
         let story =
             Story::named(name).expect("it has this name").unwrap_or_else(|bad| panic!("{name}: {bad}"));
         assert_eq!(story.name.as_deref(), Some(name));
-        assert!(text.starts_with("# "), "{name} begins with what it shows");
+        assert!(text.starts_with("# "), "{name} begins with its summary");
         let rolls = matches!(story.pattern, Pattern::Rollout { .. } | Pattern::Recreate { .. });
         assert!(rolls || !story.happenings.is_empty() || !story.repeats.is_empty(), "{name}");
     }
@@ -167,7 +167,7 @@ fn z2_every_named_scenario_can_be_read_and_has_a_summary() {
 }
 
 #[test]
-fn z2_a_scenario_sets_the_world_the_knobs_and_what_happens_when() {
+fn z2_a_scenario_sets_sizes_knobs_and_a_timetable() {
     let text = "# A story.\nservices 12\nload-balancers 3   # few\ndual-stack\narm operation 2s..8s\n\
                 arm visible at-end\nccm updater\ncontroller members.removalDelay 5s\n\
                 pods rollout within 2m step 10s\nsettle 1m\n\
@@ -186,7 +186,7 @@ fn z2_a_scenario_sets_the_world_the_knobs_and_what_happens_when() {
 }
 
 #[test]
-fn z2_a_meaningless_line_is_refused_by_its_number() {
+fn z2_an_invalid_line_is_rejected_with_its_number() {
     for (text, line) in [
         ("services 3\npods sometimes\n", 2),
         ("nodes 0\n", 1),
@@ -261,7 +261,7 @@ fn z1_a_scenario_reaches_locks_and_both_quotas_of_the_model() {
                 quotas;
             (delete_bucket, delete_refill_per_s, provider_writes, provider_window_s)
         };
-        assert_eq!(arm.quotas.map(shown), quotas, "{}: what is not said stays", happening.words);
+        assert_eq!(arm.quotas.map(shown), quotas, "{}: omitted values stay", happening.words);
     }
     assert_eq!((arm.lock_retry_after_s, arm.lock_retry_after_header), (3, true));
 }
@@ -283,7 +283,7 @@ fn z2_a_faster_story_divides_its_times() {
 }
 
 #[test]
-fn z2_repeated_acts_go_on_while_pods_change_by_service() {
+fn z2_repeated_actions_run_while_services_change_their_pods() {
     let text = "pods rollout within 70s step 1s\nat 25s arm down\nevery 20s a service changes\n";
     let story = Story::read(text).expect("a story");
     let times: Vec<(u64, Act)> =
@@ -315,14 +315,14 @@ fn z2_a_story_has_acts_for_each_kind_of_object() {
         Act::StandStill(false),
     ];
     let acts: Vec<Act> = faster.happenings.iter().map(|happening| happening.act.clone()).collect();
-    assert_eq!(acts[..6], expected, "none of them is made faster by itself");
+    assert_eq!(acts[..6], expected, "none of them is changed by the speed");
     let Act::Arm(Knob::Faults(faults)) = &acts[6] else { panic!("faults") };
     let arm::FaultEffect::Answer(answer) = &faults[0].effect else { panic!("an answer") };
     assert_eq!(answer.retry_after.as_deref(), Some("date+3"));
 }
 
 #[test]
-fn z2_a_story_names_nodes_that_leave_and_return() {
+fn z2_a_scenario_can_drain_and_return_nodes() {
     let text = "expect nodes reached 7\nat 1s nodes taint 3 some/key=value\nat 2s nodes taint 1 some/key\n\
                 at 3s nodes untaint some/key\nat 4s nodes stop 2\nat 5s nodes start\n\
                 at 6s nodes recreate 2 same-addresses\nat 7s nodes recreate 2\n\
@@ -351,7 +351,7 @@ fn z2_evictions_are_spread_evenly_with_notice_and_end() {
     let steps = |story: &Story| -> Vec<(u64, usize, Step)> {
         let step = |happening: Happening| {
             let Act::Disruption(Disruption::Leaving(Leaving::Evict(number, step))) = happening.act else {
-                panic!("an eviction has steps of its own alone");
+                panic!("an eviction has only its own steps");
             };
             (happening.at_us / 1_000_000, number, step)
         };

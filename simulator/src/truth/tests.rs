@@ -1,4 +1,4 @@
-//! The truth of small clusters.
+//! Expected members and admin states of small clusters.
 
 use serde_json::json;
 use simulator_models::arm::{self, PoolSpec};
@@ -21,7 +21,7 @@ fn cluster() -> KubeModel {
         build::endpoint_slice("Shop", "web", 0, &second, Family::V6),
     ];
     for object in nodes.into_iter().chain(rest) {
-        cluster.apply(object, 0).expect("the builders make objects that the model takes");
+        cluster.apply(object, 0).expect("the model accepts the objects of the builders");
     }
     cluster
 }
@@ -89,7 +89,7 @@ fn a_pool_is_wrong_with_a_missing_or_unwanted_member() {
 }
 
 #[test]
-fn d5_nodes_left_out_by_a_label_do_not_count_with_others() {
+fn d5_excluded_nodes_do_not_count_with_others() {
     let labelled = |node: &str, ip: &str, label: (&str, &str)| build::node(node, &[ip], &[label], true, &[]);
     let left_out = [
         ("node.kubernetes.io/exclude-from-external-load-balancers", ""),
@@ -109,7 +109,7 @@ fn d5_nodes_left_out_by_a_label_do_not_count_with_others() {
         assert_eq!(wanted["shop-web"].required, ips(&[]), "{label:?}");
         assert!(
             wanted["shop-web"].is_met_by(&ips(&["10.0.0.1", "10.0.0.2"])),
-            "D6: the pool keeps what it has"
+            "D6: the pool keeps its members"
         );
     }
     let mut cluster = cluster();

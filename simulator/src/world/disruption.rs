@@ -1,4 +1,5 @@
-//! Large changes of a world: nodes that come and go with their pods, Services that end or sleep for a while.
+//! Large changes of the planned cluster: nodes that are added and deleted with their pods, and Services that are
+//! deleted or scaled to zero.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use super::{Phase, Pod, World, node_name};
 use crate::convergence::PoolName;
 use crate::random::Random;
 
-/// Slices to write, each by the number of its Service and its own.
+/// Slices to write, each by the index of its Service and its own index.
 pub(crate) type Changed = BTreeSet<(usize, usize)>;
 
 /// Objects that were deleted with a namespace.
@@ -21,20 +22,20 @@ pub(crate) struct Deleted {
     pub(crate) services: Vec<String>,
     /// The names of their slices.
     pub(crate) slices: Vec<String>,
-    /// Their pools, each with its rule, which the cloud-controller-manager has removed before the Service could go.
+    /// Their pools, each with its rule, which the cloud-controller-manager has removed before the Service was deleted.
     pub(crate) pools: Vec<(PoolName, String)>,
 }
 
 impl World {
-    /// Takes the last nodes away, or the first, and puts their pods, ready, on others; says which nodes went and which
-    /// slices changed. At least one node stays.
+    /// Removes the newest or the oldest nodes, and moves their pods, Ready, to others. Returns the removed nodes and
+    /// the changed slices. At least one node stays.
     pub(crate) fn lose_nodes(&mut self, count: usize, oldest: bool) -> (Vec<String>, Changed) {
         let gone = self.take_nodes(count, oldest);
         let changed = self.move_pods(&gone);
         (gone.map(node_name).collect(), changed)
     }
 
-    /// Puts the pods of nodes that have gone, ready, on others.
+    /// Moves the pods of removed nodes, Ready, to others.
     pub(super) fn move_pods(&mut self, gone: &Range<usize>) -> Changed {
         let mut random = Random::new(self.next_pod);
         let mut changed = Changed::new();
@@ -54,8 +55,8 @@ impl World {
         changed
     }
 
-    /// Takes the first nodes away together with their pods; says which nodes went and which slices changed. At least
-    /// one node stays.
+    /// Removes the oldest nodes with their pods. Returns the removed nodes and the changed slices. At least one node
+    /// stays.
     pub(crate) fn fail_nodes(&mut self, count: usize) -> (Vec<String>, Changed) {
         let gone = self.take_nodes(count, true);
         let mut changed = Changed::new();
@@ -66,13 +67,13 @@ impl World {
             self.services[index].pods = left;
             changed.extend(lost.iter().map(|pod| (index, pod.slice)));
             if !lost.is_empty() {
-                self.asleep.entry(index).or_default().extend(lost);
+                self.scaled_down.entry(index).or_default().extend(lost);
             }
         }
         (gone.map(node_name).collect(), changed)
     }
 
-    /// Takes the last nodes away, or the first; at least one stays.
+    /// Removes the newest or the oldest nodes; at least one stays.
     fn take_nodes(&mut self, count: usize, oldest: bool) -> Range<usize> {
         let count = count.min(self.nodes.len().saturating_sub(1));
         let (gone, left) = if oldest {
@@ -98,7 +99,7 @@ impl World {
         self.there().take(count).map(node_name).collect()
     }
 
-    /// Takes all pods away from the first Services that have any.
+    /// Removes all pods of the first Services that have any.
     pub(crate) fn scale_to_zero(&mut self, count: usize) -> Changed {
         let awake: Vec<usize> =
             (0..self.services.len()).filter(|index| !self.services[*index].pods.is_empty()).collect();
@@ -106,16 +107,16 @@ impl World {
         for index in awake.into_iter().take(count) {
             let pods = std::mem::take(&mut self.services[index].pods);
             changed.extend((0..self.services[index].slices).map(|slice| (index, slice)));
-            self.asleep.entry(index).or_default().extend(pods);
+            self.scaled_down.entry(index).or_default().extend(pods);
         }
         changed
     }
 
-    /// Gives as many pods as before to every Service that has lost some for good: new ones, on nodes that there are.
+    /// Restores the number of pods of every Service that has lost some, with new pods on existing nodes.
     pub(crate) fn scale_back(&mut self) -> Changed {
         let mut random = Random::new(!self.next_pod);
         let mut changed = Changed::new();
-        for (index, pods) in std::mem::take(&mut self.asleep) {
+        for (index, pods) in std::mem::take(&mut self.scaled_down) {
             for pod in pods {
                 let serial = self.next_serial();
                 let node = self.free_node(index, &mut random);
@@ -127,7 +128,7 @@ impl World {
         changed
     }
 
-    /// Deletes the namespace of the first Service that there is; `None` when there is none any more.
+    /// Deletes the namespace of the first existing Service; returns `None` if there is none.
     pub(crate) fn delete_namespace(&mut self) -> Option<Deleted> {
         let first = (0..self.services.len()).find(|index| !self.is_gone(*index))?;
         let namespace = self.services[first].namespace.clone();
@@ -142,7 +143,7 @@ impl World {
             deleted.slices.extend(self.scope(index).slices);
             deleted.pools.extend(pools.into_iter().map(|(family, pool)| (pool, service.rule(family))));
             self.services[index].pods.clear();
-            self.asleep.remove(&index);
+            self.scaled_down.remove(&index);
             self.gone.insert(index);
         }
         Some(deleted)
@@ -153,7 +154,7 @@ impl World {
         self.gone.iter().flat_map(|index| self.pools(*index).map(|(_, pool)| pool)).collect()
     }
 
-    /// Returns the writes after which the cluster has these slices.
+    /// Returns the objects of these slices.
     pub(crate) fn changed_slices(&self, changed: &Changed, trigger_time: &str) -> Vec<Value> {
         changed.iter().flat_map(|(service, slice)| self.slices(*service, *slice, trigger_time)).collect()
     }

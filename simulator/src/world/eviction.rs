@@ -1,4 +1,4 @@
-//! Nodes whose machines are taken away one by one, and nodes that are made again under their names.
+//! Nodes that are evicted one by one, and nodes that are recreated with the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,34 +8,34 @@ use simulator_models::kube::build;
 use super::disruption::Changed;
 use super::{World, node_name};
 
-/// The numbers of addresses that no node has of its own.
+/// First address index that is not a node index.
 const SPARE_ADDRESSES: usize = 40_000;
 
-/// The nodes that are evicted.
+/// Evicted nodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Evictions {
-    /// Evictions by number.
+    /// Node of each eviction.
     nodes: BTreeMap<usize, usize>,
-    /// Nodes that take no new pods: those that are evicted, and those that have gone from among others.
+    /// Nodes without new pods: those that are being evicted, and deleted ones between existing ones.
     closed: BTreeSet<usize>,
     gone: BTreeSet<usize>,
 }
 
 impl Evictions {
-    /// Returns the nodes that take no new pods.
+    /// Returns the nodes without new pods.
     pub(super) fn closed(&self) -> &BTreeSet<usize> {
         &self.closed
     }
 }
 
 impl World {
-    /// Returns the numbers of the nodes that there are, without those that went from among others.
+    /// Returns the indices of the existing nodes, without deleted ones between them.
     pub(super) fn there(&self) -> impl Iterator<Item = usize> {
         self.nodes.clone().filter(move |node| !self.evictions.gone.contains(node))
     }
 
-    /// Returns the eviction of this number begins: says which node it is, the oldest that is not evicted yet. It takes
-    /// no new pods from now on. `None` where there is none, or only one.
+    /// Begins the eviction with this number: returns the oldest remaining node, which gets no new pods from now on.
+    /// Returns `None` if there is none, or only one.
     pub(crate) fn begin_eviction(&mut self, number: usize) -> Option<String> {
         let mut open = self.nodes.clone().filter(|node| !self.evictions.closed.contains(node));
         let (node, _another) = (open.next()?, open.next()?);
@@ -44,14 +44,14 @@ impl World {
         Some(node_name(node))
     }
 
-    /// Returns the node of the eviction of this number, as long as it is there.
+    /// Returns the node of the eviction with this number, while it exists.
     pub(crate) fn evicted(&self, number: usize) -> Option<String> {
         let node = self.evictions.nodes.get(&number).copied()?;
         self.there().find(|there| *there == node).map(node_name)
     }
 
-    /// The eviction of this number ends: its node goes, and its pods run elsewhere. Says which it was, and which slices
-    /// changed.
+    /// Ends the eviction with this number: removes its node and moves its pods. Returns the node and the changed
+    /// slices.
     pub(crate) fn end_eviction(&mut self, number: usize) -> Option<(String, Changed)> {
         let name = self.evicted(number)?;
         let node = self.evictions.nodes.remove(&number)?;
@@ -63,18 +63,17 @@ impl World {
         Some((name, self.move_pods(&(node..node + 1))))
     }
 
-    /// Makes the oldest nodes again under their names, Ready and without taints, with the addresses that they have or with
-    /// others.
+    /// Recreates the oldest nodes with the same names, Ready and without taints, with the same or with new addresses.
     pub(crate) fn renew_nodes(&mut self, count: usize, same_addresses: bool) -> Vec<Value> {
         let nodes: Vec<usize> = self.there().take(count).collect();
-        let renewed = nodes.into_iter().map(|node| {
-            self.renewed += 1;
+        let recreated = nodes.into_iter().map(|node| {
+            self.recreated += 1;
             if !same_addresses {
-                self.moved.insert(node, SPARE_ADDRESSES + self.renewed);
+                self.address_index.insert(node, SPARE_ADDRESSES + self.recreated);
             }
-            let uid = build::uid("Node", &self.renewed.to_string(), &node_name(node));
+            let uid = build::uid("Node", &self.recreated.to_string(), &node_name(node));
             build::with_uid(self.node_object(node), &uid)
         });
-        renewed.collect()
+        recreated.collect()
     }
 }

@@ -1,4 +1,4 @@
-//! The Kubernetes objects of a world.
+//! The Kubernetes objects of the planned cluster.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use simulator_models::kube::build::{self, Family};
 use super::node_name;
 use super::service::{Phase, Service};
 
-/// Returns a node that is Ready, with the addresses of this number.
+/// Returns a Ready node with the addresses of this index.
 pub(super) fn node(number: usize, address: usize, families: &[Family]) -> Value {
     let ips: Vec<String> = families.iter().map(|family| node_ip(address, *family).to_string()).collect();
     let ips: Vec<&str> = ips.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! One Service's pods: where they are, and how far they are with starting and ending.
+//! One Service's pods: their nodes and phases.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,22 +14,22 @@ pub enum Phase {
     Starting,
     /// Ready.
     Ready,
-    /// On its way out, still serving.
+    /// Terminating, still serving.
     Terminating,
 }
 
 /// A pod behind a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// No two pods of a world have the same.
+    /// Unique number of the pod.
     pub serial: u64,
-    /// The number of its node.
+    /// Index of its node.
     pub node: usize,
-    /// The number of its slice.
+    /// Index of its slice.
     pub slice: usize,
     /// Its phase.
     pub phase: Phase,
-    /// The pod that terminates once this one is ready.
+    /// The pod that terminates when this one is ready.
     pub replaces: Option<u64>,
 }
 
@@ -40,11 +40,11 @@ pub struct Service {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The number of its load balancer.
+    /// Index of its load balancer.
     pub load_balancer: usize,
     /// Number of slices in each family.
     pub slices: usize,
-    /// Its pods, in the order of their appearance.
+    /// Its pods, in the order of their creation.
     pub pods: Vec<Pod>,
 }
 
@@ -60,7 +60,7 @@ impl Service {
         }
     }
 
-    /// Returns a node without a pod of this Service that is not closed; where there is none, any that is not closed.
+    /// Returns a node that is not closed, preferably one without a pod of this Service.
     pub(crate) fn free_node(
         &self,
         nodes: &Range<usize>,
@@ -82,8 +82,8 @@ impl Service {
         self.pods.iter().any(|pod| pod.phase != Phase::Ready)
     }
 
-    /// Lets the oldest change go one step further, and says in which slice: a starting pod becomes ready and
-    /// the one that it replaces begins to terminate; else a terminating pod ends.
+    /// Advances the oldest change by one step, and returns its slice: a starting pod becomes ready and the one that it
+    /// replaces begins to terminate; otherwise a terminating pod ends.
     pub(crate) fn advance(&mut self) -> Option<usize> {
         if let Some(at) = self.pods.iter().position(|pod| pod.phase == Phase::Starting) {
             self.pods[at].phase = Phase::Ready;

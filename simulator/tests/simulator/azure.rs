@@ -163,7 +163,7 @@ async fn z1_convergence_follows_a_failed_operation() {
         })
         .await;
     put(&client, &fakes, "10.0.0.1").await.expect("an answer");
-    // In sync when the write is answered, out of sync again when it is taken back; ARM gets no request meanwhile.
+    // In sync when the write is answered, out of sync again when it is reverted; ARM gets no request in between.
     let mut counts = (0, 0);
     while counts.0 < 2 {
         soon(moved.changed()).await.expect("the owner lives");
@@ -175,7 +175,7 @@ async fn z1_convergence_follows_a_failed_operation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_a_foreign_write_is_there_for_the_next_reader() {
+async fn z1_the_next_read_shows_a_foreign_write() {
     let (fakes, client) = start(quick()).await;
     let members = vec![("n7".to_owned(), "10.0.0.7".to_owned())];
     assert!((200..300).contains(&fakes.foreign_put("lb", "shop-web", members).await));
@@ -186,7 +186,7 @@ async fn z1_a_foreign_write_is_there_for_the_next_reader() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn resources_beside_load_balancers_are_served_and_polled() {
+async fn other_resources_are_served_and_polled() {
     let settings = arm::Settings { operation: Some(Latency::Fixed { us: 1_000 }), ..quick() };
     let (fakes, client) = start(quick()).await;
     let endpoint = fakes.arm_url.clone();

@@ -1,4 +1,4 @@
-//! The cloud-controller-manager's model: beside a service, and alone with its updater.
+//! The cloud-controller-manager's model: together with a service, and alone with its updater.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -48,7 +48,7 @@ fn z1_a_refused_pool_stays_wrong_under_upstream() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_a_manager_beside_the_service_leaves_pools_as_they_were() {
+async fn z1_a_manager_next_to_the_service_changes_no_pools() {
     let story = Story { size: SIZE, ccm_mode: CcmMode::Manager, ..Story::default() };
     let settings = Settings { arm: story.arm.clone(), ..Settings::default() };
     let fakes = Fakes::start(settings).await.expect("a free port");
@@ -75,7 +75,7 @@ async fn z1_a_manager_beside_the_service_leaves_pools_as_they_were() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n1_a_manager_beside_the_service_taints_nodes_that_stop() {
+async fn n1_a_manager_next_to_the_service_taints_stopped_nodes() {
     let fakes = Fakes::start(Settings::default()).await.expect("a free port");
     let world = World::new(SIZE, 1);
     world.populate(&fakes, &vnet_id()).await;
@@ -110,7 +110,7 @@ async fn n1_a_manager_beside_the_service_taints_nodes_that_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z2_acts_of_a_scenario_reach_both_models_in_time() {
+async fn z2_actions_of_a_scenario_reach_both_models_in_time() {
     let text = "services 4\nload-balancers 1\nnodes 6\npods still\n\
                 at 0s etcd save\nat 20ms arm silent-loss 1\nat 30ms nodes delete 2\n\
                 at 40ms others take a member of every 2\nat 50ms lists empty\nat 60ms apiserver down\n";

@@ -1,4 +1,4 @@
-//! Changes of whole worlds in stories, as the cluster, ARM and the truth show them afterwards.
+//! Cluster-wide disruptions in scenarios, checked in the models of the cluster and ARM.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use super::azure::url;
 
 const SIZE: Size = Size { services: 30, load_balancers: 2, nodes: 12, endpoints: 3, dual_stack: false };
 
-/// Plays a story of nothing but these acts, one after another, without a controller.
+/// Runs a scenario that consists of these actions, without a controller.
 async fn play(acts: &[&str]) -> (Fakes, Outcome) {
     let fakes = Fakes::start(Settings::default()).await.expect("a free port");
     let world = World::new(SIZE, 1);
@@ -39,26 +39,26 @@ async fn nodes(fakes: &Fakes) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn z2_nodes_join_and_the_oldest_go_with_their_pods() {
+async fn z2_nodes_join_and_the_oldest_leave_with_their_pods() {
     let (fakes, outcome) = play(&["nodes add 12", "nodes delete 12 oldest"]).await;
     let expected: Vec<String> = (12..24).map(|number| format!("node-{number:04}")).collect();
     assert_eq!(nodes(&fakes).await, expected);
     for (pool, required) in required(&fakes).await {
-        assert_eq!(required.len(), 3, "{pool} has its pods again, on three nodes");
+        assert_eq!(required.len(), 3, "{pool} has all its pods, on three nodes");
         assert!(required.iter().all(|ip| matches!(ip, IpAddr::V4(ip) if ip.octets()[3] >= 16)), "{pool}");
     }
     assert_eq!(outcome.wrong_pools.len(), 30, "nothing was written");
 }
 
 #[tokio::test]
-async fn z2_pods_of_failed_nodes_run_nowhere_until_scaled_back() {
+async fn z2_pods_of_failed_nodes_are_pending_until_scale_back() {
     let (fakes, _) = play(&["nodes fail 9"]).await;
     assert_eq!(nodes(&fakes).await, ["node-0009", "node-0010", "node-0011"]);
     let all: usize = required(&fakes).await.values().map(BTreeSet::len).sum();
-    assert!(all < 45, "{all} of 90 pods run on, on a quarter of the nodes");
+    assert!(all < 45, "{all} of 90 members are left, with a quarter of the nodes");
     let (fakes, _) = play(&["nodes fail 9", "services scale-back"]).await;
     for (pool, required) in required(&fakes).await {
-        assert!(required.len() == 3, "{pool} has its pods again, on the three nodes: {required:?}");
+        assert!(required.len() == 3, "{pool} has all its pods, on the three nodes: {required:?}");
     }
 }
 
@@ -68,11 +68,11 @@ async fn z2_labelled_nodes_are_not_required_until_unlabelled() {
     let (before, _) = play(&[]).await;
     let before = required(&before).await;
     let (fakes, outcome) = play(&[&format!("nodes label 4 {key}")]).await;
-    let left_out = |ip: &IpAddr| matches!(ip, IpAddr::V4(ip) if ip.octets()[3] < 8);
+    let is_excluded = |ip: &IpAddr| matches!(ip, IpAddr::V4(ip) if ip.octets()[3] < 8);
     let labelled = required(&fakes).await;
     for (pool, required) in &labelled {
-        let rest: BTreeSet<IpAddr> = before[pool].iter().filter(|ip| !left_out(ip)).copied().collect();
-        assert_eq!(*required, rest, "{pool}");
+        let included: BTreeSet<IpAddr> = before[pool].iter().filter(|ip| !is_excluded(ip)).copied().collect();
+        assert_eq!(*required, included, "{pool}");
     }
     assert!(labelled != before && !outcome.wrong_pools.is_empty());
     let (fakes, outcome) =
@@ -103,13 +103,13 @@ async fn n1_a_tainted_node_must_be_down_in_all_its_pools() {
         members.filter(|member| matches!(member.ip.as_str(), "10.224.0.4" | "10.224.0.5")).count()
     };
     assert_eq!(outcome.wrong_entries.len(), fakes.azure.ask(count).await);
-    assert!(outcome.wrong_entries.len() > 2, "the clusters' own pools and those of Services");
+    assert!(outcome.wrong_entries.len() > 2, "the cluster's own pools and those of Services");
     let (_, outcome) = play(&[&format!("nodes taint 2 {key}"), &format!("nodes untaint {key}")]).await;
     assert_eq!(outcome.wrong_entries, []);
 }
 
 #[tokio::test]
-async fn n4_another_clients_down_may_stay() {
+async fn n4_a_foreign_down_may_stay() {
     let (fakes, outcome) = play(&["others set down a member of every 10"]).await;
     assert_eq!((outcome.wrong_pools.len(), outcome.wrong_entries.len()), (0, 0));
     let down = |azure: &mut simulator::Azure, _| {
@@ -123,19 +123,19 @@ async fn n4_another_clients_down_may_stay() {
 }
 
 #[tokio::test]
-async fn z2_services_sleep_without_pods_and_wake_up_with_as_many() {
+async fn z2_scale_to_zero_and_back_keeps_the_pod_count() {
     let counts = |required: BTreeMap<String, BTreeSet<IpAddr>>| -> Vec<usize> {
         required.values().map(BTreeSet::len).collect()
     };
     let (fakes, _) = play(&["services scale-to-zero 1", "services scale-to-zero 2"]).await;
-    let asleep = counts(required(&fakes).await);
-    assert_eq!((&asleep[..3], asleep[3..].iter().all(|count| *count == 3)), (&[0, 0, 0][..], true));
+    let at_zero = counts(required(&fakes).await);
+    assert_eq!((&at_zero[..3], at_zero[3..].iter().all(|count| *count == 3)), (&[0, 0, 0][..], true));
     let (fakes, _) = play(&["services scale-to-zero 3", "services scale-back"]).await;
     assert_eq!(counts(required(&fakes).await), [3; 30]);
 }
 
 #[tokio::test]
-async fn z2_a_deleted_namespace_leaves_nothing() {
+async fn z2_a_deleted_namespace_leaves_no_objects_or_pools() {
     let (fakes, outcome) = play(&["namespace delete"]).await;
     assert_eq!(outcome.wrong_pools.len(), 0);
     let left = |kind| {
@@ -148,10 +148,10 @@ async fn z2_a_deleted_namespace_leaves_nothing() {
         query(&fakes, left(Resource::Services)).await && query(&fakes, left(Resource::EndpointSlices)).await
     );
     assert_eq!(query(&fakes, |model| model.list(Resource::Services).count()).await, 10);
-    let told = |azure: &mut simulator::Azure, _| {
+    let state = |azure: &mut simulator::Azure, _| {
         (azure.model.member_ips("kubernetes", "team-000-web-00000").is_none(), azure.convergence.pools())
     };
-    assert_eq!(fakes.azure.ask(told).await, (true, 10));
+    assert_eq!(fakes.azure.ask(state).await, (true, 10));
 
     let fakes = Fakes::start(Settings::default()).await.expect("a free port");
     let world = World::new(SIZE, 1);
@@ -195,20 +195,20 @@ async fn z2_lists_of_one_kind_are_empty_and_clocks_jump_on_both_sides() {
         let ahead = date(answer, "date").as_second() - now;
         assert!((7_199..7_260).contains(&ahead), "{ahead}");
     }
-    let patience = date(&arm, "retry-after").as_second() - date(&arm, "date").as_second();
-    assert_eq!((arm.status().as_u16(), patience), (429, 30));
+    let retry_after = date(&arm, "retry-after").as_second() - date(&arm, "date").as_second();
+    assert_eq!((arm.status().as_u16(), retry_after), (429, 30));
 }
 
-/// Returns the answer to a watch of this kind that goes on from a resourceVersion, and the list that follows.
-async fn goes_on(fakes: &Fakes, path: &str, version: u64) -> (serde_json::Value, serde_json::Value) {
+/// Resumes a watch from a resourceVersion; returns its first event and the following list.
+async fn resume_watch(fakes: &Fakes, path: &str, version: u64) -> (serde_json::Value, serde_json::Value) {
     let client = Client::builder().no_proxy().build().expect("a client");
     let get = async |path: &str| {
         client.get(format!("{}{path}", fakes.kubernetes_url)).send().await.expect("an answer")
     };
     let mut watch = get(&format!("{path}?watch=1&resourceVersion={version}")).await;
-    let told = super::soon(watch.chunk()).await.expect("an open watch").expect("a line");
+    let event = super::soon(watch.chunk()).await.expect("an open watch").expect("a line");
     let list = get(path).await.bytes().await.expect("a body");
-    (serde_json::from_slice(&told).expect("JSON"), serde_json::from_slice(&list).expect("JSON"))
+    (serde_json::from_slice(&event).expect("JSON"), serde_json::from_slice(&list).expect("JSON"))
 }
 
 #[tokio::test]
@@ -233,8 +233,8 @@ async fn z2_when_lists_become_empty_all_clients_list_again() {
             let churn = Churn::new(Pattern::Still, 1);
             let play = Play::new(&fakes, world, churn).await.with(&story.timetable());
             play.run(Duration::ZERO, |_| ()).await;
-            let (told, list) = goes_on(&fakes, path, newest).await;
-            assert_eq!((&told["type"], &told["object"]["code"]), (&"ERROR".into(), &410.into()), "{word}");
+            let (event, list) = resume_watch(&fakes, path, newest).await;
+            assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &410.into()), "{word}");
             assert_eq!(list["items"], serde_json::json!([]), "{word} after {last:?}");
             fakes.stop().await;
         }

@@ -62,7 +62,7 @@ async fn z1_a_watch_continues_where_a_list_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_a_watch_hears_of_a_change_within_milliseconds() {
+async fn z1_a_watch_gets_a_change_within_milliseconds() {
     let (fakes, client) = start().await;
     let mut watch = get(&client, &fakes, &format!("{SLICES}?watch=1")).await;
     let mut delays = Vec::new();
@@ -106,7 +106,7 @@ async fn z1_a_stopped_server_cuts_connections_and_returns() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_a_watch_whose_client_has_gone_is_closed() {
+async fn z1_a_watch_without_a_client_is_closed() {
     let (fakes, client) = start().await;
     let watch = get(&client, &fakes, &format!("{SLICES}?watch=1")).await;
     let open = || fakes.cluster.ask(|cluster, _| cluster.model.open_watches().len());
@@ -120,7 +120,7 @@ async fn z1_a_watch_whose_client_has_gone_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_a_slow_server_takes_its_time_and_writes_reach_the_model() {
+async fn z1_a_slow_server_delays_answers_but_not_writes() {
     let (fakes, client) = start().await;
     fakes.plant(|model| model.slow(30_000)).await;
     let before = Instant::now();
@@ -138,7 +138,7 @@ async fn z1_a_slow_server_takes_its_time_and_writes_reach_the_model() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_a_watch_ends_properly_when_its_time_is_over() {
+async fn z1_a_watch_ends_properly_at_its_timeout() {
     let (fakes, client) = start().await;
     let before = Instant::now();
     let mut watch = get(&client, &fakes, &format!("{SLICES}?watch=1&timeoutSeconds=1")).await;

@@ -1,4 +1,4 @@
-//! Whole runs, with the simplest controller that can be: it writes every pool that is out of sync.
+//! Whole runs with the simplest possible controller: it writes every pool that is out of sync.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,7 +47,7 @@ async fn z2_a_run_converges_behind_a_controller_and_is_measured() {
     let mut stages = Vec::new();
     let outcome: Outcome = tokio::select! {
         outcome = play.run(Duration::from_secs(30), |progress| stages.push(progress.stage)) => outcome,
-        () = control(&fakes) => unreachable!("it goes on without end"),
+        () = control(&fakes) => unreachable!("it never ends"),
     };
     assert_eq!((stages.first(), stages.last()), (Some(&Stage::Changing), Some(&Stage::Settling)));
     let story = Story { size: SIZE, ..Story::default() };

@@ -1,4 +1,4 @@
-//! The journal and the hooks of ARM's wire.
+//! Recording and interception of requests to the simulated ARM.
 
 use reqwest::{Client, Response};
 use simulator::models::arm::{self, Latency, Method, Request};
@@ -9,8 +9,11 @@ use tokio::time::Instant;
 use super::azure::{ips, json_of, put, quick, start, url};
 use super::soon;
 
-/// Records what ARM hears, and has a hook decide about PUTs.
-async fn hooked(fakes: &Fakes, mut hook: impl FnMut(&mut Azure, u64) -> Fate + Send + 'static) -> Journal {
+/// Records requests and lets `hook` decide how each PUT is answered.
+async fn record_with_hook(
+    fakes: &Fakes,
+    mut hook: impl FnMut(&mut Azure, u64) -> Fate + Send + 'static,
+) -> Journal {
     let on_puts = move |azure: &mut Azure, request: &Request, now_us| {
         if request.method == Method::Put { hook(azure, now_us) } else { Fate::Answered }
     };
@@ -26,7 +29,7 @@ async fn get(client: &Client, fakes: &Fakes) -> Response {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_the_journal_keeps_what_came_and_when_it_was_answered() {
+async fn z1_the_journal_records_requests_and_answer_times() {
     let put_latency = Latency::Fixed { us: 40_000 };
     let (fakes, client) = start(arm::Settings { put_latency, ..quick() }).await;
     get(&client, &fakes).await;
@@ -51,33 +54,34 @@ async fn z1_the_journal_keeps_what_came_and_when_it_was_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_a_held_answer_comes_when_it_is_released() {
-    let lets_go: [fn(oneshot::Sender<()>); 2] = [|hold| hold.send(()).expect("it is held"), drop];
-    for let_go in lets_go {
+async fn z1_a_held_answer_is_sent_when_released() {
+    let release_fns: [fn(oneshot::Sender<()>); 2] = [|hold| hold.send(()).expect("it is held"), drop];
+    for release in release_fns {
         let (fakes, client) = start(quick()).await;
         let (holds, mut held) = mpsc::unbounded_channel();
         let hold = move |_: &mut Azure, _| {
-            let (hold, release) = oneshot::channel();
-            holds.send(hold).expect("the test goes on");
-            Fate::Held(release)
+            let (hold, released) = oneshot::channel();
+            holds.send(hold).expect("the test runs");
+            Fate::Held(released)
         };
-        let journal = hooked(&fakes, hold).await;
+        let journal = record_with_hook(&fakes, hold).await;
         let begun_us = fakes.clock().now_us();
         let writes = async {
             let answer = put(&client, &fakes, "10.0.0.1").await.expect("an answer");
             (answer.status().as_u16(), Instant::now())
         };
-        let lets = async {
-            let hold = soon(held.recv()).await.expect("the hook is there");
-            // It is carried out, others are answered meanwhile, and the journal says that it is in flight.
+        let releases = async {
+            let hold = soon(held.recv()).await.expect("the hook has sent it");
+            // ARM has applied the PUT and answers other requests; the journal shows the PUT as in flight.
             assert_eq!(ips(&fakes).await, ["10.0.0.1"]);
             assert_eq!(get(&client, &fakes).await.status(), 200);
             assert_eq!(journal.borrow()[0].ended_us, None);
             let (now, now_us) = (Instant::now(), fakes.clock().now_us());
-            let_go(hold);
+            release(hold);
             (now, now_us)
         };
-        let ((status, answered), (released, released_us)) = soon(async { tokio::join!(writes, lets) }).await;
+        let ((status, answered), (released, released_us)) =
+            soon(async { tokio::join!(writes, releases) }).await;
         assert!(status == 200 && answered >= released, "{status}: {answered:?}, {released:?}");
         let exchange = journal.borrow()[0].clone();
         assert_eq!(exchange.status, Some(200));
@@ -91,7 +95,7 @@ async fn z1_a_connection_is_cut_before_the_request_or_the_answer() {
     for (applied, fate) in [(false, Fate::Cut), (true, Fate::Lost)] {
         let (fakes, client) = start(quick()).await;
         let mut fates = vec![fate];
-        let journal = hooked(&fakes, move |_, _| fates.pop().unwrap_or(Fate::Answered)).await;
+        let journal = record_with_hook(&fakes, move |_, _| fates.pop().unwrap_or(Fate::Answered)).await;
         put(&client, &fakes, "10.0.0.1").await.expect_err("its connection is cut");
         assert_eq!(ips(&fakes).await.is_empty(), !applied);
         assert_eq!(fakes.counters().await.pool_puts, u64::from(applied));
@@ -103,14 +107,14 @@ async fn z1_a_connection_is_cut_before_the_request_or_the_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_a_hook_acts_on_azure_first_and_can_replace_the_request() {
+async fn z1_a_hook_can_change_azure_before_the_request() {
     let (fakes, client) = start(quick()).await;
     let first = |azure: &mut Azure, now_us| {
         azure.foreign_put("lb", "shop-web", &[("n7", "10.0.0.7")], now_us);
         azure.wire.intercept(|_, _, _| Fate::Cut);
         Fate::Answered
     };
-    hooked(&fakes, first).await;
+    record_with_hook(&fakes, first).await;
     let etag = json_of(get(&client, &fakes).await).await["etag"].clone();
     assert_eq!(put(&client, &fakes, "10.0.0.1").await.expect("an answer").status(), 200);
     assert_eq!(ips(&fakes).await, ["10.0.0.1"]);
@@ -125,7 +129,7 @@ async fn z1_a_hook_acts_on_azure_first_and_can_replace_the_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_arm_runs_alone_and_ends_with_its_value() {
+async fn z1_a_standalone_arm_stops_when_dropped() {
     let arm = Arm::start(quick(), Clock::start()).await.expect("a free port");
     arm.azure.ask(|azure, _| azure.model.add_load_balancer("lb")).await;
     let client = Client::builder().no_proxy().build().expect("a client");

@@ -1,4 +1,4 @@
-//! Worlds and what happens in them.
+//! Worlds and their changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -105,7 +105,7 @@ fn serials(service: &simulator::Service) -> BTreeSet<u64> {
 }
 
 #[test]
-fn b_a_burst_moves_every_services_pod_five_times() {
+fn b_a_burst_moves_the_pod_of_every_service_five_times() {
     let mut world = World::new(SIZE, 5);
     let mut churn = Churn::new(Pattern::Burst, 5);
     let (mut counts, mut last) = (BTreeMap::new(), 0);

@@ -396,7 +396,7 @@ mod tests {
     use crate::service::SHUTDOWN_TIMEOUT;
 
     #[test]
-    fn w8_the_end_during_the_outage_takes_no_longer_than_that_of_a_controller() {
+    fn w8_ending_in_an_outage_takes_no_longer_than_a_controller() {
         assert!(END_WITHIN <= SHUTDOWN_TIMEOUT + Duration::from_secs(http::END_WITHIN));
     }
 }

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_trouble_of_the_api_server_is_worth_another_try() {
+    fn only_errors_of_the_api_server_are_retried() {
         let failed =
             |error: kube::Error| is_transient(&anyhow::Error::new(error).context("failed to list Nodes"));
         let status = |code| kube::Error::Api(Box::new(Status { code, ..Status::failure("no", "why") }));

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_read_with_their_names_and_what_is_no_address_is_refused() {
+    fn members_are_read_by_name_and_invalid_addresses_refused() {
         let entry = |name: &str, ip: &str| json!({ "name": name, "properties": { "ipAddress": ip } });
         let read = members(&pool(json!([entry("n1", "10.0.0.1"), entry("x", ""), entry("", "fd00::2")])));
         let read: Vec<(String, String)> =
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_different_besides_members_is_told() {
+    fn differences_other_than_members_are_reported() {
         let then = pool(json!([{ "name": "a", "properties": { "ipAddress": "10.0.0.1" } },
             { "name": "b", "properties": { "ipAddress": "10.0.0.2" } }]));
         let now = pool(json!([{ "name": "c", "properties": { "ipAddress": "10.0.0.1" } },

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn z2_a_scenario_is_a_name_or_a_file_and_else_the_names_are_told() {
+    fn z2_an_unknown_scenario_is_refused_with_the_known_names() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("own.txt");
         std::fs::write(&file, "services 7\nat 1s arm down\nat 2s arm sideways\n").unwrap();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn z2_speed_divides_every_time_among_the_keys_except_those_of_the_leases() {
+    fn z2_speed_divides_all_times_except_those_of_the_leases() {
         let reference = include_str!("../../../config/reference.yaml");
         let mut path: Vec<&str> = Vec::new();
         let mut is_time = false;

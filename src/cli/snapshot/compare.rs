@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn members_states_fields_and_pools_that_differ_are_told_and_etags_are_not() {
+    fn all_differences_are_reported_except_those_of_etags() {
         let one = r#"{"name":"n1","properties":{"ipAddress":"10.0.0.1","provisioningState":"Updating"}}"#;
         let down = r#"{"name":"n1","properties":{"ipAddress":"10.0.0.1","adminState":"Down"}}"#;
         let two = r#"{"name":"n2","properties":{"ipAddress":"10.0.0.2"}}"#;

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_edited_or_is_something_else_is_refused_and_says_why() {
+    fn an_edited_or_foreign_file_is_refused_with_the_reason() {
         let text = snapshot().text();
         for (from, to, expected) in [
             ("12345678901234567890.10", "12345678901234567890.1", "kubernetes/shop-web is not what"),

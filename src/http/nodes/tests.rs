@@ -1,4 +1,4 @@
-//! Nodes as JSON, of small snapshots.
+//! Tests of nodes as JSON, with small snapshots.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ fn foreign(node: &str, last: u8) -> ForeignState {
     ForeignState { pool: pool("a"), backend: address(last), state: AdminState::Up, node: NodeName::new(node) }
 }
 
-/// A snapshot with these nodes, and what another client has set on an entry of `node-9`.
+/// Returns a snapshot with these nodes, and the state that another client has set on an entry of `node-9`.
 fn snapshot(nodes: Vec<NodeView>) -> Snapshot {
     let view = AdminView { foreign: vec![foreign("node-8", 8), foreign("node-9", 9)], ..admin(Role::On) };
     Snapshot {
@@ -79,7 +79,7 @@ fn show() -> Show {
 }
 
 #[test]
-fn h3_a_node_is_listed_with_how_many_of_its_pools_are_in_each_state() {
+fn h3_a_node_is_listed_with_its_number_of_pools_per_state() {
     let states = [NodePoolState::Down, NodePoolState::Down, NodePoolState::Waiting, NodePoolState::Foreign];
     let node = view("node-9", NodeState::Draining, &states);
     let shown = json!(line(&node, &snapshot(vec![node.clone()]), &show()));
@@ -121,7 +121,7 @@ fn h3_one_node_alone_names_all_of_its_pools() {
 }
 
 #[test]
-fn h3_the_sums_have_every_state_and_what_others_have_set() {
+fn h3_the_sums_have_every_state_and_those_of_other_clients() {
     let nodes = vec![
         view("n1", NodeState::Down, &[]),
         view("n2", NodeState::Down, &[]),
@@ -188,7 +188,7 @@ fn h3_a_node_that_stays_is_shown_with_its_pools() {
 }
 
 #[test]
-fn h3_a_node_that_there_is_none_of_is_not_found() {
+fn h3_a_missing_node_is_not_found() {
     let synced = Synced { lists: true, discovery: true };
     let told = |synced| absent(&NodeName::new("node-1"), &Snapshot { synced, ..snapshot(Vec::new()) });
     assert_eq!(told(Synced::default()).0, "not known yet");

@@ -1,4 +1,4 @@
-//! Control planes, their resources and sources as JSON, of small snapshots; all of it as the OpenAPI document says.
+//! Tests of control planes, their resources and sources as JSON: small snapshots, compared with the OpenAPI document.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -52,14 +52,14 @@ fn assignment() -> LoadAssignment {
     LoadAssignment { priorities, ..LoadAssignment::default() }
 }
 
-/// The newest version is refused.
+/// Returns a resource whose newest version is refused.
 fn refused() -> Error {
     let rejected = Rejected { version: "8".into(), at: at(), raw: None };
     let (reason, code) = (Reason::Nack, Code::InvalidArgument);
     Error { reason, code, message: "invalid resource: no port".into(), rejected: Some(rejected) }
 }
 
-/// Nothing has come.
+/// Returns a resource without an answer.
 fn late() -> Error {
     let (reason, code) = (Reason::Timer, Code::Unavailable);
     Error { reason, code, message: "was not received within 30 s".into(), rejected: None }
@@ -107,7 +107,7 @@ fn fault(resource: Option<ResourceKey>, reason: Reason, message: &str) -> Fault 
     Fault { resource, reason, message: message.into() }
 }
 
-/// A source of each kind: one that never was, one that was given up, and one that is used in spite of an error.
+/// Sources of each kind: one that never existed, one that was dropped, and one that is used despite an error.
 fn sources() -> BTreeMap<Name, SourceFact> {
     let node = || Note::Node("pools".into());
     let lost = fault(None, Reason::Connectivity, "xDS server one:1: refused");
@@ -182,13 +182,13 @@ fn answered(query: &str, snapshot: &Snapshot) -> Value {
     json!(answer(snapshot, &show(), &asked, &listed()))
 }
 
-/// The names of what is listed.
+/// Returns the names of the listed entries.
 fn names(list: &Value, field: &str) -> Vec<String> {
     let all = list.as_array().expect("a list").iter();
     all.map(|one| one[field].as_str().expect("a name").to_owned()).collect()
 }
 
-/// Requires that this is as the document's schema of this name says, with nothing more.
+/// Requires that this value matches the document's schema of this name, without additional fields.
 fn fits(schema: &str, found: &Value) {
     let api = crate::http::openapi_document();
     let whole = json!({
@@ -203,7 +203,7 @@ fn fits(schema: &str, found: &Value) {
 }
 
 #[test]
-fn h3_a_resource_is_shown_with_what_is_used_and_refused() {
+fn h3_a_resource_has_its_used_and_its_refused_version() {
     let shown = answered("", &snapshot());
     assert_eq!((&shown["nodeId"], &shown["snapshotAgeSeconds"]), (&json!("pools"), &json!(0.5)));
     let expected = json!({
@@ -260,7 +260,7 @@ fn h3_servers_are_shown_in_the_order_of_preference() {
 }
 
 #[test]
-fn x4_a_source_says_what_its_pools_get_and_what_is_wrong() {
+fn x4_a_source_has_the_endpoints_of_its_pools_and_its_error() {
     let shown = answered("", &snapshot());
     let invalid = json!({
         "resource": { "type": ENDPOINTS, "name": "shop/web" },
@@ -304,7 +304,7 @@ fn x4_a_source_says_what_its_pools_get_and_what_is_wrong() {
 }
 
 #[test]
-fn h3_without_pools_of_a_control_plane_there_is_nothing_to_show() {
+fn h3_without_pools_of_a_control_plane_the_lists_are_empty() {
     let shown = answered("", &Snapshot::default());
     let expected = json!({
         "snapshotAgeSeconds": null, "nodeId": null, "servers": [], "items": [], "next": null, "total": 0,
@@ -344,7 +344,7 @@ fn h3_resources_page_once_each_in_a_stable_order() {
 }
 
 #[test]
-fn h3_resources_are_left_over_by_type_state_and_a_part_of_their_names() {
+fn h3_resources_are_filtered_by_type_state_and_name() {
     let listed = |query: &str| names(&answered(query, &snapshot())["items"], "name");
     assert_eq!(listed(&format!("?type={CLUSTER}")), ["api", "web"]);
     assert_eq!(listed(&format!("?type={ENDPOINTS}&contains=WEB")), ["shop/web"]);
@@ -359,7 +359,7 @@ fn h3_resources_are_left_over_by_type_state_and_a_part_of_their_names() {
 }
 
 #[test]
-fn h3_a_wrong_parameter_is_named_with_what_it_may_be() {
+fn h3_a_wrong_parameter_is_named_with_its_valid_values() {
     let states = "one of REQUESTED, DOES_NOT_EXIST, ACKED, NACKED, RECEIVED_ERROR, TIMEOUT";
     for (query, wrong) in [
         ("?state=acked", Wrong::new("state", "acked", states)),
@@ -374,7 +374,7 @@ fn h3_a_wrong_parameter_is_named_with_what_it_may_be() {
 }
 
 #[test]
-fn h3_what_is_shown_is_as_the_openapi_document_says_in_each_state() {
+fn h3_each_state_matches_the_openapi_document() {
     fits("Resources", &answered("", &snapshot()));
     let mut view = XdsView::clone(snapshot().xds.as_deref().expect("a view"));
     let mut seen = BTreeSet::new();
@@ -401,7 +401,7 @@ fn h3_what_is_shown_is_as_the_openapi_document_says_in_each_state() {
 }
 
 #[test]
-fn x4_a_pool_of_a_source_names_it_and_what_is_known_of_it() {
+fn x4_a_pool_of_a_source_has_the_source_and_its_state() {
     let snapshot = snapshot();
     let pool = pool();
     let shown = json!(show().pool(&pool, &snapshot));

@@ -74,7 +74,7 @@ fn h2_an_unusable_pair_is_refused_by_its_key_and_file() {
 }
 
 #[test]
-fn h2_each_file_counts_and_none_runs_into_the_other() {
+fn h2_each_file_counts_separately() {
     assert_eq!(fingerprint([b"ab", b"c"]), fingerprint([b"ab", b"c"]));
     let others: [[&[u8]; 2]; 4] = [[b"ab", b"d"], [b"a", b"bc"], [b"", b"abc"], [b"c", b"ab"]];
     for other in others {
@@ -83,7 +83,7 @@ fn h2_each_file_counts_and_none_runs_into_the_other() {
 }
 
 #[test]
-fn h2_a_new_pair_is_used_once_complete_and_a_broken_one_ignored() {
+fn h2_a_new_pair_is_used_once_it_is_complete_and_valid() {
     let (folder, first, second) = (folder(), pair(2040), pair(2050));
     let mut certificate = Certificate::read(files(&folder, &first)).expect("a pair");
     let provider = Arc::clone(&certificate.provider);

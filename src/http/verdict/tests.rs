@@ -1,4 +1,4 @@
-//! Verdicts on small snapshots.
+//! Tests of verdicts, with small snapshots.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn pool(state: PoolState) -> PoolView {
     views::pool(id(), state)
 }
 
-/// How long after the zero of their views all these snapshots are read.
+/// The time of all snapshots, after the zero of their views.
 const NOW: Duration = Duration::from_secs(100);
 
 fn of(service: &ServiceView, snapshot: &Snapshot) -> String {
@@ -62,7 +62,7 @@ fn hold(reason: HeldReason) -> Option<Held> {
     Some(Held { reason, since: Now::ZERO, waits: Waits::Facts, members: BTreeSet::new() })
 }
 
-/// A pool that lacks one member and has one too many.
+/// Returns a pool that lacks one member and has one too many.
 fn differing(state: PoolState) -> PoolView {
     let member = Member { name: AddressName::new("node-1"), node_ready: true };
     let required = [("10.0.0.1".parse().expect("an address"), member)].into();
@@ -89,7 +89,7 @@ fn h3_a_service_without_rules_or_a_seen_pool_is_never_in_sync() {
 }
 
 #[test]
-fn h3_every_state_but_in_sync_says_what_is_waited_for() {
+fn h3_every_state_except_in_sync_names_the_reason_to_wait() {
     for state in PoolState::ALL {
         let said = said(&service(), Some(pool(state)));
         assert_eq!(said.starts_with("in sync"), state == PoolState::InSync, "{said}");
@@ -103,7 +103,7 @@ fn h3_every_state_but_in_sync_says_what_is_waited_for() {
 }
 
 #[test]
-fn g5_a_held_removal_is_told_in_every_state_and_hides_nothing() {
+fn g5_a_held_removal_is_named_in_every_state() {
     for reason in HeldReason::ALL {
         for state in PoolState::ALL {
             let told = said(&service(), Some(PoolView { held: hold(reason), ..differing(state) }));
@@ -118,7 +118,7 @@ fn g5_a_held_removal_is_told_in_every_state_and_hides_nothing() {
 }
 
 #[test]
-fn g5_a_held_removal_comes_before_what_only_takes_its_time() {
+fn g5_a_held_removal_comes_before_a_normal_delay() {
     let seconds = [
         (PoolState::Unknown, "besides, it has not been seen"),
         (PoolState::Waiting, "besides, it waits for its changes"),
@@ -134,7 +134,7 @@ fn g5_a_held_removal_comes_before_what_only_takes_its_time() {
 }
 
 #[test]
-fn h3_a_failure_in_any_state_comes_before_what_is_held_back() {
+fn h3_a_failure_in_any_state_comes_before_a_held_removal() {
     let error: Arc<str> = "HTTP 403 AuthorizationFailed".into();
     for state in PoolState::ALL.into_iter().filter(|state| *state != PoolState::InSync) {
         let failed = PoolView { last_error: Some(Arc::clone(&error)), ..pool(state) };
@@ -152,7 +152,7 @@ fn h3_a_failure_in_any_state_comes_before_what_is_held_back() {
 }
 
 #[test]
-fn h3_of_several_pools_the_one_that_matters_most_is_told() {
+fn h3_the_most_important_of_several_pools_is_named() {
     let second = PoolId::new(LbName::new("lb"), PoolName::new("shop-web-IPv6"));
     let service = ServiceView { pools: vec![id(), second.clone()], ..service() };
     let first = PoolView { held: hold(HeldReason::Fraction), ..pool(PoolState::InSync) };
@@ -163,7 +163,7 @@ fn h3_of_several_pools_the_one_that_matters_most_is_told() {
 }
 
 #[test]
-fn g6_a_pause_is_told_with_who_since_when_why_and_how_far() {
+fn g6_a_pause_has_its_author_start_reason_and_scope() {
     let pause = |by: &str| Pause {
         since: Some(Wall::from_micros(1_700_000_000_000_000)),
         by: Some(by.into()),
@@ -234,7 +234,7 @@ fn gated(gate: GateView) -> Snapshot {
 }
 
 #[test]
-fn h3_a_due_pool_names_what_it_waits_for_and_for_how_long() {
+fn h3_a_due_pool_names_its_reason_and_time_to_wait() {
     let later = |why: Blocked| Some(why.until(Now::from_millis(130_000)));
     let other = PoolId::new(LbName::new("lb"), PoolName::new("other"));
     let gate = |blocked| GateView { blocked, tokens: 0.0, capacity: 500.0 };
@@ -295,7 +295,7 @@ fn h3_a_waiting_pool_names_the_reason_and_the_rest_of_the_wait() {
 }
 
 #[test]
-fn h3_of_several_reasons_the_first_in_the_order_of_the_enum_is_named() {
+fn h3_the_first_reason_in_the_order_of_the_enum_is_named() {
     let throttled = GateView {
         blocked: Some(Blocked::Throttled.until(Now::from_millis(130_000))),
         tokens: 0.0,
@@ -312,7 +312,7 @@ fn h3_of_several_reasons_the_first_in_the_order_of_the_enum_is_named() {
 }
 
 #[test]
-fn w10_a_fault_that_stops_the_writes_comes_before_a_held_removal() {
+fn w10_a_fault_that_stops_writes_comes_before_a_held_removal() {
     let lane = LaneView { fault: Some("HTTP 403".into()), ..lane() };
     let lanes = [(lane.lb.clone(), Arc::new(lane))].into();
     let pool = PoolView { held: hold(HeldReason::AddOnly), ..due() };
@@ -324,7 +324,7 @@ fn w10_a_fault_that_stops_the_writes_comes_before_a_held_removal() {
 }
 
 #[test]
-fn a4_a_quarantined_pool_is_told_with_what_is_wrong_before_all_else() {
+fn a4_a_quarantined_pool_comes_first_with_its_error() {
     let quarantined = PoolView {
         last_error: Some("a change without an owner waits".into()),
         held: hold(HeldReason::EmptyConfirm),
@@ -338,7 +338,7 @@ fn a4_a_quarantined_pool_is_told_with_what_is_wrong_before_all_else() {
 }
 
 #[test]
-fn d2_a_refused_pool_and_d6_a_data_error_are_told() {
+fn d2_d6_a_refused_pool_and_a_data_error_are_named() {
     let refused = ServiceView { not_manageable: vec![(id(), NotManageable::OutboundRule)], ..service() };
     assert_eq!(said(&refused, None), "pool lb/shop-web is not written: an outbound rule uses the pool");
     let wrong = ServiceView { data_errors: vec!["node n is not known".into()], ..service() };
@@ -382,7 +382,7 @@ fn n2_a_required_member_that_is_down_is_named_with_the_reason() {
 }
 
 #[test]
-fn h3_a_verdict_is_about_what_matters_most() {
+fn h3_a_verdict_is_about_the_most_important_reason() {
     let reason = |service: &ServiceView, pool: Option<PoolView>| {
         verdict_reason(service, &pool.map_or_else(Snapshot::default, with))
     };

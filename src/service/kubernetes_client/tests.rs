@@ -1,5 +1,4 @@
-//! The credentials that the client sends are redacted, wherever a kubeconfig gets them from; and which proxy a
-//! kubeconfig names.
+//! Tests of the redaction of all credentials of a kubeconfig, and of the proxy that a kubeconfig names.
 
 use std::path::Path;
 

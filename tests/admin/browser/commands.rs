@@ -1,5 +1,5 @@
-//! The commands that the page offers work as they are copied: each is run by a shell, with a `kubectl` that makes tokens
-//! for the service account of this installation alone.
+//! The commands of the page work when copied: a shell runs each of them, with a `kubectl` that creates tokens only for
+//! the service account of this installation.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,7 @@ use super::{Reader, encoded};
 use crate::admin::nodes::{OUT_OF_SERVICE, taint};
 use crate::admin::stage::{Prepared, Stage, add_service, node_name, pool_of, set_endpoints};
 
-/// Values that the chart sets, for a release that is not named like the chart.
+/// Values that the chart sets for a release with another name than the chart.
 const INSTALLATION: [(&str, &str); 3] = [
     ("POD_NAMESPACE", "pools"),
     ("DEPLOYMENT_NAME", "edge-pools"),
@@ -43,7 +43,7 @@ impl Shell {
         Shell(folder)
     }
 
-    /// Runs a command as it is, and gives what it prints.
+    /// Runs a command unchanged, and returns its output.
     async fn run(&self, text: &str) -> Value {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = Command::new("sh");
@@ -62,7 +62,7 @@ struct Operator {
 }
 
 impl Operator {
-    /// Opens a part of the page, runs the command under this title, and requires this answer.
+    /// Opens a part of the page, runs the command under this title, and asserts this answer.
     async fn asks(&mut self, stage: &Stage, fragment: &str, title: &str, answer: &str) {
         self.reader.open(stage, fragment).await;
         let shown = format!(
@@ -121,7 +121,7 @@ async fn h3_every_request_is_shown_as_a_working_command() {
         (of("pool", "web"), "Pause this pool", "Resume this pool"),
         (of("service", "web"), "Pause this Service", "Resume this Service"),
         ("view=sources".to_owned(), "Pause everything", "Resume everything"),
-        // The same from the line that says what is paused.
+        // The same from the line about the pause.
         (of("service", "web"), "Pause this Service", "Resume shop/web"),
         (of("pool", "web"), "Pause this pool", "Resume kubernetes/shop-web"),
     ] {
@@ -191,7 +191,7 @@ async fn h3_the_page_explains_sign_in_and_names_the_leader() {
     standby.wait_until_ready().await;
     let status = standby.shown("/api/v1/status", |status| status["leadership"]["holder"].is_string()).await;
     let holder = status["leadership"]["holder"].as_str().and_then(|holder| holder.split_once('_'));
-    let pod = holder.expect("a pod and what is of this start").0;
+    let pod = holder.expect("a pod").0;
     let queues = stage.shown("/api/v1/queues", |page| page["items"][0].is_object()).await;
     let of = |key: &str| queues["items"][0][key].as_str().expect("a name").to_owned();
     let link = encoded(&format!("pool:{}/{}", of("loadBalancer"), of("backendPool")));

@@ -1,4 +1,4 @@
-//! Every view in every state that a controller can be brought into.
+//! Tests of every view of the page in every state of a controller.
 
 use serde_json::{Value, json};
 use simulator::models::arm::Fault;
@@ -15,7 +15,7 @@ use crate::xds::trouble;
 const TOKEN: Option<&str> = Some("a-secret-token");
 const STATUS: &str = "/api/v1/status";
 
-/// Returns a controller of these Services, each on nodes 0 and 1, that leads.
+/// Starts a controller with these Services, each on nodes 0 and 1, and waits until it leads.
 async fn leading(names: &[&str], overlay: &Value) -> Stage {
     let prepared = Prepared::new(1).await;
     for name in names {
@@ -96,7 +96,7 @@ async fn h3_pauses_render_without_optional_fields() {
     for name in ["annotated", "of-pool", "of-service"] {
         is(&stage, name, "paused").await;
     }
-    web::garble_a_pause(&stage).await;
+    web::write_unreadable_pause(&stage).await;
     reader.walk(&stage, "paused-in-part").await;
     assert_eq!(stage.post("/api/v1/pause", TOKEN, &json!({ "scope": "everything" })).await.status, 200);
     is(&stage, "free", "paused").await;
@@ -189,7 +189,7 @@ async fn h3_a_dry_run_with_stopped_removals_renders() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_a_controller_that_knows_nothing_yet_renders() {
+async fn h3_a_controller_without_data_renders() {
     let Some(mut reader) = Reader::start().await else { return };
     let prepared = Prepared::new(1).await;
     prepared.fakes.plant(|model| model.down(true)).await;
@@ -207,7 +207,7 @@ async fn h3_services_are_filtered_and_sorted_by_verdict() {
     let first = "document.querySelector('#rows tbody tr').innerText";
     reader.open(&stage, "view=services").await;
     let row = reader.browser.value(first).await;
-    assert!(row.as_str().is_some_and(|row| row.contains("shop/held")), "what is wrong comes first: {row}");
+    assert!(row.as_str().is_some_and(|row| row.contains("shop/held")), "problems come first: {row}");
     assert!(reader.text("rows").await.contains("Services: 4 in all"), "{}", reader.text("rows").await);
     reader.open(&stage, "view=services&sort=name").await;
     let row = reader.browser.value(first).await;

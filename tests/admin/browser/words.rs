@@ -1,6 +1,5 @@
-//! The page's rendering of answers that a test cannot have a controller give: every word of the API, words that the
-//! page does not know, and answers that lack something. The answers are those of the real binary; a script in the page
-//! changes them as they come.
+//! The page's rendering of answers that a test cannot provoke: every enum value of the API, unknown values, and missing
+//! keys. The answers are those of the real binary; a script in the page changes them.
 
 use model::assignment::HeldReason;
 use model::sample::PoolState;
@@ -9,8 +8,8 @@ use serde_json::{Value, json};
 use super::Reader;
 use crate::admin::web;
 
-/// Changes each answer as the address of the page says: `state` and `reason` are put in the place of those of pools, `more`
-/// adds something unknown to each object, `drop` leaves out a key of each object that has it.
+/// Changes each answer as the page's address says: `state` and `reason` replace those of pools, `more` adds an unknown
+/// key to each object, and `drop` removes a key from each object that has it.
 const CHANGES: &str = r"(() => {
     const real = fetch;
     const of = (key) => new URLSearchParams(location.hash.slice(1)).get(key);
@@ -72,7 +71,7 @@ fn keys(value: &Value, all: &mut Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_a_missing_key_hides_only_what_depends_on_it() {
+async fn h3_a_missing_key_hides_only_dependent_parts() {
     let Some(mut reader) = Reader::start().await else { return };
     let (stage, _release) = web::in_the_middle(&NAMES).await;
     reader.browser.prepare(CHANGES).await;
@@ -90,5 +89,5 @@ async fn h3_a_missing_key_hides_only_what_depends_on_it() {
         assert!(broken == json!(0) && complaints.is_empty(), "without {key}: {complaints:?}");
         mentioned += usize::from(reader.text("missed").await.contains(&format!(".{key}")));
     }
-    assert!(mentioned > 60, "the page says of {mentioned} of {} keys that it misses them", all.len());
+    assert!(mentioned > 60, "the page reports {mentioned} of {} missing keys", all.len());
 }

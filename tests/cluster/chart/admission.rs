@@ -1,5 +1,5 @@
-//! The chart's ValidatingAdmissionPolicy: the controller's account may add and remove our taint, and change nothing
-//! else of Nodes, whatever RBAC grants. The policy does not apply to other accounts.
+//! The chart's ValidatingAdmissionPolicy: the controller's account may add and remove the controller's taint, and
+//! change nothing else of Nodes, even if RBAC grants more. The policy does not apply to other accounts.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ fn remove(path: &str) -> Value {
     json!([{ "op": "remove", "path": path }])
 }
 
-/// The requests of one user about the story's node.
+/// The requests of one user about the test's node.
 struct User<'a> {
     story: &'a Story<&'a Cluster>,
     name: String,
@@ -77,7 +77,8 @@ fn is_refusal(answer: &str, policy: &str, rule: &str) -> bool {
     answer.contains(&policy) && answer.contains(rule) && answer.contains("\"code\":403")
 }
 
-/// Patches that change more than our taint, each with the rule that refuses it. The node already has a foreign taint.
+/// Patches that change more than the controller's taint, each with the rule that rejects it. The node already has a
+/// foreign taint.
 fn refused_patches() -> Vec<(Value, &'static str)> {
     let label = add("/metadata/labels/example.com~1a", "b");
     let with_label = [label.as_array().cloned(), add("/spec/taints/-", our_taint()).as_array().cloned()];
@@ -101,7 +102,7 @@ fn refused_patches() -> Vec<(Value, &'static str)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_account_may_change_our_taint_and_nothing_else_of_nodes() {
+async fn the_account_may_change_only_its_taint_of_nodes() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, NAMESPACE, 1).await;
     store_cloud_config(&story).await;
@@ -136,7 +137,7 @@ async fn the_account_may_change_our_taint_and_nothing_else_of_nodes() {
         if is_tainted {
             assert_eq!(controller.patch(&add("/spec/taints/-", our_taint())).await, Ok(()));
         }
-        // If our taint is there already, the API server itself refuses a second one with the same key.
+        // If the taint already exists, the API server itself rejects a second one with the same key.
         let adds_ours = |patch: &Value| patch.to_string().contains(DRAINING);
         for (patch, rule) in refused_patches().iter().filter(|(patch, _)| !is_tainted || !adds_ours(patch)) {
             let answer = controller.patch(patch).await.expect_err("it is refused");
@@ -153,11 +154,11 @@ async fn the_account_may_change_our_taint_and_nothing_else_of_nodes() {
     whatever_rbac_grants(&story, &controller, &policy).await;
 
     other.is_granted("chart-admission-other", &policy).await;
-    eventually("another account is not judged by it", PATIENCE, || other.patch(&label)).await;
+    eventually("the policy does not apply to another account", PATIENCE, || other.patch(&label)).await;
     story.taint(1, "example.com/foreign=again:NoExecute").await;
 }
 
-/// The policy also refuses what the product's roles do not grant, if another role grants it.
+/// Asserts that the policy rejects requests that only another role grants.
 async fn whatever_rbac_grants(story: &Story<&Cluster>, controller: &User<'_>, policy: &str) {
     controller.is_granted("chart-admission-more", "cluster-admin").await;
     let node = format!("{NODES}/{}", story.node(1));

@@ -1,8 +1,8 @@
-//! Runs a Pod of the chart as a process of this machine, in place of the kubelet and a container runtime: arguments,
-//! environment, files and probes are those of the live Pod. The process has mounts of its own, and with them a root
-//! that it cannot write, with the Pod's volumes and the files of its service account at their very paths, and nothing
-//! of this machine but the needs of a debug build. Two things are not as in a container:
-//! - All listeners take free ports of loopback, by the environment, as it has no network of its own.
+//! Runs a Pod of the chart as a process of this machine, in place of the kubelet and a container runtime. Arguments,
+//! environment, files and probes are those of the live Pod. The process has its own mounts: a read-only root, the Pod's
+//! volumes and the files of its service account at the same paths as in a container, and only the host directories that
+//! a debug build needs. Two things differ from a container:
+//! - All listeners take free loopback ports, set by the environment, because the process has no network namespace.
 //! - It runs as the user who runs the tests.
 
 use std::fs;
@@ -18,7 +18,7 @@ use crate::admin::stage::PROGRAM;
 use crate::support::controller::Controller;
 use crate::support::kubernetes::{self, Api, Cluster};
 
-/// The listeners, and where they listen here.
+/// Environment variables of the listeners, and their addresses in tests.
 const LISTENERS: [(&str, &str); 3] = [
     ("POOL_CONTROLLER_HTTP_HEALTH_LISTEN", "127.0.0.1:0"),
     ("POOL_CONTROLLER_HTTP_ADMIN_LISTEN", "127.0.0.1:0"),
@@ -29,16 +29,15 @@ const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Path of the program in the image.
 const ENTRYPOINT: &str = "/azure-backend-pool-controller";
 
-/// Makes the process that runs it a container: `$1` becomes its root, `$2` has what is mounted, each below its own path,
-/// and `$3` is the program, which comes to `$4`. The paths of the mounts follow, `--`, and what `env` is to run in which
-/// environment.
+/// Sets up a container-like root: `$1` is the root, `$2` the folder of the mounts, `$3` the program, and `$4` its path
+/// in the container. The paths of the mounts follow, then `--`, then the arguments of `env`.
 const RUNTIME: &str = r#"
 set -eu
 PATH="$PATH:/usr/sbin:/sbin"
 root="$1" files="$2" program="$3" entrypoint="$4"
 shift 4
 mount -t tmpfs -o mode=755 container "$root"
-# The libraries of a debug build, what every container has, and the authorities that the image brings.
+# The libraries of a debug build, the directories of every container, and the CA certificates of the image.
 for place in /usr /bin /lib /lib32 /lib64 /sbin /nix /dev /proc /etc/ssl /etc/pki; do
   mkdir -p "$root${place%/*}"
   if [ -L "$place" ]; then
@@ -60,25 +59,24 @@ mount -o remount,bind,ro "$root"
 exec chroot "$root" /usr/bin/env -i "$@"
 "#;
 
-/// Returns whether this machine lets a process have mounts of its own, without which no container can be played. Where
-/// it does not, the test says that it is skipped.
-pub(super) async fn can_be_played() -> bool {
-    let mut attempt = tokio::process::Command::from(unshared());
-    // Some let a process unshare its mounts, and mount nothing then.
+/// Returns whether this machine supports mount namespaces, which the tests need to imitate a container. If not, logs
+/// that the test is skipped.
+pub(super) async fn supports_mount_namespaces() -> bool {
+    let mut attempt = tokio::process::Command::from(unshare_command());
+    // On some machines `unshare` succeeds but mounting fails.
     attempt.args(["mount", "-t", "tmpfs", "attempt", "/tmp"]);
     let reason = match attempt.stdin(Stdio::null()).output().await {
         Ok(output) if output.status.success() => return true,
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         Err(error) => format!("unshare: {error}"),
     };
-    let reason = format!("a process may have no mounts of its own here, as a container has: {reason}");
+    let reason = format!("this machine does not support mount namespaces: {reason}");
     kubernetes::skip("CONTAINER_TESTS", &reason);
     false
 }
 
-/// Returns a command that runs the following one with mounts of its own: as root, or as a user who is root in a
-/// namespace of its own.
-fn unshared() -> Command {
+/// Returns a command that runs the following one with its own mounts: as root, or as root of a new user namespace.
+fn unshare_command() -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]);
     if !rustix::process::geteuid().is_root() {
@@ -90,7 +88,7 @@ fn unshared() -> Command {
 /// A Pod with one container.
 pub(super) struct Pod(Value);
 
-/// A container of a Pod, as it is started here.
+/// A container of a Pod, which this test starts as a process.
 pub(super) struct Container {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
@@ -101,7 +99,7 @@ pub(super) struct Container {
 }
 
 impl Pod {
-    /// Returns one that the API server has.
+    /// Returns the Pod of an object that the API server has returned.
     pub(super) fn new(object: Value) -> Self {
         Self(object)
     }
@@ -115,12 +113,11 @@ impl Pod {
         text(&self.0["metadata"]["namespace"])
     }
 
-    /// Writes what its volumes hold, as the API server has it now, and what its service account signs in with, a new token
-    /// among it.
+    /// Writes the current contents of its volumes and the credentials of its service account, including a new token.
     pub(super) async fn container(&self, cluster: &Cluster) -> Container {
         let spec = &self.0["spec"];
         let container = &spec["containers"][0];
-        // The process has both whatever the Pod says: the account's files, and a root that it cannot write.
+        // The test always provides the account's files and a read-only root, so the Pod must ask for both.
         assert_eq!(spec["automountServiceAccountToken"], true, "{}", self.0);
         assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true, "{}", self.0);
         let files = cluster.folder().join(format!("{}.files", self.name()));
@@ -163,8 +160,7 @@ impl Pod {
         value.and_then(Value::as_str).unwrap_or_else(|| panic!("the Pod has no {path}: {}", self.0))
     }
 
-    /// Requires that each of its probes asks where the configuration has its container listen, as the kubelet would, and
-    /// that the process which stands for it answers there.
+    /// Asserts that each probe targets the configured health port, and that the process answers it.
     pub(super) async fn answers_the_kubelet(&self, container: &Container, process: &Controller) {
         let listens = container.health_listener();
         let own = &self.0["spec"]["containers"][0];
@@ -172,11 +168,11 @@ impl Pod {
             let probe = &own[name]["httpGet"];
             let port = list(&own["ports"])
                 .find(|port| [&port["name"], &port["containerPort"]].contains(&&probe["port"]));
-            let port = port.unwrap_or_else(|| panic!("{name} asks at no port of the container: {own}"));
+            let port = port.unwrap_or_else(|| panic!("{name} names no port of the container: {own}"));
             assert_eq!(
                 port["containerPort"],
                 listens.port(),
-                "{name} asks where there is no listener: {own}"
+                "{name} names another port than the listener's: {own}"
             );
             assert_eq!(probe["scheme"], "HTTP", "{name}: {own}");
             let path = text(&probe["path"]);
@@ -184,13 +180,13 @@ impl Pod {
         }
     }
 
-    /// Returns the names of a volume's files, and what is in them.
+    /// Returns the names and contents of a volume's files.
     async fn files(&self, api: &Api, volume: &Value) -> Vec<(String, Vec<u8>)> {
         let named = (volume["configMap"]["name"].as_str(), volume["secret"]["secretName"].as_str());
         let (kind, name) = match named {
             (Some(name), None) => ("configmaps", name),
             (None, Some(name)) => ("secrets", name),
-            (Some(_), Some(_)) | (None, None) => panic!("no story knows how to fill this volume: {volume}"),
+            (Some(_), Some(_)) | (None, None) => panic!("unsupported volume source: {volume}"),
         };
         let path = format!("/api/v1/namespaces/{}/{kind}/{name}", self.namespace());
         let object = api.get(&path).await.expect("what a volume names exists");
@@ -218,21 +214,20 @@ impl Container {
         self.with(&self.arguments, &LISTENERS)
     }
 
-    /// Returns the binary with these arguments, in the container's environment and with this in it besides.
-    fn with(&self, arguments: &[String], besides: &[(&str, &str)]) -> Command {
+    /// Returns a command for the binary with these arguments and the container's environment with additional variables.
+    fn with(&self, arguments: &[String], extra_env: &[(&str, &str)]) -> Command {
         let root = self.files.with_extension("root");
         fs::create_dir_all(&root).expect("the folder can be written");
-        let mut command = unshared();
+        let mut command = unshare_command();
         command.args(["sh", "-c", RUNTIME, "container"]).arg(root).arg(&self.files);
         command.args([PROGRAM, ENTRYPOINT]).args(&self.mounts).arg("--");
         command.args(self.environment.iter().map(|(name, value)| format!("{name}={value}")));
-        command.args(besides.iter().map(|(name, value)| format!("{name}={value}")));
+        command.args(extra_env.iter().map(|(name, value)| format!("{name}={value}")));
         command.arg(ENTRYPOINT).args(arguments).stdin(Stdio::null());
         command
     }
 
-    /// Puts another token of its service account in the place of the one before, as the kubelet does long before that
-    /// one ends.
+    /// Replaces the service account token, as the kubelet does before it expires.
     pub(super) fn renew_token(&self, token: &str) {
         let folder = below(&self.files, ACCOUNT);
         let next = folder.join("..token");
@@ -240,7 +235,7 @@ impl Container {
         fs::rename(next, folder.join("token")).expect("the folder can be written");
     }
 
-    /// Returns the address at which its configuration has it listen for the kubelet.
+    /// Returns the configured address of the health listener.
     fn health_listener(&self) -> SocketAddr {
         let [run, files @ ..] = &self.arguments[..] else { panic!("the container has no arguments") };
         assert_eq!(run, "run");
@@ -254,23 +249,23 @@ impl Container {
         address.unwrap_or_else(|| panic!("no address to listen at: {shown}"))
     }
 
-    /// Returns the rest of the argument that begins so.
+    /// Returns the rest of the argument with this prefix.
     pub(super) fn argument(&self, begins: &str) -> String {
         let value = self.arguments.iter().find_map(|argument| argument.strip_prefix(begins));
         value.unwrap_or_else(|| panic!("the container has no argument {begins}")).to_owned()
     }
 
-    /// Replaces an argument, where the test reads what else the operator would.
+    /// Replaces an argument of the container.
     pub(super) fn replace_argument(&mut self, old: &str, new: &str) {
         let argument = self.arguments.iter_mut().find(|argument| argument.as_str() == old);
         new.clone_into(argument.unwrap_or_else(|| panic!("the container has no argument {old}")));
     }
 
-    /// Sets its name at Azure, whose log must tell replicas apart. All of them mount the same Secret.
-    pub(super) fn name_at_azure(&self, name: &str) {
+    /// Sets the user agent, so that the fake ARM's log distinguishes replicas. All replicas mount the same Secret.
+    pub(super) fn set_user_agent(&self, name: &str) {
         let path = below(&self.files, "/etc/azure-backend-pool-controller/cloud/azure.json");
         let text = fs::read_to_string(&path).expect("the cloud configuration is mounted");
-        let mut cloud: Value = serde_json::from_str(&text).expect("stories write it as JSON");
+        let mut cloud: Value = serde_json::from_str(&text).expect("tests write it as JSON");
         cloud["userAgent"] = json!(name);
         fs::write(&path, cloud.to_string()).expect("the folder can be written");
     }
@@ -281,7 +276,7 @@ fn below(folder: &Path, path: &str) -> PathBuf {
     folder.join(path.trim_start_matches('/'))
 }
 
-/// Writes these files into a folder, which is made where it is missing.
+/// Writes these files into a folder, which is created if it is missing.
 fn write<N: AsRef<Path>>(folder: &Path, files: impl IntoIterator<Item = (N, Vec<u8>)>) {
     fs::create_dir_all(folder).expect("the folder can be written");
     for (name, content) in files {
@@ -294,5 +289,5 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_else(|| panic!("a text was expected, not {value}"))
+    value.as_str().unwrap_or_else(|| panic!("expected a string, not {value}"))
 }

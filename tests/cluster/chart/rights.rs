@@ -1,6 +1,5 @@
-//! The chart's rights are enough, and none is too much: what the controller's account has asked for in its daily work, by
-//! the API server's own log, is what the chart grants; `check` names whichever is taken away; docs/rbac.yaml grants the
-//! same.
+//! The chart grants exactly the rights that the controller needs: the API server's log of its daily work has all grants
+//! and nothing else; `check` names each right that is removed; docs/rbac.yaml grants the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Output, Stdio};
@@ -21,9 +20,9 @@ const NAMESPACE: &str = "chart-rights";
 /// The account of the release `rights` in it.
 const ACCOUNT: &str = "system:serviceaccount:chart-rights:rights-azure-backend-pool-controller";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-/// A Service whose EndpointSlice the story writes by itself.
+/// A Service whose EndpointSlice the test writes.
 const MOVING: &str = "moving-2";
-/// Message about a missing right on the Secret, which is needed before anything can be checked.
+/// Message about a missing right on the Secret, without which `check` cannot start.
 const SECRET_MISSED: &str = "docs/rbac-cloud-config-secret.yaml has the Role";
 
 /// One verb on one kind, as a role of the release grants it.
@@ -35,15 +34,15 @@ pub(super) struct Grant {
     namespace: Option<String>,
     group: String,
     resource: String,
-    /// The object on which alone it counts.
+    /// The only object for which it applies; `None`: all.
     name: Option<String>,
     verb: String,
 }
 
 impl Grant {
-    /// Returns whether it is by this that a request may be made.
+    /// Returns whether this grant allows a request.
     pub(super) fn covers(&self, request: &Request) -> bool {
-        // A create request has no name to be judged by; the log takes it from the body.
+        // RBAC sees no name in a create request; the log takes it from the body.
         let name: &str = if request.verb == "create" { "" } else { &request.name };
         self.verb == request.verb
             && self.group == request.group
@@ -52,7 +51,7 @@ impl Grant {
             && self.name.as_ref().is_none_or(|wanted| wanted == name)
     }
 
-    /// Returns the rule that grants this and nothing else.
+    /// Returns the rule with only this grant.
     fn rule(&self) -> Value {
         let mut rule =
             json!({ "apiGroups": [self.group], "resources": [self.resource], "verbs": [self.verb] });
@@ -62,7 +61,7 @@ impl Grant {
         rule
     }
 
-    /// Returns the message of `check` when it is missing, as far as that is known here.
+    /// Returns the message of `check` without this grant.
     fn missed(&self) -> String {
         if self.resource == "secrets" {
             return SECRET_MISSED.to_owned();
@@ -89,7 +88,7 @@ async fn grants(story: &Story<&Cluster>, release: &str) -> Vec<Grant> {
     grants
 }
 
-/// Returns the grants of one role, each verb by itself.
+/// Returns the grants of one role, one per verb.
 pub(super) fn granted(role: &Value) -> Vec<Grant> {
     let texts = |value: &Value| -> Vec<String> {
         let all = value.as_array().into_iter().flatten();
@@ -129,8 +128,8 @@ pub(super) fn unused<'a>(grants: &'a [Grant], requests: &[Request]) -> Vec<&'a G
     grants.iter().filter(|grant| !requests.iter().any(|request| grant.covers(request))).collect()
 }
 
-/// The daily work of two replicas: rollouts, scaling, events that repeat, a pause that the operator makes, another leader, a
-/// node that is evicted.
+/// Runs the daily work of two replicas: rollouts, scaling, repeated events, a pause by the operator, a change of the
+/// leader, an evicted node.
 async fn daily_work(
     story: &Story<&Cluster>,
     release: &Release<'_>,
@@ -153,9 +152,9 @@ async fn daily_work(
     story.converged("a new image").await;
     story.event("web-0", "LoadBalancerBackendPoolUpdated").await;
 
-    // From the tenth on, similar events are combined: that changes the one that is there.
+    // From the tenth on, similar events are combined, which patches the existing one.
     for number in [2, 1].repeat(6) {
-        moves_to(story, number).await;
+        move_to(story, number).await;
     }
     let path = format!("/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=involvedObject.name={MOVING}");
     eventually("an event was counted again", PATIENCE, || async {
@@ -166,12 +165,12 @@ async fn daily_work(
     .await;
 
     pause_and_resume(story, release, &leader, &standby).await;
-    ask_with(story, renewed).await;
+    wait_for_tokens(story, renewed).await;
 
     leader.terminate().await;
     has_role(&standby, "leader").await;
-    moves_to(story, 4).await;
-    is_evicted(story, 4).await;
+    move_to(story, 4).await;
+    evict(story, 4).await;
     let unused_yet = grants(story, release.name).await;
     eventually("every right was used", PATIENCE, || {
         let unused = format!("{:#?}", unused(&unused_yet, &story.cluster.requests()));
@@ -181,9 +180,9 @@ async fn daily_work(
     story.end(standby).await;
 }
 
-/// Evicts the node of the Service's only endpoint, as a node problem detector tells of it: the node gets the taint of that,
-/// and no traffic, until the operator takes the taint away.
-async fn is_evicted(story: &Story<&Cluster>, number: u8) {
+/// Posts an eviction notice for the node of the Service's only endpoint, like a node problem detector. The node is
+/// tainted and gets no traffic until the operator removes the taint.
+async fn evict(story: &Story<&Cluster>, number: u8) {
     story.create_notice(number).await;
     story.has_taints(number, [EVICTED]).await;
     story.are_down([format!("10.1.0.{number}").as_str()]).await;
@@ -194,8 +193,8 @@ async fn is_evicted(story: &Story<&Cluster>, number: u8) {
     story.are_recorded([]).await;
 }
 
-/// Waits until the account has asked with each of these tokens, as the log calls them. A file is read again each minute.
-async fn ask_with(story: &Story<&Cluster>, renewed: &[String]) {
+/// Waits until the log has a request with each of these tokens. The controller reads the token file once a minute.
+async fn wait_for_tokens(story: &Story<&Cluster>, renewed: &[String]) {
     eventually("renewed tokens are used", PATIENCE, || {
         let requests = story.cluster.requests();
         let was_used = |token: &&String| requests.iter().any(|request| request.credential == **token);
@@ -207,19 +206,19 @@ async fn ask_with(story: &Story<&Cluster>, renewed: &[String]) {
 }
 
 /// Moves the Service's only endpoint to this node, and waits until its pool has followed.
-async fn moves_to(story: &Story<&Cluster>, number: u8) {
+async fn move_to(story: &Story<&Cluster>, number: u8) {
     story.replace_by_hand(MOVING, &[("10.220.0.1", Some(&story.node(number)))]).await;
     story.holds(MOVING, [format!("10.1.0.{number}").as_str()]).await;
 }
 
-/// The chart's account for operators may pause everything, by whichever replica, and no other client may.
+/// Asserts that only the chart's account for operators may pause everything, at each replica.
 async fn pause_and_resume(
     story: &Story<&Cluster>,
     release: &Release<'_>,
     leader: &Controller,
     standby: &Controller,
 ) {
-    // The commands of the page name the namespace and the account that the chart makes.
+    // The commands of the page name the namespace and the account of the chart.
     let status = leader.get("/api/v1/status").await.expect("the leader answers");
     let installation = &status["installation"];
     assert_eq!(installation["namespace"], NAMESPACE, "{installation}");
@@ -244,7 +243,7 @@ async fn pause_and_resume(
     let before = story.azure.puts().await.len();
     let node = story.node(2);
     story.replace_by_hand(MOVING, &[("10.220.0.1", Some(&node))]).await;
-    eventually("the leader knows of the move", PATIENCE, || async {
+    eventually("the leader has seen the move", PATIENCE, || async {
         let pool = leader.get(&path).await?["pool"].clone();
         let knows = pool["wouldChange"]["add"] == json!(["10.1.0.2"]);
         if knows { Ok(()) } else { Err(pool.to_string()) }
@@ -280,8 +279,12 @@ async fn check_of(release: &Release<'_>) -> Pod {
     Pod::new(pod)
 }
 
-/// Takes each right away, one after the other: `check` names that one, and nothing else.
-async fn each_is_missed(story: &Story<&Cluster>, release: &Release<'_>, grants: &[Grant]) {
+/// Removes each right, one after the other: `check` names exactly that one.
+async fn assert_check_names_each_missing_right(
+    story: &Story<&Cluster>,
+    release: &Release<'_>,
+    grants: &[Grant],
+) {
     let mut check = check_of(release).await.container(story.cluster).await;
     check.replace_argument("--output=text", "--output=json");
     assert_eq!(missing(&check).await, Vec::<String>::new());
@@ -304,7 +307,7 @@ async fn each_is_missed(story: &Story<&Cluster>, release: &Release<'_>, grants: 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
     let Some(cluster) = kubernetes::audited(ACCOUNT).await else { return };
-    if !pod::can_be_played().await {
+    if !pod::supports_mount_namespaces().await {
         return;
     }
     let story = Story::begin(&cluster, NAMESPACE, 4).await;
@@ -316,14 +319,14 @@ async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
     values["admin"] = json!({ "enabled": true });
     // The policy allows the taint of an evicted node.
     values["admissionPolicy"] = json!({ "enabled": true });
-    // What probes ask at follows from it.
+    // The probes use this port.
     values["config"]["http"] = json!({ "healthListen": "0.0.0.0:9080" });
     for (name, replicas) in [("web-0", 2), ("web-1", 3)] {
         story.deploy(name, replicas).await;
     }
     let node = story.node(1);
     story.set_endpoints_by_hand(MOVING, &[("10.220.0.1", Some(&node))]).await;
-    // Before the release has a Service of its own, which needs no load balancer.
+    // This comes first, because the release's own Service needs no load balancer.
     story.provision(NAMESPACE).await;
     let release = Release::install(&story, "rights", &values).await;
     let (mut running, mut renewed) = (Vec::new(), Vec::new());
@@ -339,8 +342,8 @@ async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
     }
     let [leader, standby] = <[Controller; 2]>::try_from(running).ok().expect("the chart runs two");
     story.converged("the start").await;
-    secured::everything_is_judged(&release, &leader, MOVING).await;
-    secured::each_verb_counts(&release, &leader).await;
+    secured::assert_every_request_is_authorized(&release, &leader, MOVING).await;
+    secured::assert_each_verb_is_needed(&release, &leader).await;
     daily_work(&story, &release, (leader, standby), &renewed).await;
 
     let (grants, requests) = (grants(&story, release.name).await, cluster.requests());
@@ -355,10 +358,10 @@ async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
     assert_eq!(
         strange.map(line_of).collect::<BTreeSet<_>>(),
         BTreeSet::new(),
-        "done without a right of the chart"
+        "requests without a right of the chart"
     );
 
-    each_is_missed(&story, &release, &grants).await;
+    assert_check_names_each_missing_right(&story, &release, &grants).await;
 }
 
 /// Returns the roles, bindings and the account of some YAML, by kind, namespace and name, without labels.
@@ -368,7 +371,7 @@ fn rights(text: &str) -> BTreeMap<String, Value> {
     let ours = objects.into_iter().filter(|object| kinds.iter().any(|kind| object["kind"] == *kind));
     let named = ours.map(|mut object| {
         object["metadata"].as_object_mut().expect("it has a name").retain(|key, _| key != "labels");
-        // How Pods get a token is no right.
+        // The setting for the Pods' token is no right.
         object.as_object_mut().expect("an object").retain(|key, _| key != "automountServiceAccountToken");
         let of = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
         (format!("{} {}/{}", object["kind"], of("namespace"), of("name")), object)
@@ -377,7 +380,7 @@ fn rights(text: &str) -> BTreeMap<String, Value> {
 }
 
 #[tokio::test]
-async fn the_chart_gives_by_default_what_the_files_in_docs_give() {
+async fn the_chart_grants_by_default_the_rights_of_the_docs() {
     let Some(helm) = kubernetes::tool("helm") else { return };
     let rendered = async |more: &[&str]| rights(&rendered(&helm, more).await);
     let mut documented = rights(include_str!("../../../docs/rbac.yaml"));

@@ -1,10 +1,10 @@
-//! A rolling update of the chart's Deployment while endpoints change all the time, and writes are in flight: no change is
-//! lost, there are never two writers, and how long each hand-over takes is printed.
+//! A rolling update of the chart's Deployment during constant changes of endpoints and writes in flight: no change is
+//! lost, there are never two writers, and the durations of the hand-overs are printed.
 //!
-//! Pools are read for drift so seldom that none of these reads falls into the story: a change that is lost stays so.
+//! The interval of drift reads is longer than the test, so a lost change stays lost.
 //!
-//! The real Deployment is rolled by the real helm, which gives the Pods of both versions. Their processes are exchanged as
-//! the Deployment does it: a new one first, and an old one is told to end once that is ready.
+//! The real helm updates the real Deployment, which creates the Pods of both versions. The test replaces their
+//! processes in the same order: it starts a new one, and stops an old one when the new one is ready.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -22,17 +22,17 @@ const NAMESPACE: &str = "chart-rolling";
 /// Services whose endpoints move, on three load balancers.
 const MOVING: [&str; 4] = ["web-0", "web-1", "web-2", "web-3"];
 const NODES: u8 = 6;
-/// From the answer to the last write of a process to the first one of its successor, on a slow and shared machine. The
-/// successor may have to wait for what its predecessor's last write has begun. The story of a single hand-over has the bound
-/// that is promised.
+/// Maximum time from the answer to the last write of a process to the first write of its successor, on a slow and
+/// shared machine. The successor may have to wait for the operation of its predecessor's last write. The test of a
+/// single hand-over has the documented limit.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Time for which Azure takes to answer a write, and then to carry it out.
+/// Latency of a write in Azure, and duration of its operation.
 const WRITE_TAKES: Duration = Duration::from_secs(2);
-/// Metric of the differences that were found without an announced change.
+/// The metric of drift.
 const DRIFT: &str = "backend_pool_controller_drift_total";
 
-/// Returns the addresses of a Service's two endpoints, and their nodes after so many moves.
+/// Returns the addresses of a Service's two endpoints, and their nodes after this number of moves.
 fn endpoints(story: &Story<&Cluster>, service: usize, moves: usize) -> [(String, String); 2] {
     [1, 2].map(|endpoint| {
         let node = (service + moves + endpoint) % usize::from(NODES) + 1;
@@ -40,12 +40,12 @@ fn endpoints(story: &Story<&Cluster>, service: usize, moves: usize) -> [(String,
     })
 }
 
-/// The same as stories write them.
+/// The same as arguments of `replace_by_hand`.
 fn written(endpoints: &[(String, String); 2]) -> [(&str, Option<&str>); 2] {
     endpoints.each_ref().map(|(address, node)| (address.as_str(), Some(node.as_str())))
 }
 
-/// Moves all endpoints again and again, each time when a write has followed.
+/// Moves all endpoints repeatedly, each time after a write.
 async fn churn(story: &Story<&Cluster>) -> Infallible {
     let mut moves = 0;
     loop {
@@ -62,7 +62,7 @@ async fn churn(story: &Story<&Cluster>) -> Infallible {
     }
 }
 
-/// Does this while endpoints change; then they stay, and every pool becomes what they say.
+/// Runs an action while endpoints change; then waits until every pool matches its endpoints.
 async fn under_churn<T>(story: &Story<&Cluster>, what: &str, action: impl Future<Output = T>) -> T {
     let done = tokio::select! {
         done = action => done,
@@ -72,7 +72,7 @@ async fn under_churn<T>(story: &Story<&Cluster>, what: &str, action: impl Future
     done
 }
 
-/// Waits until so many writes have arrived since.
+/// Waits until this number of writes has arrived since a time.
 async fn written_since(story: &Story<&Cluster>, at_us: u64, writes: usize) {
     eventually("pools are written", PATIENCE, || async {
         let since = story.azure.puts().await.iter().filter(|put| put.at_us > at_us).count();
@@ -81,7 +81,7 @@ async fn written_since(story: &Story<&Cluster>, at_us: u64, writes: usize) {
     .await;
 }
 
-/// Waits until a write of a process is in flight that will not be answered at once.
+/// Waits until a write of a process is in flight that will not be answered immediately.
 async fn write_is_in_flight(story: &Story<&Cluster>, name: &str) {
     eventually("a write is in flight", PATIENCE, || async {
         let (puts, now_us) = (story.azure.puts().await, story.azure.now_us());
@@ -92,8 +92,8 @@ async fn write_is_in_flight(story: &Story<&Cluster>, name: &str) {
     .await;
 }
 
-/// Has a process end in the middle of a write, and gives how long after the answer to its last one another process has
-/// written for the first time.
+/// Stops a process during a write, and returns the time from the answer to its last write to the first write of another
+/// process.
 async fn hand_over(story: &Story<&Cluster>, from: Process) -> Duration {
     let Process { name, controller } = from;
     write_is_in_flight(story, &name).await;
@@ -122,7 +122,7 @@ async fn hand_over(story: &Story<&Cluster>, from: Process) -> Duration {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w8_a_rolling_update_under_churn_loses_no_change() {
     let Some(cluster) = kubernetes::shared().await else { return };
-    if !pod::can_be_played().await {
+    if !pod::supports_mount_namespaces().await {
         return;
     }
     let story = Story::begin(cluster, NAMESPACE, NODES).await;

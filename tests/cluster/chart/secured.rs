@@ -1,5 +1,5 @@
-//! The admin API with TLS as the chart opens it: with the certificate that Helm has made, to those whom the API server
-//! lets, and by each verb of the operator's role alone.
+//! The admin API with TLS in the chart: with the certificate that Helm has created, for users whom the API server
+//! authorizes, and separately for each verb of the operator's role.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,11 +12,11 @@ use crate::support::controller::Controller;
 use crate::support::{PATIENCE, azure, eventually};
 
 const STATUS: &str = "/api/v1/status";
-/// A POST that reads, and changes nothing.
+/// A POST that changes nothing.
 const COMPARE: &str = "/api/v1/compare";
-/// No request has this key: a client that may ask is told so, and nothing is done.
+/// A body with an unknown key: an authorized client gets an error, and nothing is done.
 const NONSENSE: &str = r#"{ "nonsense": true }"#;
-/// The operator's verbs, each with a request that it is for.
+/// The operator's verbs, each with a request that needs it.
 const VERBS: [(&str, Method, &str); 2] = [("get", Method::GET, STATUS), ("post", Method::POST, COMPARE)];
 
 /// Returns the paths of one section of docs/admin-api.md, with a Service's names in them.
@@ -32,7 +32,7 @@ fn paths(heading: &str, namespace: &str, service: &str) -> Vec<String> {
     documented.map(|(path, _)| named(path)).collect()
 }
 
-/// Returns a client that trusts the authority of the release's certificate and no other.
+/// Returns a client that trusts only the authority of the release's certificate.
 async fn client(release: &Release<'_>) -> Client {
     let path = release.story.path("secrets", &format!("{}-admin-tls", release.full_name()));
     let secret = release.story.api.get(&path).await.expect("the Secret exists");
@@ -41,9 +41,13 @@ async fn client(release: &Release<'_>) -> Client {
     Client::builder().no_proxy().tls_certs_only([trusted]).build().expect("a client")
 }
 
-/// Asks for everything that the admin API has, about this Service: without a token, as a user who may not, and as the
-/// operator, who is answered as on loopback.
-pub(super) async fn everything_is_judged(release: &Release<'_>, controller: &Controller, service: &str) {
+/// Sends every request of the admin API about this Service: without a token, as a user without rights, and as the
+/// operator, who gets the same answers as on loopback.
+pub(super) async fn assert_every_request_is_authorized(
+    release: &Release<'_>,
+    controller: &Controller,
+    service: &str,
+) {
     let (story, http) = (release.story, client(release).await);
     let operator = story.cluster.token(story.namespace, &format!("{}-operator", release.full_name())).await;
     let stranger = story.cluster.token(story.namespace, "default").await;
@@ -53,7 +57,7 @@ pub(super) async fn everything_is_judged(release: &Release<'_>, controller: &Con
     // No node has the name of a Service.
     let found_at = |path: &str| if path.contains("/nodes/") { 404 } else { 200 };
     let all = looks.iter().map(|path| (Method::GET, path, "", found_at(path)));
-    // A request that is read at all has been let in.
+    // A request whose body is read was authorized.
     let all = all.chain(requests.iter().map(|path| (Method::POST, path, NONSENSE, 400)));
     for (method, path, body, answered) in all {
         for (token, status) in [(None, 401), (Some(&stranger), 403), (Some(&operator), answered)] {
@@ -71,8 +75,8 @@ pub(super) async fn everything_is_judged(release: &Release<'_>, controller: &Con
     assert_eq!(controller.secured(&http, compare, Some(&operator)).await, 200);
 }
 
-/// Takes each verb of the operator's role away: what it is for is refused, and the rest is not.
-pub(super) async fn each_verb_counts(release: &Release<'_>, controller: &Controller) {
+/// Removes each verb of the operator's role: only requests that need it are refused.
+pub(super) async fn assert_each_verb_is_needed(release: &Release<'_>, controller: &Controller) {
     let (story, http) = (release.story, client(release).await);
     let operator = format!("{}-operator", release.full_name());
     let role = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{operator}");
@@ -85,7 +89,7 @@ pub(super) async fn each_verb_counts(release: &Release<'_>, controller: &Control
         for (verb, method, path) in &VERBS {
             let wanted = if verb == taken { 403 } else { 200 };
             eventually(&format!("without {taken}, {method} {path} is {wanted}"), PATIENCE, || async {
-                // A verdict about reading is kept for each token.
+                // The authorization of reads is cached for each token.
                 let token = story.cluster.token(story.namespace, &operator).await;
                 let request = (method.clone(), *path, if *method == Method::POST { "{}" } else { "" });
                 let found = controller.secured(&http, request, Some(&token)).await;

@@ -1,6 +1,6 @@
-//! `helm uninstall` in the middle of the controller's work: nodes that are Down by it are taken back, and both Leases are
-//! given back, before the rights to do so go, by a hook with exactly the rights that it needs. And where a Pod does not
-//! end: nothing is deleted, and it is run again.
+//! `helm uninstall` during the controller's work: a hook with exactly the required rights waits until nodes that the
+//! controller has set Down are restored and both Leases are released, before the controller's rights are deleted. If a
+//! Pod does not end, nothing is deleted, and the command can be repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Output;
@@ -21,9 +21,9 @@ const NAMESPACE: &str = "chart-uninstall";
 /// The account of the hook of the release `leaving` in it.
 const ACCOUNT: &str =
     "system:serviceaccount:chart-uninstall:leaving-azure-backend-pool-controller-pre-delete";
-/// A Service whose EndpointSlice the story writes by itself.
+/// A Service whose EndpointSlice the test writes.
 const GROWING: &str = "growing-2";
-/// Time for which Azure takes to answer a write.
+/// Latency of a write in Azure.
 const WRITE_TAKES: Duration = Duration::from_secs(3);
 
 /// Returns a Lease.
@@ -37,7 +37,7 @@ fn is_free(lease: &Value) -> bool {
     lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty()
 }
 
-/// Gives the Service a second endpoint, and waits until the write of that is in flight.
+/// Adds a second endpoint to the Service, and waits until its write is in flight.
 async fn begin_a_write(story: &Story<&Cluster>) {
     let before = story.azure.puts().await.len();
     let nodes = [1, 2].map(|number| story.node(number));
@@ -51,13 +51,13 @@ async fn begin_a_write(story: &Story<&Cluster>) {
     .await;
 }
 
-/// Does the kubelet's part for a Pod that is deleted: its process is told to end, and when it has ended, the Pod goes. The
-/// leader has taken nodes back before, and is told in the middle of a write.
+/// Acts as the kubelet of a deleted Pod: stops its process, and removes the Pod when the process has ended. The leader
+/// has restored nodes before, and is stopped during a write.
 async fn ends_with_its_pod(story: &Story<&Cluster>, process: Process, leads: bool) {
     let Process { name, controller } = process;
     story.is_being_deleted(&name).await;
     if leads {
-        assert_eq!(story.downs().await, Ok(BTreeSet::new()), "ours are taken back first");
+        assert_eq!(story.downs().await, Ok(BTreeSet::new()), "the controller's Downs are restored first");
         assert_eq!(story.records().await, Ok(BTreeMap::new()));
         begin_a_write(story).await;
         let shared = lease(story, "kube-system", &shared_lease(NAMESPACE)).await;
@@ -67,7 +67,7 @@ async fn ends_with_its_pod(story: &Story<&Cluster>, process: Process, leads: boo
     story.let_go(&name).await;
 }
 
-/// Returns the grants of the roles of the release's hooks; they exist for as long as the hook runs.
+/// Returns the grants of the roles of the release's hooks, which exist while the hook runs.
 async fn rights_of_hooks(release: &Release<'_>) -> Vec<Grant> {
     let hooks = release.helm(&["get", "hooks", release.name]).await;
     let hooks: Vec<Value> = serde_saphyr::from_multiple(&hooks).expect("hooks are YAML");
@@ -76,9 +76,9 @@ async fn rights_of_hooks(release: &Release<'_>) -> Vec<Grant> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n4_w7_w8_helm_uninstall_in_a_write_takes_nodes_back() {
+async fn n4_w7_w8_helm_uninstall_in_a_write_restores_nodes() {
     let Some(cluster) = kubernetes::audited(ACCOUNT).await else { return };
-    if !pod::can_be_played().await {
+    if !pod::supports_mount_namespaces().await {
         return;
     }
     let story = Story::begin(&cluster, NAMESPACE, 2).await;
@@ -106,7 +106,7 @@ async fn n4_w7_w8_helm_uninstall_in_a_write_takes_nodes_back() {
         ends_with_its_pod(&story, leader, true),
         ends_with_its_pod(&story, standby, false),
     );
-    // What was begun was brought to its end, and the node that still has its taint was left alone.
+    // The running write was completed, and the node that is still tainted was not changed again.
     story.holds(GROWING, ["10.1.0.1", "10.1.0.2"]).await;
     assert_eq!(story.downs().await, Ok(BTreeSet::new()));
     let own = lease(&story, NAMESPACE, objects::ACCOUNT).await;
@@ -114,7 +114,7 @@ async fn n4_w7_w8_helm_uninstall_in_a_write_takes_nodes_back() {
     let shared = lease(&story, "kube-system", &shared_lease(NAMESPACE)).await;
     assert!(is_free(&shared) && shared["spec"]["leaseDurationSeconds"] == 900, "{shared}");
     assert_eq!(release.left().await, Vec::<String>::new());
-    // This stays, as README says, with nothing in it that would stop a next installation.
+    // The ConfigMap stays, as README says, without anything that would block the next installation.
     let notes = story.api.get(&story.path("configmaps", objects::ACCOUNT)).await.expect("it stays");
     let mut keys = notes["data"].as_object().into_iter().flat_map(serde_json::Map::keys);
     assert!(keys.all(|key| key != "admin-state.off" && !key.starts_with("down.")), "{notes}");
@@ -127,14 +127,14 @@ async fn n4_w7_w8_helm_uninstall_in_a_write_takes_nodes_back() {
     assert_eq!(missing, Vec::<&Request>::new(), "rights that the hook lacks");
 }
 
-/// Plays the hook's Job to its failure, while this Pod does not end: what its first Pod has not reached, a second one
-/// tries. Gives the labels by which it would know the Pods.
+/// Runs the hook's Job to its failure while this Pod does not end: a second Pod of the Job repeats the attempt of the
+/// first. Returns the labels by which the hook finds Pods.
 async fn hook_fails(release: &Release<'_>, slow: &str) -> String {
     let mut labels = String::new();
     for attempt in ["first", "second"] {
         let pod = release.hook("pre-delete").await;
         let mut container = pod.container(release.story.cluster).await;
-        // Waiting for longer would show the same.
+        // A longer wait has the same result.
         container.replace_argument("--within=100s", "--within=8s");
         labels = container.argument("--selector=");
         let output = release.carry_out(&pod, &container).await;
@@ -152,7 +152,7 @@ async fn hook_fails(release: &Release<'_>, slow: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w8_helm_uninstall_waits_for_pods_and_can_be_run_again() {
     let Some(cluster) = kubernetes::shared().await else { return };
-    if !pod::can_be_played().await {
+    if !pod::supports_mount_namespaces().await {
         return;
     }
     let story = Story::begin(cluster, "chart-stuck", 2).await;
@@ -175,11 +175,11 @@ async fn w8_helm_uninstall_waits_for_pods_and_can_be_run_again() {
     let (of_hook, rest): (Vec<String>, Vec<String>) =
         left.into_iter().partition(|object| object.ends_with(&format!(" {job}")));
     assert_eq!(rest, before);
-    assert!(of_hook.contains(&format!("Job {job}")), "the Job stays to be read: {of_hook:?}");
+    assert!(of_hook.contains(&format!("Job {job}")), "the Job stays: {of_hook:?}");
     let path = story.path("deployments", &release.full_name());
     let deployment = story.api.get(&path).await.expect("the Deployment stays");
     assert_eq!(deployment["spec"]["replicas"], 0);
-    // The hook would know the Pods where the Deployment was deleted before.
+    // The hook finds the Pods even if the Deployment is already deleted.
     let labels = deployment["spec"]["selector"]["matchLabels"].as_object().expect("its selector has labels");
     let labels = labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().expect("a text")));
     let selector: BTreeSet<String> = labels.collect();

@@ -1,4 +1,4 @@
-//! A process that is killed in the outage: what the next commands say and do.
+//! A process that is killed in the outage, and the following commands.
 
 use rustix::process::Signal;
 use simulator::models::kube::Resource;
@@ -14,11 +14,11 @@ async fn a_plan_names_a_migration_that_has_not_ended() {
     let mut cut = cut_creations(&bench).await;
     let arguments = ["apply", "--plan", &file, "--journal", &journal];
     let running = Running::start(&bench, "migrate-basic-lb", &arguments, "apply.log");
-    tokio::time::timeout(PATIENCE, cut.recv()).await.expect("it comes so far").expect("the hook is there");
+    tokio::time::timeout(PATIENCE, cut.recv()).await.expect("it gets this far").expect("the hook is there");
     running.signal(Signal::KILL);
     running.ended().await;
 
-    // No Basic load balancer is left, and no Standard one is there yet.
+    // No Basic load balancer is left, and no Standard one exists yet.
     let unfinished = plan(&bench, &[]).await;
     assert_eq!(unfinished.code, Some(3), "{unfinished:?}");
     assert!(unfinished.stdout.contains("has begun and not ended"), "{unfinished:?}");
@@ -27,7 +27,7 @@ async fn a_plan_names_a_migration_that_has_not_ended() {
     assert_eq!(json["blockers"][0]["reason"], "unfinished", "{json}");
 
     cut_nothing(&bench).await;
-    // The hold of both Leases would run out after a minute.
+    // The hold of both Leases would expire after a minute.
     for name in [OWN, SHARED] {
         assert!(bench.fakes.delete(Resource::Leases, "kube-system", name).await);
     }

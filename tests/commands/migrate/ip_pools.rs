@@ -1,4 +1,4 @@
-//! `ip-pools`: pools of interfaces become pools of addresses.
+//! `ip-pools`: conversion of pools of interfaces to pools of addresses.
 
 use serde_json::json;
 use simulator::models::arm::topology::Topology;
@@ -16,7 +16,7 @@ async fn addresses(bench: &Bench) -> Vec<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pools_of_interfaces_become_pools_of_addresses_once() {
+async fn pools_of_interfaces_are_converted_to_addresses_once() {
     let bench = bench(Topology::StandardInterfaces.cluster()).await;
     bench.configure(|cloud| cloud["loadBalancerBackendPoolConfigurationType"] = json!("nodeIP"));
     let journal = bench.path("journal.json");

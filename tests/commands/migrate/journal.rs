@@ -1,4 +1,4 @@
-//! The journal in the cluster: what is said where it is damaged or partly deleted, and that its file is used then.
+//! The journal in the cluster: errors of a damaged or partly deleted journal, and the use of its file instead.
 
 use serde_json::{Value, json};
 use simulator::Cluster;
@@ -9,7 +9,7 @@ use super::{Bench, Ended, bench, plan, scale_set};
 /// The ConfigMap that names the parts of the journal.
 const HEAD: &str = "azure-backend-pool-controller-migration";
 
-/// Returns a bench with a plan that was carried out, and the files of both.
+/// Applies a plan, and returns the environment and the files of the plan and the journal.
 async fn migrated() -> (Bench, String, String) {
     let bench = bench(scale_set()).await;
     let (file, journal) = (bench.path("plan.json"), bench.path("journal.json"));
@@ -44,7 +44,7 @@ async fn edit(bench: &Bench, name: String, key: &str, text: &str) {
     bench.fakes.apply(vec![map]).await.expect("a good ConfigMap");
 }
 
-/// Requires this error, with what to do, and that its advice helps.
+/// Asserts this error and its remedy, and that the remedy works.
 async fn refused(bench: &Bench, (plan, journal): (&str, &str), what: &str) {
     let ended = apply(bench, plan, journal).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
@@ -94,7 +94,7 @@ async fn a_deleted_config_map_does_not_lose_a_migration() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_is_damaged_is_named_and_the_cluster_is_enough() {
+async fn a_damaged_file_is_named_and_the_cluster_is_enough() {
     let (bench, plan, journal) = migrated().await;
     let text = std::fs::read_to_string(&journal).expect("the file");
     std::fs::write(&journal, &text[..text.len() / 2]).expect("the folder can be written");
@@ -106,7 +106,7 @@ async fn a_file_that_is_damaged_is_named_and_the_cluster_is_enough() {
     let ended = apply(&bench, &plan, &journal).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains(&format!("the journal in {journal} cannot be used")), "{ended:?}");
-    // A journal that was changed by hand is no better.
+    // A journal that was edited by hand is damaged too.
     std::fs::write(&journal, text.replace("\"Static\"", "\"Dynamic\"")).expect("the folder can be written");
     let ended = apply(&bench, &plan, &journal).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");

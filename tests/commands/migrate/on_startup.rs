@@ -22,7 +22,8 @@ const BLOCKED: &str = "a finding blocks the migration from Basic load balancers"
 const MIGRATED: &str = "migrated from Basic to Standard load balancers, and all addresses are as they were";
 const NOTHING: &str = "no Basic load balancer is in scope: nothing is migrated";
 
-/// Returns a bench whose controller migrates this cluster at its start. Its one Service has no pool at Azure yet.
+/// Returns an environment whose controller migrates this cluster at its start. Its only Service has no pool in Azure
+/// yet.
 async fn bench(cluster: Cluster, more: Value) -> Bench {
     let mut overlay = json!({
         "migration": { "onStartup": true, "accept": ["no-outbound"] },
@@ -59,14 +60,14 @@ async fn ready(running: &Running) {
     .await;
 }
 
-/// Ends a controller in good order.
+/// Stops a controller with SIGTERM.
 async fn end(running: Running) {
     running.signal(Signal::TERM);
     let ended = tokio::time::timeout(ENDED_WITHIN, running.ended()).await.expect("it ends in time");
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
-/// Gives the Service its pool and rule, as the cloud-controller-manager does, and waits for its members.
+/// Creates the Service's pool and rule, as the cloud-controller-manager does, and waits for the members.
 async fn is_managed(bench: &Bench) {
     let service = &bench.world.services()[0];
     let (_, pool) = bench.world.pools(0).next().expect("it has one");
@@ -94,7 +95,10 @@ async fn s3_a_start_migrates_once_and_then_manages_pools() {
     let log = running.lines();
     let at = |found: &dyn Fn(&Value) -> bool| log.iter().position(found).expect("it is logged");
     let migrated = at(&|line| line["message"] == MIGRATED);
-    assert!(migrated < at(&|line| line["message"] == "leadership"), "it takes part afterwards: {log:?}");
+    assert!(
+        migrated < at(&|line| line["message"] == "leadership"),
+        "it joins the election afterwards: {log:?}"
+    );
     assert!(log.iter().all(|line| line["level"] != "ERROR"), "{log:?}");
     is_managed(&bench).await;
     end(running).await;
@@ -186,11 +190,11 @@ async fn sigterm_before_the_outage_releases_the_leases() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sigterm_in_the_outage_lets_the_next_continue() {
+async fn a_new_process_continues_after_sigterm_in_the_outage() {
     let bench = bench(scale_set(), json!({})).await;
     let mut cut = cut_creations(&bench).await;
     let running = start(&bench);
-    tokio::time::timeout(PATIENCE, cut.recv()).await.expect("it comes so far").expect("the hook is there");
+    tokio::time::timeout(PATIENCE, cut.recv()).await.expect("it gets this far").expect("the hook is there");
     assert_eq!(skus(&bench).await, Vec::<Value>::new(), "the Basic ones are deleted");
     running.signal(Signal::TERM);
     let ended = tokio::time::timeout(Duration::from_secs(40), running.ended()).await;
@@ -209,15 +213,15 @@ async fn sigterm_in_the_outage_lets_the_next_continue() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_was_killed_in_the_outage_is_continued_too() {
+async fn a_new_process_continues_after_a_kill_in_the_outage() {
     let bench = bench(scale_set(), json!({})).await;
     let mut cut = cut_creations(&bench).await;
     let mut running = start(&bench);
-    tokio::time::timeout(PATIENCE, cut.recv()).await.expect("it comes so far").expect("the hook is there");
+    tokio::time::timeout(PATIENCE, cut.recv()).await.expect("it gets this far").expect("the hook is there");
     running.signal(Signal::KILL);
     running.child.wait().await.expect("it is our child");
     cut_nothing(&bench).await;
-    // Its hold of both Leases would run out after a minute.
+    // Its hold of both Leases would expire after a minute.
     for name in [OWN, SHARED] {
         assert!(bench.fakes.delete(Resource::Leases, "kube-system", name).await);
     }
@@ -268,8 +272,8 @@ async fn internal_address(bench: &Bench) -> Option<String> {
     bench.fakes.azure.ask(find).await
 }
 
-/// Deletes the interface that has taken an address.
-async fn rival_leaves(bench: &Bench, address: &str) {
+/// Deletes the network interface that uses an address.
+async fn delete_other_interface(bench: &Bench, address: &str) {
     let name = format!("/networkInterfaces/rival-{}", address.replace('.', "-"));
     let leave = move |azure: &mut Azure, now: u64| {
         let id = azure.model.ids().into_iter().find(|id| id.ends_with(&name)).expect("it has the address");
@@ -300,11 +304,11 @@ async fn an_address_in_use_is_logged_and_retried_at_start() {
     assert!(lacking[0]["remedy"].as_str().is_some_and(|it| it.contains("restart the controller")));
     assert!(lines(&running, MIGRATED).is_empty());
     assert_eq!(internal_address(&bench).await, None);
-    // The others are served, and the controller does its work.
+    // The other frontends are served, and the controller fills pools.
     is_managed(&bench).await;
     end(running).await;
 
-    rival_leaves(&bench, &address).await;
+    delete_other_interface(&bench, &address).await;
     let running = start(&bench);
     running.wait_until_leading().await;
     assert_eq!(lines(&running, MIGRATED).len(), 1, "{:?}", running.lines());
@@ -312,7 +316,7 @@ async fn an_address_in_use_is_logged_and_retried_at_start() {
     end(running).await;
 }
 
-/// Upstream migrates when a Service is looked at, also when one is deleted.
+/// Upstream migrates when it reconciles a Service, also a deleted one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m14_a_deleted_service_touches_no_load_balancer() {
     let bench = bench(scale_set(), json!({ "migration": { "onStartup": false } })).await;
@@ -320,9 +324,9 @@ async fn m14_a_deleted_service_touches_no_load_balancer() {
     running.wait_until_leading().await;
     let service = &bench.world.services()[0];
     assert!(bench.fakes.delete(Resource::Services, &service.namespace, &service.name).await);
-    // It reads its load balancers every 5 s, and compares them with what the cluster wants.
+    // It reads its load balancers every 5 s and compares them with the cluster's Services.
     let before = bench.requests();
-    eventually("the controller goes on reading", PATIENCE, || async {
+    eventually("the controller continues to read", PATIENCE, || async {
         let more = bench.requests() - before;
         if more >= 4 { Ok(()) } else { Err(format!("{more} requests")) }
     })

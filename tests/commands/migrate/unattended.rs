@@ -1,11 +1,11 @@
-//! `apply --unattended`: the command plans itself.
+//! `apply --unattended`: the command makes the plan.
 
 use simulator::models::arm::topology::Topology;
 
 use super::{bench, both_leases_are_free, plan, scale_set, skus};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s3_a_plan_that_nothing_blocks_is_carried_out_once() {
+async fn s3_an_unblocked_plan_is_applied_once() {
     let bench = bench(scale_set()).await;
     let first = bench.run("migrate-basic-lb", &["apply", "--unattended"]).await;
     assert_eq!(first.code, Some(0), "{first:?}");
@@ -21,7 +21,7 @@ async fn s3_a_plan_that_nothing_blocks_is_carried_out_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plan_that_is_blocked_ends_with_3_and_nothing_is_written() {
+async fn a_blocked_plan_ends_with_3_and_nothing_is_written() {
     let bench = bench(Topology::LockedDelete.cluster()).await;
     let ended = bench.run("migrate-basic-lb", &["apply", "--unattended", "--accept", "no-outbound"]).await;
     assert_eq!(ended.code, Some(3), "{ended:?}");
@@ -31,8 +31,8 @@ async fn a_plan_that_is_blocked_ends_with_3_and_nothing_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_configuration_or_a_flag_accepts_is_accepted() {
-    // Only internal frontends: under Standard, nodes lose access to the internet.
+async fn the_configuration_or_a_flag_accepts_a_blocker() {
+    // Only internal frontends: with Standard, nodes lose access to the internet.
     let bench = bench(Topology::InternalStatic.cluster()).await;
     let refused = bench.run("migrate-basic-lb", &["apply", "--unattended"]).await;
     assert_eq!(refused.code, Some(3), "{refused:?}");

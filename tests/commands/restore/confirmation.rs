@@ -1,4 +1,4 @@
-//! The confirmation: the operator at a terminal sees what would be written, and alone decides.
+//! The confirmation: the operator at a terminal sees the plan, and must confirm it.
 
 use super::{Bench, Ended, is_restored, overwrite, snapshot_with_old_member};
 use crate::support::terminal::{END_OF_INPUT, Terminal};

@@ -1,4 +1,4 @@
-//! `restore` is killed in the middle: the pause of everything stands, and a second `restore` finishes the work.
+//! `restore` is killed during its work: the pause of everything stays, and a second `restore` completes the work.
 
 use rustix::process::Signal;
 use simulator::models::arm::{Method, Request};
@@ -10,18 +10,18 @@ use super::{
 };
 use crate::support::{PATIENCE, eventually};
 
-/// Pools of one load balancer, which are written one after the other.
+/// Returns the pools of one load balancer, which are written one after the other.
 fn of_one_balancer(pools: &[Pool]) -> Vec<Pool> {
     pools.iter().filter(|pool| pool.lb == pools[0].lb).cloned().collect()
 }
 
-/// Returns the note by which everything is paused.
+/// Returns the entry that pauses everything.
 async fn pause_entry(bench: &Bench) -> Option<String> {
     let map = bench.config_map().await?;
     map["data"]["pause.everything"].as_str().map(str::to_owned)
 }
 
-/// Runs `restore` and kills it when it reads a pool to write it after so many writes. The last read is never answered, so
+/// Runs `restore` and kills it at the read of a pool after this number of writes. That read is never answered, so
 /// nothing is written later.
 async fn killed_after(bench: &Bench, file: &str, writes: usize) {
     let (reads, mut read) = mpsc::unbounded_channel();
@@ -33,12 +33,12 @@ async fn killed_after(bench: &Bench, file: &str, writes: usize) {
             written.push(pool);
             return Fate::Answered;
         }
-        // What was written is read again, to verify it.
+        // A written pool is read again to verify it.
         if written.len() < writes || written.contains(&pool) {
             return Fate::Answered;
         }
         let (hold, release) = oneshot::channel();
-        reads.send(hold).expect("the test goes on");
+        reads.send(hold).expect("the test continues");
         Fate::Held(release)
     };
     bench.fakes.azure.ask(move |azure, _| azure.wire.intercept(hook)).await;
@@ -57,7 +57,7 @@ async fn killed_after(bench: &Bench, file: &str, writes: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_a_second_restore_finishes_what_a_killed_one_has_left() {
+async fn g6_a_second_restore_completes_a_killed_one() {
     let bench = Bench::new(2).await;
     let file = bench.path("pools.json");
     let pools = snapshot_with_old_member(&bench, &file).await;
@@ -65,7 +65,7 @@ async fn g6_a_second_restore_finishes_what_a_killed_one_has_left() {
         overwrite(&bench, pool).await;
     }
     killed_after(&bench, &file, 0).await;
-    let paused = pause_entry(&bench).await.expect("the pause stands");
+    let paused = pause_entry(&bench).await.expect("the pause stays");
     assert!(paused.contains("by: restore"), "{paused}");
 
     let ended = bench.run("restore", &[&file, "--yes"]).await;
@@ -92,9 +92,9 @@ async fn g6_a_restore_killed_midway_leaves_everything_paused() {
     killed_after(&bench, &file, 1).await;
     let restored = [is_restored(&bench, &pools[0]).await, is_restored(&bench, &pools[1]).await];
     assert_ne!(restored[0], restored[1], "one of two pools was written");
-    let paused = pause_entry(&bench).await.expect("the pause stands");
+    let paused = pause_entry(&bench).await.expect("the pause stays");
 
-    // A controller that takes over undoes nothing of it, and finishes nothing.
+    // A controller that starts neither reverts nor completes the restore.
     let (controller, admin) = Running::start_leader(&bench).await;
     all_paused(&admin).await;
     controller.signal(Signal::TERM);
@@ -108,15 +108,15 @@ async fn g6_a_restore_killed_midway_leaves_everything_paused() {
         assert!(is_restored(&bench, pool).await, "{pool:?}: {ended:?}");
         assert_eq!(result_line(&ended, pool), if was_restored { "" } else { "restored" }, "{ended:?}");
     }
-    assert_eq!(bench.puts().len(), 2, "what was in sync was not written again");
+    assert_eq!(bench.puts().len(), 2, "pools in sync were not written again");
     assert_eq!(pause_entry(&bench).await, Some(paused));
 
-    // The operator resumes, as the command says: the pools follow endpoints again.
-    let mut map = bench.config_map().await.expect("our ConfigMap");
+    // When the operator resumes, the pools follow endpoints again.
+    let mut map = bench.config_map().await.expect("the controller's ConfigMap");
     map["data"].as_object_mut().expect("data").shift_remove("pause.everything");
     bench.fakes.apply(vec![map]).await.expect("a good ConfigMap");
     let (controller, _) = Running::start_leader(&bench).await;
-    eventually("the pools are what endpoints ask for", PATIENCE, || async {
+    eventually("the pools match the endpoints", PATIENCE, || async {
         let mut restored = Vec::new();
         for pool in &pools {
             restored.push(is_restored(&bench, pool).await);

@@ -1,4 +1,4 @@
-//! Pools that `restore` skips without a flag: pools that would serve no traffic, and pools with a pause of their own.
+//! Pools that `restore` skips without a flag: pools that would serve no traffic, and pools with their own pause.
 
 use simulator::models::kube::Resource;
 
@@ -10,7 +10,7 @@ fn has_line(ended: &Ended, pool: &Pool, words: &str) -> bool {
     ended.stdout.lines().any(|line| line.starts_with(&head) && line.contains(words))
 }
 
-/// Returns namespace and name of the Service of a pool. The simulator puts all Services of a small world into one
+/// Returns namespace and name of the Service of a pool. The simulator puts all Services of a small cluster into one
 /// namespace.
 fn service(pool: &Pool) -> (String, String) {
     let name = pool.name.strip_prefix("team-000-").expect("the pool of a Service of the first namespace");
@@ -55,7 +55,7 @@ async fn g2_a_pool_without_members_needs_a_flag() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d1_g6_paused_pools_are_left_alone_unless_they_are_named() {
+async fn d1_g6_paused_pools_are_skipped_unless_they_are_named() {
     let mut bench = Bench::new(4).await;
     let file = bench.path("pools.json");
     let pools = snapshot_with_old_member(&bench, &file).await;

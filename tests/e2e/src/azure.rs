@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::environment::Environment;
 use crate::wait;
 
-/// The version of the network API: the product's own.
+/// The version of the network API, which is the product's.
 const NETWORK: &str = "2025-05-01";
 /// Time for which an operation may run.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
@@ -28,7 +28,7 @@ pub(crate) struct Azure {
     pub(crate) interval: Duration,
     /// Time of each GET and each PUT.
     times: RefCell<(Vec<Duration>, Vec<Duration>)>,
-    /// The least that was left of the quotas, as headers tell.
+    /// The lowest remaining quotas, from headers.
     left: RefCell<Vec<(String, u64)>>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Azure {
 pub(crate) struct End {
     /// `Succeeded`, `Failed` or `Canceled`.
     pub(crate) status: String,
-    /// From the answer of the request until the poll that said so.
+    /// Time from the answer of the request to the last poll.
     pub(crate) after: Duration,
     /// The body of that poll.
     pub(crate) body: Value,
@@ -69,7 +69,7 @@ impl Azure {
             client: RawClient::new(settings).context("failed to set up the client of Azure")?,
             group,
             location: environment.location.clone(),
-            // A simulated Azure is asked more often: its operations are short.
+            // A simulated Azure is polled more often: its operations are short.
             interval: Duration::from_millis(if environment.is_simulated() { 50 } else { 1000 }),
             times: RefCell::default(),
             left: RefCell::default(),
@@ -138,7 +138,7 @@ impl Azure {
         }
     }
 
-    /// Returns the median and the 95th percentile of how long GETs and PUTs took until they were answered.
+    /// Returns the median and the 95th percentile of the latencies of GETs and PUTs.
     pub(crate) fn times(&self) -> Option<[(Duration, Duration); 2]> {
         let quantiles = |times: &[Duration]| {
             let mut times = times.to_vec();
@@ -152,12 +152,12 @@ impl Azure {
         Some([quantiles(&times.0)?, quantiles(&times.1)?])
     }
 
-    /// Returns the least that was left of each quota.
+    /// Returns the lowest remaining value of each quota.
     pub(crate) fn left(&self) -> Vec<(String, u64)> {
         self.left.borrow().clone()
     }
 
-    /// Waits for the operation that an answer has started; `None`: it has started none.
+    /// Waits for the operation that an answer has started; returns `None` if there is none.
     pub(crate) async fn end(&self, answer: &RawAnswer) -> anyhow::Result<Option<End>> {
         let Some(address) = operation(answer) else { return Ok(None) };
         let begin = Instant::now();
@@ -177,7 +177,7 @@ impl Azure {
         Ok(Some(end))
     }
 
-    /// Requires that a request has succeeded, and waits for its operation.
+    /// Returns an error unless a request has succeeded, and waits for its operation.
     pub(crate) async fn done(&self, what: &str, answer: &RawAnswer) -> anyhow::Result<()> {
         ensure!(answer.status < 300, "{what}: {}", describe(answer));
         match self.end(answer).await? {
@@ -188,10 +188,10 @@ impl Azure {
         }
     }
 
-    /// Waits until no operation runs on a load balancer, and gives it.
+    /// Waits until no operation runs on a load balancer, and returns it.
     pub(crate) async fn at_rest(&self, load_balancer: &str) -> anyhow::Result<Value> {
         let id = self.id(&format!("loadBalancers/{load_balancer}"));
-        wait::until("the load balancer is at rest", (self.interval, LIMIT), async || {
+        wait::until("no operation runs on the load balancer", (self.interval, LIMIT), async || {
             let answer = self.get(&id).await?;
             ensure!(answer.status == 200, "GET of {load_balancer}: {}", describe(&answer));
             let pools = answer.body["properties"]["backendAddressPools"].as_array();
@@ -214,14 +214,14 @@ pub(crate) fn operation(answer: &RawAnswer) -> Option<&str> {
     named("azure-asyncoperation").or_else(|| named("location"))
 }
 
-/// Returns the code of an error, the innermost one where there are several; empty where there is none.
+/// Returns the innermost code of an error; empty if there is none.
 pub(crate) fn code(body: &Value) -> &str {
     let error = if body["error"].is_object() { &body["error"] } else { body };
     let inner = error["details"][0]["code"].as_str();
     inner.or_else(|| error["code"].as_str()).unwrap_or("")
 }
 
-/// Returns whether this server has no such resources or methods, as a simulated one may not.
+/// Returns whether this server lacks such resources or methods, as a simulated one may.
 pub(crate) fn is_unknown(answer: &RawAnswer) -> bool {
     answer.status == 405 || (answer.status == 404 && code(&answer.body) == "InvalidResourceType")
 }

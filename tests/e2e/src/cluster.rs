@@ -1,6 +1,6 @@
-//! The cluster suite: whether a controller that runs in the cluster of KUBECONFIG keeps pools equal to what the cluster
-//! says. Its Services have no selector and EndpointSlices that the suite writes, so no Pod runs and no image is pulled;
-//! the cluster's own cloud-controller-manager gives them load balancers.
+//! The cluster suite: tests that a controller in the cluster of KUBECONFIG keeps pools equal to the cluster's
+//! endpoints. Its Services have no selector and EndpointSlices that the suite writes, so no Pod runs and no image is
+//! pulled; the cluster's own cloud-controller-manager gives them load balancers.
 
 mod objects;
 mod stage;
@@ -55,7 +55,7 @@ const TESTS: [Test; 7] = [
         "The pool of a Service with the annotation pause is not written, and follows afterwards.",
         pause
     ),
-    test!("event", "A written pool is told as an event on its Service.", event),
+    test!("event", "A written pool causes an event on its Service.", event),
 ];
 
 /// Returns the names of all tests.
@@ -167,7 +167,8 @@ async fn pause(stage: &Stage<'_>) -> anyhow::Result<TestOutcome> {
     if stage.nodes.len() < 2 {
         return Ok(TestOutcome::Skipped(TWO_NODES.to_owned()));
     }
-    // The cloud-controller-manager writes the pool whenever the Service changes, so the annotation is there from the start.
+    // The cloud-controller-manager writes the pool whenever the Service changes, so the Service has the annotation from
+    // the start.
     let service = stage.create_paused("pause", &[0]).await?;
     let other = stage.create("beside-pause", &[0]).await?;
     for service in [&service, &other] {
@@ -181,7 +182,7 @@ async fn pause(stage: &Stage<'_>) -> anyhow::Result<TestOutcome> {
     let members = stage.members(&service).await?;
     ensure!(
         members == Some(stage.addresses(&[0])),
-        "the pool was written in spite of the pause: it has {members:?}"
+        "the pool was written despite the pause: it has {members:?}"
     );
     stage.resume("pause").await?;
     stage.holds(&service, &[1]).await?;

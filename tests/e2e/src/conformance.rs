@@ -19,7 +19,7 @@ use stage::Stage;
 
 /// Result of an experiment.
 enum Finding {
-    /// The answer, and the knobs that follow.
+    /// The answer, and the resulting knobs.
     Answered(String, Vec<(&'static str, Value)>),
     /// The question stays open, for this reason.
     Open(String),
@@ -66,7 +66,7 @@ macro_rules! question {
 }
 use question;
 
-/// Returns all questions, in the order in which they are asked.
+/// Returns all questions in their order.
 fn questions() -> impl Iterator<Item = &'static Question> {
     pools::QUESTIONS.iter().chain(&writes::QUESTIONS).chain(&migration::QUESTIONS).chain(&LAST)
 }
@@ -82,7 +82,7 @@ pub(crate) fn names() -> Vec<&'static str> {
     questions().map(|question| question.name).collect()
 }
 
-/// Asks the selected questions; gives the cases and the knobs that follow.
+/// Runs the selected questions; returns the cases and the resulting knobs.
 pub(crate) async fn run(options: &Options, azure: &Azure) -> (Vec<Case>, Map<String, Value>) {
     let selected = questions().filter(|question| options.selects(Suite::Conformance, question.name));
     let selected: Vec<&Question> = selected.collect();
@@ -133,7 +133,7 @@ async fn ask(question: &Question, stage: &Stage<'_>) -> anyhow::Result<Finding> 
     }
 }
 
-/// Returns a distribution as the simulated ARM has them, by two quantiles in microseconds.
+/// Returns a distribution of the simulated ARM with these two quantiles in microseconds.
 fn log_normal(median: std::time::Duration, p95: std::time::Duration) -> Value {
     let micros = |span: std::time::Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
     json!({ "logNormal": { "medianUs": micros(median), "p95Us": micros(p95) } })

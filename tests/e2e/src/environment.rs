@@ -46,7 +46,7 @@ pub const VARIABLES: [Variable; 13] = [
     optional("AZURE_RESOURCE_MANAGER_ENDPOINT", ""),
 ];
 
-/// The variables as they were read.
+/// The values of the variables.
 pub(crate) struct Environment {
     pub(crate) subscription: String,
     pub(crate) resource_group: String,
@@ -56,7 +56,7 @@ pub(crate) struct Environment {
     pub(crate) login: Login,
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) cluster_name: String,
-    /// The namespace of the tests, which is not created; `None`: one of their own.
+    /// The existing namespace for the tests; `None`: the tests create one.
     pub(crate) namespace: Option<String>,
     /// Namespace and name of the controller's Lease.
     pub(crate) lease: (String, String),
@@ -101,7 +101,7 @@ impl Environment {
         };
         ensure!(
             !cluster_name.contains(['/', '\\']) && !cluster_name.starts_with('.'),
-            "the cluster's name {cluster_name:?} cannot be that of a folder: set CLUSTER_NAME"
+            "the cluster's name {cluster_name:?} is invalid as the name of a folder: set CLUSTER_NAME"
         );
         let identity = if anonymous {
             Identity::Anonymous
@@ -126,7 +126,7 @@ impl Environment {
         })
     }
 
-    /// Returns whether Azure is a simulated one.
+    /// Returns whether Azure is simulated.
     pub(crate) fn is_simulated(&self) -> bool {
         is_loopback(&self.endpoint)
     }
@@ -156,7 +156,7 @@ fn endpoint(cloud: Option<&str>, named: Option<&str>) -> anyhow::Result<Url> {
     Ok(known.arm_endpoint())
 }
 
-/// Every endpoint says where its tokens come from.
+/// Returns the token settings of an endpoint, from its metadata document.
 fn login(endpoint: &Url, cloud: String) -> anyhow::Result<Login> {
     let document = endpoint
         .join("/metadata/endpoints?api-version=2019-05-01")

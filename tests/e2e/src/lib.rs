@@ -1,5 +1,6 @@
-//! Tests against a cluster and a subscription of one's own (docs/development/e2e-tests.md): the suite `cluster` checks
-//! that a running controller does its work, and the suite `conformance` asks Azure what public sources leave open.
+//! Tests against your own cluster and subscription (docs/development/e2e-tests.md): the suite `cluster` checks that a
+//! running controller does its work, and the suite `conformance` answers questions about Azure that public sources
+//! leave open.
 
 mod azure;
 mod cluster;
@@ -33,7 +34,7 @@ pub enum Suite {
     All,
 }
 
-/// Runs tests against a cluster and a subscription of one's own.
+/// Runs tests against your own cluster and subscription.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "e2e")]
 pub struct Options {
@@ -46,7 +47,7 @@ pub struct Options {
     /// Leaves out tests whose name contains this text.
     #[arg(long)]
     pub skip: Option<String>,
-    /// The reports go into a folder in this one, which is named by the cluster.
+    /// Folder of the reports, which have a subfolder named after the cluster.
     #[arg(long, default_value = "target/e2e")]
     pub reports: PathBuf,
     /// Lists the selected tests and checks the variables; sends nothing.
@@ -58,7 +59,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns whether a test of this suite and name is to be run.
+    /// Returns whether a test of this suite and name is selected.
     fn selects(&self, suite: Suite, name: &str) -> bool {
         let is_left_out = self.skip.as_deref().is_some_and(|skip| !skip.is_empty() && name.contains(skip));
         (self.suite == suite || self.suite == Suite::All) && name.contains(&self.focus) && !is_left_out
@@ -68,7 +69,7 @@ impl Options {
 /// Result of a run.
 #[derive(Debug)]
 pub struct RunResult {
-    /// For the terminal.
+    /// Text for the terminal.
     pub text: String,
     /// True if a test has failed.
     pub failed: bool,
@@ -77,7 +78,7 @@ pub struct RunResult {
 /// Runs the selected tests with these environment variables, and writes the reports.
 ///
 /// # Errors
-/// A variable is missing or wrong, or a report cannot be written. A test that fails is no error.
+/// A variable is missing or invalid, or a report cannot be written. A failed test is no error.
 pub async fn run(options: &Options, variables: &BTreeMap<String, String>) -> anyhow::Result<RunResult> {
     let mut variables = variables.clone();
     let mut options = options.clone();

@@ -12,7 +12,7 @@ async fn main() -> ExitCode {
         Ok(result) => (result.text, if result.failed { 1 } else { 0 }),
         Err(error) => (format!("e2e: {error:#}\n"), 2),
     };
-    // A failure of that cannot be reported.
+    // This failure cannot be reported.
     drop(std::io::stdout().write_all(text.as_bytes()));
     ExitCode::from(code)
 }

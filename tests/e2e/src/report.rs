@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 /// Outcome of a test.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// The test passed; of a question: this is the answer.
+    /// The test passed; for a question: the answer.
     Passed(String),
-    /// The test could not be run here; of a question: it stays open.
+    /// The test could not run here; for a question: it was not answered.
     Skipped(String),
     /// The test failed.
     Failed(String),
@@ -22,7 +22,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Case {
     pub(crate) suite: &'static str,
     pub(crate) name: &'static str,
-    /// Its subject.
+    /// The subject of the test.
     pub(crate) about: &'static str,
     pub(crate) outcome: Outcome,
     pub(crate) took: Duration,
@@ -135,7 +135,7 @@ impl Report {
     }
 }
 
-/// Returns a text as it may stand in XML, in an attribute too. Control characters may not stand there at all.
+/// Escapes a text for XML, also in an attribute. Control characters, which XML does not allow, are removed.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {

@@ -1,4 +1,4 @@
-//! The command as a whole: variables, selection, dry runs.
+//! Tests of the whole command: variables, selection, dry runs.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ async fn every_missing_variable_is_named_and_a_simulation_needs_none() {
         assert!(text.contains(name), "{text}");
     }
     assert!(!text.contains("AZURE_TENANT_ID"), "{text}");
-    let result = run(&dry, &variables(&AZURE)).await.expect("all is set");
+    let result = run(&dry, &variables(&AZURE)).await.expect("all variables are set");
     assert!(
         result.text.contains("https://management.azure.com") && !result.text.contains("secret-of"),
         "{}",

@@ -1,4 +1,4 @@
-//! Waiting for what other processes do. Nothing else here sleeps.
+//! Waits for other processes. Only this module sleeps.
 
 use std::future::Future;
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub(crate) async fn pause(span: Duration) {
     tokio::time::sleep(span).await;
 }
 
-/// Checks every `interval` until `condition` gives a value; the error has its last text when the time is over.
+/// Checks every `interval` until `condition` returns a value; after the time limit, the error has its last text.
 pub(crate) async fn until<T, F>(
     what: &str,
     (interval, limit): (Duration, Duration),

@@ -1,6 +1,6 @@
-// Command csds asks a client of control planes for its status (CSDS), by the calls and types that grpcdebug has too, and
-// prints the answer as JSON. States have the names of those types; a resource in the answer that cannot be decoded as
-// what it says it is, or is of a type that they do not know, is an error.
+// Command csds asks a client of control planes for its status (CSDS), with the calls and types of grpcdebug, and prints
+// the answer as JSON. States have the names of those types. A resource of an unknown type, or one that cannot be
+// decoded as its type, is an error.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"os"
 	"time"
 
-	// What may be in use at a client, so that it can be printed.
+	// Types of resources that may be in use at a client, so that they can be printed.
 	_ "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	status "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// How long the answer may take.
+// Time limit of the answer.
 const answerWithin = 30 * time.Second
 
 func main() {
@@ -37,7 +37,7 @@ func run() error {
 	if flag.NArg() != 1 {
 		return errors.New("usage: csds [-stream] ADDRESS")
 	}
-	// The address is one already, and no proxy is asked for the way to it.
+	// The address needs no resolution, and no proxy is used.
 	connection, err := grpc.NewClient(
 		"passthrough:///"+flag.Arg(0), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
 	)
@@ -63,14 +63,14 @@ func run() error {
 	return nil
 }
 
-// Asks as grpcdebug does.
+// Sends the request that grpcdebug sends.
 func fetch(
 	within context.Context, client status.ClientStatusDiscoveryServiceClient,
 ) (*status.ClientStatusResponse, error) {
 	return client.FetchClientStatus(within, &status.ClientStatusRequest{})
 }
 
-// Asks twice by one stream, whose end must be clean, and gives the second answer.
+// Sends two requests on one stream, which must end cleanly, and returns the second answer.
 func stream(
 	within context.Context, client status.ClientStatusDiscoveryServiceClient,
 ) (*status.ClientStatusResponse, error) {

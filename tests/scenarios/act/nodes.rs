@@ -1,5 +1,5 @@
-//! The acts of a story on nodes: they get other addresses and labels, leave service and come back, and are recreated;
-//! another client changes the admin states of their entries; and the controller is killed or suspended meanwhile.
+//! The actions of a scenario on nodes: changes of addresses and labels, signals and their ends, and recreation; admin
+//! states that another client sets; and kills and restarts of the controller.
 
 use serde_json::{Value, json};
 use simulator::models::arm::{Method, Reply, Request};
@@ -10,14 +10,14 @@ use super::{Done, was_done};
 use crate::scenarios::signals::{Notice, Taint};
 use crate::scenarios::stage::Stage;
 
-/// Age of the nodes when a story begins, in seconds.
+/// Age of the nodes at the start of a scenario, in seconds.
 const AGE_S: u64 = 3_600;
 
-/// The taint of a node that was cordoned.
+/// The taint of a cordoned node.
 const CORDONED: &str = "node.kubernetes.io/unschedulable";
 
-/// Name of the cloud-controller-manager at Azure: it stands for all other clients.
-const SOMEBODY_ELSE: &str = "kubernetes-cloudprovider/somebody";
+/// User agent of the cloud-controller-manager, which represents all other clients.
+const OTHER_CLIENT: &str = "kubernetes-cloudprovider/somebody";
 
 impl Stage {
     pub(super) async fn change_node(&mut self, name: &str, words: &[&str]) -> Done {
@@ -47,7 +47,7 @@ impl Stage {
         Ok(())
     }
 
-    /// A node leaves service, or comes back, or only looks as if it did.
+    /// Adds or removes a signal of a node, or something similar that is no signal.
     async fn signal_node(&self, name: &str, words: &[&str]) -> Done {
         match words {
             ["taint", taint] => {
@@ -92,8 +92,7 @@ impl Stage {
         }
     }
 
-    /// Writes a node's object as the world has it. The taints and conditions that it has stay, as long as it is the same
-    /// node.
+    /// Writes a node's planned object. Existing taints and conditions stay while it is the same node.
     pub(super) async fn write_node(&self, name: &str) -> Done {
         let mut node = self.world.node_object(name)?;
         let wanted = name.to_owned();
@@ -112,13 +111,13 @@ impl Stage {
                 let created = rfc3339(self.clock().epoch_s() - AGE_S);
                 node["metadata"]["creationTimestamp"] = created.into();
             }
-            // The API server says when it was made.
+            // The API server has set its creation time.
             None => {}
         }
         self.apply(vec![node]).await
     }
 
-    /// Changes what a node's object is now.
+    /// Edits a node's current object.
     async fn edit_node(&self, name: &str, edit: impl FnOnce(&mut Value) + Send + 'static) -> Done {
         let wanted = name.to_owned();
         let change = move |cluster: &mut Cluster, now_us| {
@@ -131,8 +130,8 @@ impl Stage {
         changed.ok_or_else(absent)?.map_err(|refused| refused.to_string())
     }
 
-    /// Another client sets the admin state of a node's entry, by a PUT of the whole pool; `none` leaves it out, as
-    /// a client that does not know of admin states writes entries.
+    /// Sets the admin state of a node's entry as another client does, by a PUT of the whole pool; `none` omits it, like
+    /// a client that does not know admin states.
     pub(super) async fn set_state(&self, state: &str, pool: &str, node: &str) -> Done {
         let (lb, name) = self.lb_and_pool(pool).await?;
         let query = {
@@ -160,7 +159,7 @@ impl Stage {
         let request = Request {
             method: Method::Put,
             path_and_query: format!("{id}?api-version=2025-05-01"),
-            headers: vec![("User-Agent".to_owned(), SOMEBODY_ELSE.to_owned())],
+            headers: vec![("User-Agent".to_owned(), OTHER_CLIENT.to_owned())],
             body: body.to_string().into_bytes(),
         };
         match self.fakes.azure.ask(move |azure, now_us| azure.handle(&request, now_us)).await {
@@ -169,7 +168,7 @@ impl Stage {
         }
     }
 
-    /// Ends the controller, in good order or not, or starts it again with what is configured by then.
+    /// Stops or kills the controller, or starts it with the current configuration.
     pub(super) async fn change_controller(&mut self, words: &[&str]) -> Done {
         match words {
             ["killed"] => self.kill().await,
@@ -186,7 +185,7 @@ impl Stage {
 fn add_taint(node: &mut Value, taint: &Taint) {
     let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     let object = taint.object();
-    // The API server takes no second taint with the same key and effect.
+    // The API server rejects a second taint with the same key and effect.
     taints.retain(|known| known["key"] != object["key"] || known["effect"] != object["effect"]);
     taints.push(object);
     node["spec"]["taints"] = taints.into();
@@ -196,13 +195,13 @@ fn remove_taints(node: &mut Value, key: &str) {
     let Some(spec) = node["spec"].as_object_mut() else { return };
     let Some(taints) = spec.get_mut("taints").and_then(Value::as_array_mut) else { return };
     taints.retain(|known| known["key"] != key);
-    // The API server leaves an empty list out.
+    // The API server omits an empty list.
     if taints.is_empty() {
         spec.remove("taints");
     }
 }
 
-/// Sets a condition, in place of the one of its type.
+/// Sets a condition, and replaces the one of the same type.
 fn set_condition(node: &mut Value, condition: Value) {
     let mut conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
     conditions.retain(|known| known["type"] != condition["type"]);
@@ -210,7 +209,7 @@ fn set_condition(node: &mut Value, condition: Value) {
     node["status"]["conditions"] = conditions.into();
 }
 
-/// Returns the condition of a node that is Ready, or whose kubelet is silent.
+/// Returns the Ready condition of a Ready node, or of a node whose kubelet does not report.
 fn readiness(ready: bool) -> Value {
     build::node("", &[], &[], ready, &[])["status"]["conditions"][0].take()
 }
@@ -232,7 +231,7 @@ fn foreign_taints_stay_and_the_last_taint_removes_the_list() {
 }
 
 #[test]
-fn a_condition_takes_the_place_of_the_one_of_its_type() {
+fn a_condition_replaces_the_one_of_its_type() {
     let mut node = build::node("node-1", &[], &[], true, &[]);
     set_condition(&mut node, readiness(false));
     set_condition(&mut node, build::condition("Preempt", "Soon", "", "2026-11-22T16:30:35Z"));

@@ -1,5 +1,5 @@
-//! The expectations about nodes that leave service: the admin states of their entries and the consequences for their
-//! traffic, their taints, records and events; and the number of requests to ARM for all that.
+//! The expectations about draining nodes: the admin states of their entries, their traffic, taints, records and events;
+//! and the number of requests to ARM for these.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::scenarios::signals::Taint;
 use crate::scenarios::stage::Stage;
 use crate::scenarios::world::{NOBODY, ServiceName};
 
-/// Namespace and name of our ConfigMap.
+/// Namespace and name of the controller's ConfigMap.
 const CONFIG_MAP: [&str; 2] = ["kube-system", "azure-backend-pool-controller"];
 /// Prefix of the keys of records.
 const RECORD: &str = "down.";
@@ -27,7 +27,7 @@ pub enum About {
 }
 
 impl About {
-    /// Reads `<service>` or `node <node>`, and gives the words behind that.
+    /// Parses `<service>` or `node <node>`, and returns it with the remaining words.
     pub fn parse<'a, 'w>(words: &'a [&'w str]) -> Result<(Self, &'a [&'w str]), String> {
         match words {
             ["node", name, rest @ ..] => Ok((Self::Node((*name).to_owned()), rest)),
@@ -36,7 +36,7 @@ impl About {
         }
     }
 
-    /// Returns whether this event is about it.
+    /// Returns whether this event has this subject.
     pub fn is_of(&self, event: &Value) -> bool {
         let about = &event["involvedObject"];
         match self {
@@ -48,7 +48,7 @@ impl About {
     }
 }
 
-/// Returns these nodes, which may be none.
+/// Parses a list of nodes, which may be empty.
 pub(super) fn nodes<'w>(words: &[&'w str]) -> Result<Vec<&'w str>, String> {
     match words {
         [] => Err(format!("nodes are missing at the end of the line; {NOBODY} means none")),
@@ -56,7 +56,7 @@ pub(super) fn nodes<'w>(words: &[&'w str]) -> Result<Vec<&'w str>, String> {
     }
 }
 
-/// Returns whether these entries are those of these nodes, one of each.
+/// Returns whether these entries belong to these nodes, one entry per node.
 pub(super) fn are_of(nodes: &[&str], entries: &[Entry], is_of: impl Fn(&str, &Entry) -> bool) -> bool {
     let nodes: Vec<&str> = nodes.iter().copied().filter(|node| *node != NOBODY).collect();
     let is_there = |node: &&str| entries.iter().any(|entry| is_of(node, entry));
@@ -64,14 +64,14 @@ pub(super) fn are_of(nodes: &[&str], entries: &[Entry], is_of: impl Fn(&str, &En
 }
 
 impl Stage {
-    /// Returns the network interfaces that stand for addresses in a pool, by the names of its entries.
+    /// Returns the network interfaces of a pool's entries, by the names of the entries.
     pub(super) async fn interfaces(&self, pool: &str) -> BTreeMap<String, String> {
         let Ok((lb, name)) = self.lb_and_pool(pool).await else { return BTreeMap::new() };
         let members = self.fakes.members(&lb, &name).await.unwrap_or_default();
         members.into_iter().filter_map(|member| Some((member.name, member.network_interface?))).collect()
     }
 
-    /// Exactly the entries of these nodes are Down in a pool.
+    /// Asserts that exactly the entries of these nodes are Down in a pool.
     pub(super) async fn expect_down(&mut self, pool: &str, words: &[&str]) -> Done {
         let (nodes, (lb, name)) = (nodes(words)?, self.lb_and_pool(pool).await?);
         let mut again = Patience::of(self);
@@ -90,8 +90,8 @@ impl Stage {
         }
     }
 
-    /// `new <nodes> [kept <nodes>]`: of a pool's members exactly the first get new connections, and the others get none
-    /// and keep those that they have. All are taken for healthy, so that it is the admin state that decides.
+    /// `new <nodes> [kept <nodes>]`: asserts that exactly the first members get new connections, and that the others
+    /// only keep their existing ones. All members count as healthy, so that only the admin state matters.
     pub(super) async fn expect_traffic(&mut self, pool: &str, words: &[&str]) -> Done {
         let ["new", words @ ..] = words else {
             return Err(format!("{words:?}: traffic is new <nodes> [kept <nodes>]"));
@@ -127,10 +127,14 @@ impl Stage {
         }
     }
 
-    /// A node has exactly these taints, or `none`.
+    /// Asserts that a node has exactly these taints, or `none`.
     pub(super) async fn expect_taints(&mut self, node: &str, words: &[&str]) -> Done {
         let wanted: BTreeSet<Taint> = match words {
-            [] => return Err("taints are missing at the end of the line; `none` is none".to_owned()),
+            [] => {
+                return Err(
+                    "taints are missing at the end of the line; write `none` for an empty list".to_owned()
+                );
+            }
             ["none"] => BTreeSet::new(),
             taints => taints.iter().map(|taint| Taint::parse(taint)).collect::<Result<_, _>>()?,
         };
@@ -149,7 +153,7 @@ impl Stage {
         }
     }
 
-    /// Our ConfigMap has records of exactly these nodes (N4).
+    /// Asserts that the controller's ConfigMap has records of exactly these nodes (N4).
     pub(super) async fn expect_records(&mut self, words: &[&str]) -> Done {
         let wanted: BTreeSet<String> = nodes(words)?.into_iter().map(str::to_owned).collect();
         let mut again = Patience::of(self);
@@ -166,7 +170,7 @@ impl Stage {
         }
     }
 
-    /// Waits until we have asked nothing of ARM for so long.
+    /// Waits until the controller has sent no request to ARM for this long.
     pub(super) async fn expect_quiet(&mut self, span_us: u64) -> Done {
         let mut again = Patience::of(self);
         loop {
@@ -181,7 +185,7 @@ impl Stage {
         }
     }
 
-    /// We ask nothing of ARM until then, or write nothing there.
+    /// Asserts that the controller sends no request to ARM, or no write, until this time.
     pub(super) async fn expect_no_request(&mut self, only_writes: bool, end_us: u64) -> Done {
         self.wait_until(end_us).await;
         let (from_us, log) = (self.mark_us, self.fakes.log().await);
@@ -193,7 +197,7 @@ impl Stage {
     }
 }
 
-/// Returns the nodes of which a ConfigMap has records.
+/// Returns the nodes with a record in a ConfigMap.
 fn recorded(config_map: &Value) -> BTreeSet<String> {
     let data = config_map["data"].as_object().into_iter().flatten();
     let records = data.filter(|(key, _)| key.starts_with(RECORD)).filter_map(|(_, record)| record.as_str());

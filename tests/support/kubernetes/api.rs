@@ -13,7 +13,7 @@ use crate::support::{PATIENCE, eventually};
 /// Maximum time of one call.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// A client that may do everything.
+/// A client with all permissions.
 #[derive(Clone)]
 pub struct Api {
     http: Client,
@@ -45,7 +45,7 @@ impl Api {
         answered(path, request.body(body)).await
     }
 
-    /// Makes a request as it stands; `None`: no answer came.
+    /// Sends a raw request; returns `None` if there is no answer.
     pub async fn raw(
         &self,
         method: Method,
@@ -95,7 +95,7 @@ impl Api {
         items.ok_or_else(|| format!("{path}: no list but {list}"))
     }
 
-    /// Changes something, again and again until the server is there and agrees.
+    /// Sends a change, and repeats it until it succeeds.
     async fn change(&self, method: Method, path: &str, kind: &str, body: &str, fine: &[u16]) -> Value {
         let what = format!("{method} {path}");
         let answer = eventually(&what, PATIENCE, || {
@@ -110,7 +110,7 @@ impl Api {
         serde_json::from_str(&answer.await).unwrap_or(Value::Null)
     }
 
-    /// Creates an object; one that is there already is fine.
+    /// Creates an object; an existing one is no error.
     pub async fn create(&self, path: &str, object: &Value) -> Value {
         self.change(Method::POST, path, "application/json", &object.to_string(), &[409]).await
     }
@@ -121,7 +121,7 @@ impl Api {
         Ok(status)
     }
 
-    /// Merges into an object.
+    /// Sends a merge patch of an object.
     pub async fn merge(&self, path: &str, patch: &Value) -> Value {
         self.change(Method::PATCH, path, "application/merge-patch+json", &patch.to_string(), &[]).await
     }

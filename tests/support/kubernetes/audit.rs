@@ -1,4 +1,4 @@
-//! The requests of one service account to the API server, by the server's own audit log.
+//! The requests of one service account to the API server, from the server's audit log.
 
 use std::path::Path;
 
@@ -11,29 +11,29 @@ use crate::support::log_lines;
 const POLICY: &str = "audit-policy.json";
 const LOG: &str = "audit.log";
 
-/// A request as the API server has judged it.
+/// A request with the API server's decision.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Request {
-    /// The verb, as rules name it.
+    /// The verb, as in RBAC rules.
     pub verb: String,
     /// The API group; empty for the core's.
     pub group: String,
-    /// The resource, as rules name it: with its subresource after a slash. Empty where it was about none.
+    /// The resource, as in RBAC rules: with its subresource after a slash. Empty if there is none.
     pub resource: String,
     /// The namespace; empty for all.
     pub namespace: String,
-    /// The object's name, where it had one.
+    /// The object's name, if any.
     pub name: String,
     /// Its path and query.
     pub uri: String,
-    /// The status of its answer; 0 where there was none.
+    /// The status of its answer; 0 if there was none.
     pub status: u64,
-    /// With which token it came, as [`credential_of`] calls it.
+    /// The id of its token, as in [`credential_of`].
     pub credential: String,
 }
 
-/// Writes a policy that has every request of this user logged, and of no other client, and gives the API server's flags for
-/// it. Requests are in the log before they are answered.
+/// Writes an audit policy that logs every request of this user only, and returns the API server's flags for it.
+/// Requests are logged before they are answered.
 pub(super) fn flags(folder: &Path, user: &str) -> Vec<String> {
     let policy = json!({
         "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
@@ -43,7 +43,7 @@ pub(super) fn flags(folder: &Path, user: &str) -> Vec<String> {
     vec![format!("--audit-policy-file={POLICY}"), format!("--audit-log-path={LOG}")]
 }
 
-/// Returns the requests so far; one that lasts is there twice.
+/// Returns the requests so far; a long-running request is listed twice.
 pub(super) fn requests(folder: &Path) -> Vec<Request> {
     log_lines(&folder.join(LOG)).iter().map(Request::of).collect()
 }

@@ -1,5 +1,5 @@
-//! docs/rbac.yaml as a story has it: the account is in the story's namespace, where its own Lease and ConfigMap are too,
-//! and the shared Lease may be the story's own.
+//! docs/rbac.yaml for one test: the account, the own Lease and the ConfigMap are in the test's namespace, and the
+//! shared Lease may be the test's own.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::objects::ACCOUNT;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// Returns its objects for a story of this namespace, each with the path of its collection.
+/// Returns its objects for a test in this namespace, each with the path of its collection.
 pub(super) fn of_story(namespace: &str) -> Vec<(String, Value)> {
     let documents: Vec<Value> =
         serde_saphyr::from_multiple(include_str!("../../../docs/rbac.yaml")).expect("docs/rbac.yaml is YAML");
@@ -27,7 +27,7 @@ fn placed(mut object: Value, namespace: &str) -> (String, Value) {
             object["metadata"]["namespace"] = json!(namespace);
             format!("/api/v1/namespaces/{namespace}/serviceaccounts")
         }
-        // The same for all stories.
+        // The same for all tests.
         ("ClusterRole", false) => format!("{RBAC}/clusterroles"),
         ("ClusterRoleBinding", false) => {
             object["metadata"]["name"] = json!(format!("{namespace}-{name}"));
@@ -49,7 +49,7 @@ fn placed(mut object: Value, namespace: &str) -> (String, Value) {
             }
             format!("{RBAC}/namespaces/{}/{}s", text(&object["metadata"]["namespace"]), kind.to_lowercase())
         }
-        (kind, _) => panic!("docs/rbac.yaml has a {kind} {name}, and stories do not know where to place it"),
+        (kind, _) => panic!("docs/rbac.yaml has an unknown {kind} {name}"),
     };
     (path, object)
 }

@@ -1,5 +1,5 @@
-//! A control plane of the library that most control planes in the field are built with: the program in
-//! tests/go-control-plane as a child process, and the words that it understands. What those mean is for it to know.
+//! A control plane built with go-control-plane: the program in tests/go-control-plane as a child process, and the
+//! commands that it accepts. The program documents them.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,17 +14,17 @@ use tokio::sync::{mpsc, oneshot};
 use crate::support::kubernetes::skip;
 use crate::support::{PATIENCE, eventually};
 
-/// Maximum number of commands that wait for their turn.
-const COMMANDS: usize = 8;
+/// Capacity of the command channel.
+const COMMAND_CAPACITY: usize = 8;
 
 /// The caches of the library.
 #[derive(Clone, Copy, Debug)]
 pub enum Cache {
     /// Snapshots for ADS: silent until a request names all endpoints of the snapshot.
     SnapshotAds,
-    /// Snapshots of which requests may name a part.
+    /// Snapshots; a request may name a part of the resources.
     Snapshot,
-    /// Resources with versions of their own, of which only changes are sent.
+    /// Resources with their own versions; only changed ones are sent.
     Linear,
 }
 
@@ -38,7 +38,7 @@ impl Cache {
     }
 }
 
-/// A running one. It is killed when this value goes, and ends by itself with this process.
+/// A running control plane. Dropping this value kills it, and it ends with this process.
 pub struct GoPlane {
     program: PathBuf,
     cache: Cache,
@@ -47,7 +47,7 @@ pub struct GoPlane {
     commands: mpsc::Sender<PendingCommand>,
 }
 
-/// A command, and where its answer goes.
+/// A command, and the sender for its answer.
 type PendingCommand = (Value, oneshot::Sender<String>);
 
 /// Returns the path of one of the programs in tests/go-control-plane: in the folder `xds` of TOOLS_DIR, or of `.tools`
@@ -67,12 +67,12 @@ pub fn program(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Returns an endpoint at this address, as the program is told of it.
+/// Returns an endpoint with this address, in the program's input format.
 pub fn endpoint(address: &str) -> Value {
     json!({ "address": address, "port": 8080, "health": "HEALTHY", "zone": "zone-1" })
 }
 
-/// The same with other keys.
+/// Returns an endpoint with this address and these keys.
 pub fn endpoint_with(address: &str, keys: &Value) -> Value {
     let mut endpoint = endpoint(address);
     for (key, value) in keys.as_object().into_iter().flatten() {
@@ -82,16 +82,16 @@ pub fn endpoint_with(address: &str, keys: &Value) -> Value {
 }
 
 impl GoPlane {
-    /// Starts one with this cache and nothing in it, on a free port; `None` as with [`program`].
+    /// Starts a control plane with this cache, empty, on a free port; returns `None` as [`program`] does.
     pub async fn start(cache: Cache) -> Option<Self> {
         let program = program("go-control-plane")?;
         Some(Self::start_on(program, cache, super::super::stage::FREE).await)
     }
 
     async fn start_on(program: PathBuf, cache: Cache, listen: SocketAddr) -> Self {
-        // Another process may have the port meanwhile, and gives it back.
+        // Another process may hold the port for a short time.
         let (child, address, commands) = eventually("the control plane listens", PATIENCE, || async {
-            started(&program, cache, listen).await.map_err(|error| format!("{listen}: {error}"))
+            spawn(&program, cache, listen).await.map_err(|error| format!("{listen}: {error}"))
         })
         .await;
         Self { program, cache, address, child, commands }
@@ -103,17 +103,17 @@ impl GoPlane {
         json!({ "server_uri": address, "channel_creds": [{ "type": "insecure" }] })
     }
 
-    /// Kills it: its port is refused.
+    /// Kills the process; connections to its port are refused afterwards.
     pub async fn kill(&mut self) {
         self.child.kill().await.expect("it is a child of this process");
     }
 
-    /// Starts it again on its address after [`GoPlane::kill`], with an empty cache and versions from the beginning.
-    pub async fn again(self) -> Self {
+    /// Restarts the process on its address after [`GoPlane::kill`], with an empty cache and versions from 1.
+    pub async fn restart(self) -> Self {
         Self::start_on(self.program, self.cache, self.address).await
     }
 
-    /// Sends a command, and returns its answer.
+    /// Sends a command and returns the answer.
     async fn send(&self, command: Value) -> Value {
         let (answer, answered) = oneshot::channel();
         let words = command.to_string();
@@ -124,12 +124,12 @@ impl GoPlane {
         answer
     }
 
-    /// Sets endpoints; it is not sent before [`GoPlane::publish`].
+    /// Sets endpoints. They are sent with the next [`GoPlane::publish`].
     pub async fn set(&self, name: &str, places: &[Value]) {
         self.send(json!({ "command": "set-endpoints", "name": name, "endpoints": places })).await;
     }
 
-    /// Sets endpoints at these addresses, with which nothing is wrong.
+    /// Sets healthy endpoints at these addresses.
     pub async fn set_at(&self, name: &str, addresses: &[&str]) {
         let places: Vec<Value> = addresses.iter().map(|address| endpoint(address)).collect();
         self.set(name, &places).await;
@@ -149,18 +149,18 @@ impl GoPlane {
         self.send(json!({ "command": command, "name": name })).await;
     }
 
-    /// Makes known what was set and removed.
+    /// Publishes the pending changes.
     pub async fn publish(&self) {
         self.send(json!({ "command": "publish" })).await;
     }
 
-    /// Returns its counts so far.
+    /// Returns the program's statistics.
     pub async fn stats(&self) -> Stats {
         Stats(self.send(json!({ "command": "stats" })).await["stats"].take())
     }
 
-    /// Waits until it has counted so, and gives that.
-    pub async fn counts(&self, what: &str, wanted: impl Fn(&Stats) -> bool) -> Stats {
+    /// Waits until the statistics satisfy the condition, and returns them.
+    pub async fn wait_for_stats(&self, what: &str, wanted: impl Fn(&Stats) -> bool) -> Stats {
         eventually(what, PATIENCE, || async {
             let stats = self.stats().await;
             if wanted(&stats) { Ok(stats) } else { Err(stats.0.to_string()) }
@@ -178,7 +178,7 @@ impl Stats {
         value.as_u64().unwrap_or(0)
     }
 
-    /// Returns the time for which ago its start is, in milliseconds.
+    /// Returns the time since the program started, in milliseconds.
     pub fn elapsed_ms(&self) -> u64 {
         Self::number(&self.0["elapsedMs"])
     }
@@ -199,8 +199,8 @@ impl Stats {
     }
 }
 
-/// Returns the process, where it listens, and the way to it.
-async fn started(
+/// Returns the process, its address and the command channel.
+async fn spawn(
     program: &Path,
     cache: Cache,
     listen: SocketAddr,
@@ -212,15 +212,15 @@ async fn started(
     let input = child.stdin.take().expect("its input is a pipe");
     let mut lines = BufReader::new(child.stdout.take().expect("its output is a pipe")).lines();
     let first = lines.next_line().await.map_err(|error| error.to_string())?;
-    let first = first.ok_or("it ended at once")?;
+    let first = first.ok_or("it ended without output")?;
     let address = first.parse().map_err(|error| format!("{first}: {error}"))?;
-    let (commands, receiver) = mpsc::channel(COMMANDS);
-    tokio::spawn(converse(receiver, input, lines));
+    let (commands, receiver) = mpsc::channel(COMMAND_CAPACITY);
+    tokio::spawn(forward_commands(receiver, input, lines));
     Ok((child, address, commands))
 }
 
-/// Passes commands on, one after the other, until the process or its caller is gone.
-async fn converse(
+/// Passes commands on, one after the other, until the process or its caller ends.
+async fn forward_commands(
     mut commands: mpsc::Receiver<PendingCommand>,
     mut input: ChildStdin,
     mut lines: Lines<BufReader<ChildStdout>>,

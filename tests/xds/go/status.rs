@@ -10,12 +10,12 @@ use tokio::process::Command;
 
 use crate::support::{PATIENCE, eventually};
 
-/// The status of the one client of control planes in a process.
+/// The status of the only xDS client in a process.
 #[derive(Debug)]
 pub struct Status(Value);
 
 impl Status {
-    /// Asks CSDS at this address.
+    /// Reads the status from CSDS at this address.
     pub async fn of(program: &Path, address: &str, flags: &[&str]) -> Self {
         let mut command = Command::new(program);
         command.args(flags).arg(address).stdin(Stdio::null()).kill_on_drop(true);
@@ -47,7 +47,7 @@ impl Status {
     }
 }
 
-/// Waits until all of these resources are in these states, and gives the status then.
+/// Waits until all of these resources are in these states, and returns the status.
 pub async fn shows(program: &Path, address: &str, states: &[(Kind, &str, &str)]) -> Status {
     eventually(&format!("CSDS shows {states:?}"), PATIENCE, || async {
         let status = Status::of(program, address, &[]).await;

@@ -203,7 +203,7 @@ mod tests {
     use crate::credential::test_certificates::{self, PASSWORD};
 
     #[test]
-    fn c3_whatever_is_in_the_file_it_is_a_pair_or_a_reason() {
+    fn c3_any_file_results_in_a_pair_or_a_reason() {
         let made = test_certificates::make();
         let files = made.files();
         let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(150));

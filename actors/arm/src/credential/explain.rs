@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c3_a_refusal_carries_the_retry_time_of_the_authority() {
+    fn c3_a_refusal_contains_the_retry_time_of_the_authority() {
         let explainer = Explainer::new(&Identity::Managed(crate::ManagedIdentity::SystemAssigned));
         for (header, retry_after) in [(Some("20"), Some(20)), (Some("soon"), None), (None, None)] {
             let mut headers = Headers::new();

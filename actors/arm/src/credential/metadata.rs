@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn c3_a_metadata_document_gives_its_endpoints_addresses() {
+    fn c3_a_metadata_document_contains_the_endpoints() {
         let (a, b) =
             (entry("A", "https://arm.a", "for-a"), entry("B", "https://management.local.stack/", "for-b"));
         let rows = [

@@ -22,16 +22,16 @@ use model::machine::{Machine, Now, Wall};
 /// Time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Error after the time limit.
-const LATE: &str = "no token in time: neither the authority nor the instance metadata service has answered; check \
+const TIMEOUT_MESSAGE: &str = "no token in time: neither the authority nor the instance metadata service has answered; check \
                     the network, the proxy variables, and cloud or AZURE_AUTHORITY_HOST";
 /// Remaining lifetime at which a token is renewed.
-const RENEWED_BEFORE: Duration = Duration::from_secs(6 * 60);
+const RENEW_BEFORE_EXPIRY: Duration = Duration::from_secs(6 * 60);
 /// Remaining lifetime that a token needs to be used while it is renewed: a PUT may take 20 s to be answered.
 const USABLE_FOR: Duration = Duration::from_secs(30);
-/// Pause between requests while there is a token: after a refusal, and after a token that is due for renewal on
-/// arrival. A token that has already expired by our clock on arrival is used for this long, because the clock is
-/// wrong or the end was missing.
-const PAUSE: Duration = Duration::from_secs(10);
+/// Minimum interval between requests while there is a token: after a refusal, and after a token that is due for renewal
+/// on arrival. A token that has already expired by the local clock on arrival is used for this long, because the clock
+/// is wrong or the expiry was missing.
+const MIN_REQUEST_INTERVAL: Duration = Duration::from_secs(10);
 /// Pause after a refusal while there is no token: doubles from the first to the second.
 const REFUSAL_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Longest `Retry-After` of an authority that is honoured.
@@ -124,7 +124,7 @@ impl FailedRequest {
     fn pause_ends(&self, has_token: bool) -> Now {
         let (first, longest) = REFUSAL_PAUSE;
         let doubled = first.saturating_mul(1 << self.times.saturating_sub(1).min(6)).min(longest);
-        let rest = if has_token { PAUSE } else { doubled };
+        let rest = if has_token { MIN_REQUEST_INTERVAL } else { doubled };
         self.at.plus(rest).max(self.retry_after_ends)
     }
 }
@@ -142,7 +142,7 @@ impl CurrentToken {
 
     /// Returns whether a call may use it.
     fn is_usable(&self, now: Now, wall: Wall) -> bool {
-        self.left(now, wall) > USABLE_FOR || now.since(self.received_at) < PAUSE
+        self.left(now, wall) > USABLE_FOR || now.since(self.received_at) < MIN_REQUEST_INTERVAL
     }
 }
 
@@ -160,8 +160,8 @@ impl Renewal {
             out.push(Out::Token(caller, held.token.clone()));
         }
         let has_token = good.is_some();
-        if left <= RENEWED_BEFORE && self.request.is_none() && now >= self.next_request(has_token) {
-            self.ask(now, out);
+        if left <= RENEW_BEFORE_EXPIRY && self.request.is_none() && now >= self.next_request(has_token) {
+            self.request_token(now, out);
         }
         match (&self.request, &self.refused) {
             _ if has_token => {}
@@ -172,12 +172,13 @@ impl Renewal {
 
     /// Returns the earliest time of the next request.
     fn next_request(&self, has_token: bool) -> Now {
-        let after_token = self.token.as_ref().map_or(Now::ZERO, |held| held.received_at.plus(PAUSE));
+        let after_token =
+            self.token.as_ref().map_or(Now::ZERO, |held| held.received_at.plus(MIN_REQUEST_INTERVAL));
         let after_refusal = self.refused.as_ref().map_or(Now::ZERO, |it| it.pause_ends(has_token));
         after_token.max(after_refusal)
     }
 
-    fn ask(&mut self, now: Now, out: &mut Vec<Out>) {
+    fn request_token(&mut self, now: Now, out: &mut Vec<Out>) {
         self.requests += 1;
         let id = RequestId(self.requests);
         self.request = Some(PendingRequest { id, give_up: now.plus(REQUEST_TIMEOUT) });
@@ -259,7 +260,7 @@ impl Machine for Renewal {
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         if let Some(open) = self.request.take_if(|open| open.give_up <= now) {
             out.push(Out::GiveUp(open.id));
-            self.on_refused(now, LATE.into(), None, out);
+            self.on_refused(now, TIMEOUT_MESSAGE.into(), None, out);
         }
         debug_assert!(self.check().is_ok(), "{:?}", self.check());
     }

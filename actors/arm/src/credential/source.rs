@@ -197,7 +197,7 @@ mod tests {
     use super::token_endpoint;
 
     #[test]
-    fn c3_an_assertion_names_the_address_that_it_is_sent_to() {
+    fn c3_the_audience_of_an_assertion_is_its_destination() {
         for host in ["https://login.test", "https://login.test/", "https://login.test/common/?x=1"] {
             let endpoint = token_endpoint(host, "my-tenant").unwrap();
             assert_eq!(endpoint, "https://login.test/my-tenant/oauth2/v2.0/token", "{host}");

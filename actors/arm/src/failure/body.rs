@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn w5_the_envelope_gives_all_codes_and_messages_outermost_first() {
+    fn w5_codes_and_messages_are_read_outermost_first() {
         let body = r#"{"error":{"code":"RetryableError","message":"A \"retryable\" error.","details":[
             {"code":"RetryableErrorDueToAnotherOperation","message":"It can be retried in 14 seconds."}]}}"#;
         let codes = ["RetryableError", "RetryableErrorDueToAnotherOperation"];
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn w5_other_shapes_of_json_give_what_is_in_them() {
+    fn w5_codes_and_messages_are_read_from_other_json() {
         expect(r#"{"code":"Bare","message":"m"}"#, &["Bare"], "m");
         expect(
             r#"{"Error":{"Code":"A","Message":"m","Details":[{"Code":"B","Target":null}]}}"#,
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn w5_what_is_no_json_still_gives_its_code_or_its_words() {
+    fn w5_a_code_or_text_is_read_from_other_formats() {
         expect("", &[], "");
         expect("upstream connect error", &[], "upstream connect error");
         expect("<Error><Code>ServerBusy</Code><Message>wait</Message></Error>", &["ServerBusy"], "wait");

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn w6_retry_after_is_a_span_or_a_date_of_the_server_or_invalid() {
+    fn w6_retry_after_is_a_duration_a_date_or_invalid() {
         let seconds = |n| RetryAfter::In(Duration::from_secs(n));
         assert_eq!(read(None, None), RetryAfter::Absent);
         assert_eq!(read(Some("  "), None), RetryAfter::Absent);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_span_does_not_overflow() {
+    fn the_longest_duration_does_not_overflow() {
         assert_eq!(read(Some("18446744073709551615"), None), RetryAfter::In(Duration::from_secs(u64::MAX)));
         assert!(matches!(
             read(Some("Fri, 31 Dec 9999 23:59:59 GMT"), Some("Sat, 01 Jan 0000 00:00:00 GMT")),

@@ -38,7 +38,7 @@ fn balancer(body: &str) -> std::sync::Arc<LbFacts> {
 }
 
 #[test]
-fn w2_a_poll_is_decided_on_its_status_alone_in_any_spelling() {
+fn w2_only_the_status_of_a_poll_counts_in_any_case() {
     let succeeded = r#"{"status":"sUCCEEDED","error":{"code":"NotLatestOperation"}}"#;
     assert!(matches!(poll(&response(200, &[], succeeded)), OperationState::Succeeded));
     let canceled = r#"{"status":"CANCELED","error":{"code":"Canceled","message":"m","details":[
@@ -77,7 +77,7 @@ fn w5_a_poll_needs_a_status_or_the_resource() {
 }
 
 #[test]
-fn w2_an_accepted_put_gives_its_state_and_where_to_ask() {
+fn w2_an_accepted_put_has_its_state_and_polling_url() {
     let body = r#"{"properties":{"provisioningState":"succeeded"}}"#;
     let location = ("Location", "https://h/operationResults/1");
     let both = put(&response(200, &[("Azure-AsyncOperation", "https://h/operations/1"), location], body));
@@ -95,7 +95,7 @@ fn w2_an_accepted_put_gives_its_state_and_where_to_ask() {
 }
 
 #[test]
-fn d2_a_pool_gives_everything_that_its_proof_needs() {
+fn d2_a_pool_has_all_facts_for_its_proof() {
     let pool = facts(
         r#"{"etag":"W/\"1\"","properties":{"provisioningState":"Updating","syncMode":"Automatic",
         "virtualNetwork":{"id":"/vnet"},
@@ -131,11 +131,11 @@ fn d2_a_pool_gives_everything_that_its_proof_needs() {
     let interface = r#"{"properties":{"loadBalancerBackendAddresses":[{"properties":{"networkInterfaceIPConfiguration":{"id":"/c"}}}]}}"#;
     let subnet = r#"{"properties":{"loadBalancerBackendAddresses":[{"properties":{"subnet":{"id":"/s"},"virtualNetwork":{"id":"/v"}}}]}}"#;
     assert_eq!(facts(subnet).entries[0].network, Some(Arc::new(EntryNetwork::Subnet(SubnetId::new("/s")))));
-    assert!(!facts(interface).nic_backed, "D2 asks for backendIPConfigurations alone");
+    assert!(!facts(interface).nic_backed, "D2 needs only backendIPConfigurations");
 }
 
 #[test]
-fn d6_what_cannot_be_read_is_never_taken_for_empty() {
+fn d6_unreadable_answers_never_count_as_empty() {
     let bodies = [
         "",
         "null",
@@ -159,7 +159,7 @@ fn d6_what_cannot_be_read_is_never_taken_for_empty() {
 }
 
 #[test]
-fn d1_a_rule_names_its_pools_and_says_whether_it_has_a_probe() {
+fn d1_a_rule_has_its_pools_and_its_probe() {
     let facts = balancer(
         r#"{"id":"/rg/one/loadBalancers/LB","etag":"e","properties":{"provisioningState":"Failed",
         "backendAddressPools":[{"id":"/rg/one/loadBalancers/LB/backendAddressPools/p","properties":{}}],
@@ -188,7 +188,7 @@ fn d1_a_rule_names_its_pools_and_says_whether_it_has_a_probe() {
 }
 
 #[test]
-fn a_long_message_is_cut_between_characters() {
+fn a_long_message_is_truncated_between_characters() {
     let long = "\u{e9}".repeat(100_000);
     let cut = failure(answer::pool(&pool_id(), &response(500, &[], &long)));
     assert!(cut.message.len() <= 1024 && cut.message.len() > 1000, "{}", cut.message.len());

@@ -24,7 +24,7 @@ fn new_entry(name: &str, network: Option<&str>, admin_state: Option<AdminState>)
 }
 
 #[test]
-fn w3_text_beside_the_addresses_stays_byte_for_byte() {
+fn w3_text_outside_of_the_addresses_is_unchanged() {
     let text = r#"{"future": [1.10, 123456789012345678901234567890, 1E5, -0.0],"properties":{"x":"\u00e9\/",
         "loadBalancerBackendAddresses":[{"name":"a", "new":1.0,"properties":{"ipAddress":"10.0.0.4","y":9.0e0}},{"name":"b"}],
         "last":null}}"#;
@@ -50,7 +50,7 @@ fn w3_the_address_array_is_written_even_when_empty() {
 }
 
 #[test]
-fn w3_new_entries_have_the_network_as_the_pool_has_it() {
+fn w3_new_entries_name_the_network_like_the_pool() {
     let added = |entry, pool_network: Option<&str>, base: &str| {
         let edit =
             Edit { add: vec![entry], pool_network: pool_network.map(NetworkId::new), ..Edit::default() };
@@ -77,7 +77,7 @@ fn w3_new_entries_have_the_network_as_the_pool_has_it() {
     assert_eq!(at_pool["virtualNetwork"], json!({"id": "/v"}));
     let entry =
         added(new_entry("n", None, None), Some("/v"), r#"{"properties":{"virtualNetwork":{"id":"/old"}}}"#);
-    assert_eq!(entry["virtualNetwork"], json!({"id": "/old"}), "a network that is there is never changed");
+    assert_eq!(entry["virtualNetwork"], json!({"id": "/old"}), "an existing network is never changed");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn w3_an_unknown_admin_state_is_never_written() {
 }
 
 #[test]
-fn an_edit_of_a_missing_entry_does_not_fit() {
+fn an_edit_of_a_missing_entry_is_rejected() {
     let try_apply = |text: &str, edit: &Edit| PoolDocument::parse(text).unwrap().apply(edit);
     let one = r#"{"properties":{"loadBalancerBackendAddresses":[{}]}}"#;
     let beyond = Edit { set_admin: BTreeMap::from([(1, AdminState::Up)]), ..Edit::default() };
@@ -108,7 +108,7 @@ fn an_edit_of_a_missing_entry_does_not_fit() {
 }
 
 #[test]
-fn of_a_repeated_key_the_last_value_counts() {
+fn the_last_value_of_a_repeated_key_counts() {
     let twice = r#"{"sku":{"name":"Standard"},"properties":{"a":1,"a":2},"sku":{"name":"Basic"}}"#;
     let written: Value = serde_json::from_str(&apply(twice, &Edit::default())).unwrap();
     assert_eq!(written["sku"]["name"], "Basic");

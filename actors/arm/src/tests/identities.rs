@@ -129,7 +129,11 @@ async fn c3_a_client_certificate_signs_an_assertion_that_verifies() {
         assert_eq!(header["x5t"], digest(&aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY), "{name}");
         // As upstream: a certificate that is trusted by its subject and issuer is sent with its chain.
         let chain = header["x5c"].as_array().unwrap();
-        assert_eq!(chain[0], base64::encode(made.certificate.der()), "{name}: its own comes first");
+        assert_eq!(
+            chain[0],
+            base64::encode(made.certificate.der()),
+            "{name}: its own certificate comes first"
+        );
         assert_eq!(chain.len(), if name.contains("others") { 2 } else { 1 }, "{name}");
         assert_eq!(claims["aud"], "https://login.test/my-tenant/oauth2/v2.0/token");
         assert_eq!((&claims["iss"], &claims["sub"]), (&"my-client".into(), &"my-client".into()));
@@ -140,7 +144,7 @@ async fn c3_a_client_certificate_signs_an_assertion_that_verifies() {
 }
 
 #[tokio::test]
-async fn c3_a_renewed_certificate_counts_with_the_next_token() {
+async fn c3_a_renewed_certificate_is_used_for_the_next_token() {
     let (old, new) = (test_certificates::make(), test_certificates::make());
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), old.pem()).unwrap();
@@ -212,7 +216,7 @@ async fn c3_an_unusable_metadata_document_names_its_remedy() {
 }
 
 #[tokio::test]
-async fn c3_what_an_authority_refuses_names_the_key_that_is_wrong() {
+async fn c3_a_refusal_of_an_authority_names_the_wrong_key() {
     let entra = |code: u32, text: &str| {
         reply(
             400,

@@ -1,4 +1,4 @@
-//! Tokens: where they are requested, when they are requested again, and that a permit outlives the request.
+//! Tokens: the requests for them, their renewal, and permits during a request.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) fn token(token: &str) -> Reply {
 pub(super) struct Fixture {
     pub(super) server: Server,
     pub(super) client: Client,
-    /// Held because dropping it deletes the file.
+    /// Kept because dropping it deletes the file.
     pub(super) file: tempfile::NamedTempFile,
 }
 
@@ -143,7 +143,7 @@ async fn w5_a_refused_token_is_renewed_once_from_the_file() {
 }
 
 #[tokio::test]
-async fn w8_a_permit_that_runs_out_while_a_token_is_had_stops_the_put() {
+async fn w8_a_permit_that_expires_during_a_token_request_stops_a_put() {
     let replies = vec![token("token-1"), reply(200, "", POOL)];
     let Fixture { mut server, client, file: _file } = fixture(replies, "x", Duration::from_secs(2)).await;
     assert_eq!(failure(client.execute(put()).await.answer).kind, FailureKind::PermitExpired);
@@ -162,7 +162,7 @@ async fn w8_a_permit_that_expires_during_renewal_stops_the_put() {
 }
 
 #[tokio::test]
-async fn w6_a_stopped_try_asks_for_no_token() {
+async fn w6_a_stopped_try_requests_no_token() {
     let Fixture { mut server, client, file: _file } = fixture(vec![token("a")], "x", Duration::ZERO).await;
     client.set_gates(Some(Now::NEVER), Some(Now::NEVER));
     assert_eq!(
@@ -179,7 +179,7 @@ async fn w6_a_stopped_try_asks_for_no_token() {
 }
 
 #[tokio::test]
-async fn c3_an_authority_that_gives_no_token_is_a_credential_failure() {
+async fn c3_a_refused_token_is_a_credential_failure() {
     let body = r#"{"error":"invalid_client","error_description":"AADSTS700016: no such application"}"#;
     let Fixture { client, server: _server, file: _file } =
         fixture(vec![reply(400, "", body)], "x", Duration::ZERO).await;

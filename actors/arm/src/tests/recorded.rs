@@ -183,14 +183,14 @@ fn w3_official_examples_are_read_without_loss() {
 }
 
 #[test]
-fn w3_of_a_duplicate_key_the_last_value_is_read_and_written() {
+fn w3_the_last_value_of_a_duplicate_key_is_kept() {
     let Some(file) =
         files("official", "json").into_iter().find(|file| file.ends_with("LoadBalancerGet.json"))
     else {
         return;
     };
     let text = std::fs::read_to_string(file).unwrap();
-    assert_eq!(text.matches("\"sku\"").count(), 2, "the trap is still there");
+    assert_eq!(text.matches("\"sku\"").count(), 2, "the recording still has the duplicate key");
     let start = text.find("\"body\":").unwrap() + "\"body\":".len();
     let mut stream =
         serde_json::Deserializer::from_str(&text[start..]).into_iter::<Box<serde_json::value::RawValue>>();
@@ -335,7 +335,7 @@ fn w5_collected_errors_have_the_classes_of_the_contract() {
         } else {
             (failure(answer::put(&response(status.unwrap_or(400), &[], &text))), Stage::Put)
         };
-        // Every failure has a class, and no answer of Azure counts as a gate or permit of ours.
+        // Every failure has a class, and no answer of Azure counts as a closed gate or an expired permit.
         let class = classify(&failed, stage);
         assert!(!matches!(class, FailureClass::GateClosed | FailureClass::NotGranted), "{error}");
         let id = error["id"].as_str().unwrap();
@@ -344,5 +344,5 @@ fn w5_collected_errors_have_the_classes_of_the_contract() {
             classed += 1;
         }
     }
-    assert!(classed >= 15, "only {classed} of the known errors are there");
+    assert!(classed >= 15, "only {classed} of the known errors are present");
 }

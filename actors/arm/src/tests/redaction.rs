@@ -21,8 +21,8 @@ const SECRET: &str = "planted/secret+with&signs";
 const SECRET_ENCODED: &str = "planted%2Fsecret%2Bwith%26signs";
 const JWT: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwbGFudGVkIn0.cGxhbnRlZA";
 
-/// Returns the visible output of clients with every identity, whose authorities repeat what they receive: everything
-/// printable of the client, its settings and its failures.
+/// Returns the visible output of clients with every identity, whose authorities echo requests: all printable text of
+/// the client, its settings and its failures.
 async fn of_every_identity() -> String {
     let made = test_certificates::make();
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -53,7 +53,7 @@ async fn of_every_identity() -> String {
         format!(r#"{{"access_token": ["{TOKEN}"], "expires_on": "{TOKEN}", "expires_in": "{TOKEN}"}}"#);
     let mut printed = String::new();
     for identity in identities {
-        // An authority may repeat what it knows; only what its client has sent is a secret here.
+        // An authority may send its own data; only the data that its client has sent is secret here.
         let own = match &identity {
             Identity::ClientSecret { .. } => json.replace(PASSWORD, ""),
             Identity::ClientCertificate { .. } => json.replace(SECRET, "").replace(SECRET_ENCODED, ""),
@@ -69,7 +69,7 @@ async fn of_every_identity() -> String {
             printed.push_str(&format!("{identity:?} {client:?} {answered:?}\n"));
         }
     }
-    assert!(printed.contains("<redacted>"), "there was something to take out: {printed}");
+    assert!(printed.contains("<redacted>"), "something was redacted: {printed}");
     printed
 }
 
@@ -124,7 +124,7 @@ async fn c1_no_token_assertion_secret_or_signature_is_logged() {
         printed.push_str(&format!("{:?}", client.execute(request).await));
     }
     let sent: Vec<_> = std::iter::from_fn(|| server.received()).collect();
-    assert_eq!(sent.len(), 7, "each of them has really been sent");
+    assert_eq!(sent.len(), 7, "each secret was sent");
     assert!(sent[0].body.contains(ASSERTION) && sent[3].headers["authorization"].contains(TOKEN));
     assert!(sent[4..].iter().all(|it| it.headers["authorization"].contains(TOKEN)));
     assert!(sent[6].line.contains(SIGNATURE));
@@ -141,9 +141,9 @@ async fn c1_no_token_assertion_secret_or_signature_is_logged() {
     }
 }
 
-/// ARM repeats a token without its scheme, in every part of a response.
+/// ARM echoes a token without its scheme, in every part of a response.
 #[tokio::test]
-async fn c1_a_repeated_token_without_a_scheme_is_never_shown() {
+async fn c1_an_echoed_token_without_a_scheme_is_never_shown() {
     const OPAQUE: &str = "opaque+planted/repeated==";
     let escaped = r"opaque\u002Bplanted\/repeated\u003d=";
     let encoded = "opaque%2Bplanted%2Frepeated%3D%3D";

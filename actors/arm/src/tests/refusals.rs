@@ -1,4 +1,4 @@
-//! The authority gives no token: the error names the server and its message, immediately, and without useless
+//! The authority refuses a token: the error names the server and its message, immediately, and without useless
 //! requests.
 
 use std::time::Duration;

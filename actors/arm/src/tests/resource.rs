@@ -17,7 +17,7 @@ fn path(text: &str) -> ResourceAddress {
 }
 
 #[tokio::test]
-async fn a_path_keeps_its_query_and_a_refusal_is_an_answer() {
+async fn a_path_keeps_its_query_and_a_refusal_is_returned() {
     let body = r#"{"error":{"code":"ScopeLocked","message":"locked"}}"#;
     let mut server = Server::start(vec![reply(409, "retry-after: 7\r\n", body)]).await;
     let client = Client::new(settings(&server.endpoint())).unwrap();

@@ -42,7 +42,7 @@ fn c3_anonymous_and_plain_http_are_for_loopback_only() {
 }
 
 #[test]
-fn c1_a_wrong_setting_is_named_without_secrets() {
+fn c1_an_invalid_setting_is_named_without_secrets() {
     let local = || settings("http://127.0.0.1:1");
     let table = [
         (settings("ftp://127.0.0.1"), "endpoint ftp://127.0.0.1"),
@@ -81,7 +81,7 @@ async fn c3_plain_http_is_only_for_local_servers() {
 }
 
 #[test]
-fn c3_near_are_this_machine_and_the_instance_metadata_service() {
+fn c3_loopback_and_the_metadata_service_are_local() {
     let near =
         ["http://127.0.0.1:1", "https://localhost", "http://[::1]/", "http://169.254.169.254/metadata/x"];
     let far =
@@ -91,7 +91,7 @@ fn c3_near_are_this_machine_and_the_instance_metadata_service() {
     }
 }
 
-/// Returns proxies of which none can be used, and which these targets do not use.
+/// Returns unusable proxies, and the targets that do not use them.
 fn unusable(no_proxy: &str) -> Proxies {
     Proxies::read(|name| match name {
         "HTTPS_PROXY" => Some("ftp://p".to_owned()),
@@ -101,7 +101,7 @@ fn unusable(no_proxy: &str) -> Proxies {
 }
 
 #[tokio::test]
-async fn c3_a_proxy_is_a_fault_only_where_it_is_used() {
+async fn c3_an_invalid_proxy_is_an_error_only_if_it_is_used() {
     let azure = |identity: Identity| Settings { identity, ..settings("https://management.azure.com") };
     let managed = || Identity::Managed(ManagedIdentity::SystemAssigned);
     let from_document = |authority_host: Option<&str>| Login::Metadata {
@@ -129,7 +129,7 @@ async fn c3_a_proxy_is_a_fault_only_where_it_is_used() {
         let made = HttpTransport::behind(&settings, unusable(no_proxy));
         assert_eq!(made.is_ok(), usable, "{settings:?}, NO_PROXY {no_proxy:?}");
     }
-    // One that is only known later does not go past the proxy.
+    // A login endpoint that is only known later uses the proxy.
     let transport = HttpTransport::behind(&read(from_document(None)), unusable(".azure.com")).unwrap();
     let request = Request::new(Url::parse("https://login.invalid/x").unwrap(), Method::Get);
     let error = model::redact::chain(&transport.execute_request(&request).await.unwrap_err());

@@ -1,5 +1,4 @@
-//! The task that owns the tokens: it carries out the machine's outputs for callers that come at the same time or stop
-//! waiting.
+//! The task that owns the tokens: it runs the machine's outputs for callers that wait at the same time or stop waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -125,7 +124,7 @@ async fn c3_without_a_token_a_hanging_request_is_repeated_after_30_s() {
     assert!(token(&tokens).await.unwrap_err().contains("no token in time"));
     assert_eq!(began.elapsed(), Duration::from_secs(30));
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(token(&tokens).await.unwrap(), "token-2", "the answer of who was given up means nothing");
+    assert_eq!(token(&tokens).await.unwrap(), "token-2", "the answer to an abandoned request is ignored");
     assert_eq!(counts.requests(), 2);
 }
 
@@ -143,10 +142,10 @@ async fn c3_many_calls_without_a_token_share_one_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_a_request_outlives_the_call_that_made_it() {
+async fn c3_a_token_request_continues_without_its_call() {
     let (tokens, counts) = tokens(&[Does::Hang(5), Does::Refuse]);
     let left = tokio::time::timeout(Duration::from_secs(1), token(&tokens)).await;
-    assert!(left.is_err(), "it has gone");
+    assert!(left.is_err(), "the call has ended");
     assert_eq!(token(&tokens).await.unwrap(), "token-1");
     assert_eq!(counts.requests(), 1);
 }

@@ -1,4 +1,4 @@
-//! Requests on the wire, and the answers to what comes back.
+//! HTTP requests, and the handling of responses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ async fn started(replies: Vec<Reply>) -> (Server, Client) {
 }
 
 #[tokio::test]
-async fn w3_a_get_and_its_put_have_the_right_address_and_body() {
+async fn w3_a_get_and_its_put_have_the_right_url_and_body() {
     let accepted = r#"{"etag":"W/\"new\"","properties":{"provisioningState":"Updating"}}"#;
     let headers = "azure-asyncoperation: https://h/op?t=1\r\nlocation: https://h/other\r\nretry-after: 10\r\nx-ms-correlation-request-id: c-1\r\n";
     let (mut server, client) =
@@ -76,7 +76,7 @@ async fn w3_a_get_and_its_put_have_the_right_address_and_body() {
 }
 
 #[tokio::test]
-async fn w8_a_put_is_sent_until_the_last_moment_of_its_permit() {
+async fn w8_a_put_is_sent_until_its_permit_expires() {
     let (mut server, client) = started(vec![reply(200, "", POOL)]).await;
     let late = failure(client.execute(put(Now::from_micros(NOW.as_micros() - 1))).await.answer);
     assert_eq!(late.kind, FailureKind::PermitExpired);
@@ -86,7 +86,7 @@ async fn w8_a_put_is_sent_until_the_last_moment_of_its_permit() {
 }
 
 #[tokio::test]
-async fn w6_a_shut_gate_stops_its_verb_alone_until_it_opens() {
+async fn w6_a_closed_gate_stops_only_its_request_class() {
     let (mut server, client) =
         started(vec![reply(200, "", POOL), reply(200, "", POOL), reply(200, "", POOL)]).await;
     let soon = NOW.plus(Duration::from_secs(3));
@@ -109,7 +109,7 @@ async fn w6_a_shut_gate_stops_its_verb_alone_until_it_opens() {
 }
 
 #[tokio::test]
-async fn w4_a_server_that_never_answers_is_a_timeout_of_its_verb() {
+async fn w4_a_request_without_an_answer_times_out() {
     let server = Server::start(vec![Reply::Never, Reply::Never]).await;
     let short = Duration::from_millis(50);
     let client = |timeouts| Client::new(Settings { timeouts, ..settings(&server.endpoint()) }).unwrap();
@@ -121,10 +121,10 @@ async fn w4_a_server_that_never_answers_is_a_timeout_of_its_verb() {
 }
 
 #[tokio::test]
-async fn w4_a_broken_or_refused_connection_is_tried_once() {
+async fn w4_a_broken_or_refused_connection_is_not_retried() {
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"name\":";
     let (mut server, client) = started(vec![Reply::Hangup, Reply::Raw(half.to_owned())]).await;
-    // The third finds no server, and so has certainly not been carried out.
+    // The third request finds no server, and so was certainly not applied.
     for kind in [FailureKind::Connection, FailureKind::Connection, FailureKind::NotConnected] {
         let broken = failure(client.execute(put(NOW)).await.answer);
         assert_eq!(broken.kind, kind, "{broken}");
@@ -134,7 +134,7 @@ async fn w4_a_broken_or_refused_connection_is_tried_once() {
 }
 
 #[tokio::test]
-async fn w4_nothing_is_tried_twice_and_no_redirect_is_followed() {
+async fn w4_the_client_neither_retries_nor_follows_redirects() {
     let error = r#"{"error":{"code":"ServiceUnavailable","message":"a \"quoted\" word"}}"#;
     let elsewhere = "location: http://127.0.0.1:1/elsewhere\r\n";
     let (mut server, client) = started(vec![
@@ -153,7 +153,7 @@ async fn w4_nothing_is_tried_twice_and_no_redirect_is_followed() {
 }
 
 #[tokio::test]
-async fn w5_a_polls_address_is_sent_unchanged_to_no_foreign_host() {
+async fn w5_a_polling_url_is_unchanged_and_never_foreign() {
     let (mut server, client) = started(vec![reply(200, "", r#"{"status":"InProgress"}"#)]).await;
     let odd = "/subscriptions/s/locations/e/operations/g?api-version=1&t=63%2b9&c=MII+a/b%3d&s=x_-y&h=~";
     let foreign = [

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn e1_a_burst_passes_at_once_and_the_rate_over_time() {
+    fn e1_a_burst_passes_immediately_and_then_the_rate_applies() {
         let mut bucket = Bucket::per_second(4, 3);
         let start = Now::from_millis(1_000);
         assert_eq!((0..5).filter(|_| bucket.take(start)).count(), 3);

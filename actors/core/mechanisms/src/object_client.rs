@@ -321,7 +321,7 @@ mod tests {
         })
     }
 
-    /// A client that has sent a read at this time.
+    /// Returns a client that has sent a read at this time.
     fn reading(now: Now) -> (Client, CallId) {
         let mut client = Client::default();
         client.plan(now);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a3_an_answer_to_a_request_that_is_not_under_way_means_nothing() {
+    fn a3_an_answer_without_an_open_request_is_ignored() {
         let (mut client, call) = reading(at(0));
         let other = CallId(call.0 + 1);
         assert!(client.on_answer(at(1), other, ConfigMapAnswer::Absent).is_none());
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a4_the_read_after_a_conflict_is_immediate_and_later_up_to_1_s_apart() {
+    fn a4_only_the_first_read_after_conflicts_is_immediate() {
         let mut client = Client::default();
         for (before, wait) in (0..).zip([0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000, 1_000]) {
             assert_eq!(client.conflicts(), before);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a3_an_unanswered_request_is_an_error_until_a_state_is_seen() {
+    fn a3_an_unanswered_request_is_an_error_until_the_next_state() {
         let (mut client, call) = reading(at(0));
         let over = at(0).plus(GIVE_UP_AFTER);
         assert!(client.take_overdue(at(1)).is_none());
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn w8_a_watch_may_last_longer_than_a_request_and_end_without_a_change() {
+    fn w8_a_watch_may_outlast_a_request_and_end_unchanged() {
         let mut client: ObjectClient<LeaseFacts, ()> = ObjectClient::default();
         let span = Duration::from_secs(60);
         let (call, ask) = client.watch(at(0), (), &lease().version, span);

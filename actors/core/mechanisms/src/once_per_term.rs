@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn e1_an_open_report_ends_with_its_condition_even_if_it_may_be_repeated() {
+    fn e1_the_end_of_a_condition_ends_its_open_report() {
         let mut reports = OncePerTerm::default();
         assert!(reports.report(&1));
         reports.retain(|_| false);

@@ -50,7 +50,7 @@ mod tests {
     const OFFSETS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 
     #[test]
-    fn each_look_counts_from_the_change_and_the_last_one_ends_it() {
+    fn each_recheck_is_due_at_its_delay_after_the_change() {
         let mut looks = Recheck::new(&OFFSETS, Now::from_millis(10_000));
         assert_eq!((looks.at(), looks.is_first()), (Some(Now::from_millis(11_000)), true));
         looks.advance();
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_looked_at_without_times() {
+    fn without_delays_nothing_is_rechecked() {
         assert_eq!(Recheck::new(&[], Now::ZERO).at(), None);
     }
 }

@@ -431,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn d1_n3_only_a_404_about_the_resource_or_its_parent_means_absent() {
+    fn d1_n3_only_a_404_of_a_resource_or_its_parent_means_absent() {
         let failure = |status, code: Option<&str>| Failure {
             kind: FailureKind::Status(status),
             code: code.map(Arc::from),
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn n2_an_entry_sends_traffic_to_its_address_or_to_its_interfaces_machine() {
+    fn n2_an_entry_targets_an_address_or_a_machine() {
         let address: IpAddr = [10, 0, 0, 4].into();
         let machine = InstanceId::new("pool-vmss/0");
         let entry = |ip, instance| Entry {

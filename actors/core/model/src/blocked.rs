@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h3_the_first_reason_that_applies_is_told_and_its_latest_end() {
+    fn h3_the_first_applicable_reason_is_named_with_its_end() {
         assert!(Blocked::ALL.is_sorted(), "the order of the enum decides");
         let at = Now::from_millis;
         let all =

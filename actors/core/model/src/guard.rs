@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn g3_a_fraction_is_exceeded_by_more_than_it_alone() {
+    fn g3_exactly_the_fraction_does_not_exceed_it() {
         let half = Fraction::millionths(500_000);
         assert!(!half.is_exceeded_by(2, 4) && half.is_exceeded_by(3, 4) && half.is_exceeded_by(2, 3));
         assert!(!Fraction::millionths(2_000_000).is_exceeded_by(4, 4), "never more than all");

@@ -371,13 +371,13 @@ mod tests {
     }
 
     #[test]
-    fn names_of_azure_are_compared_without_regard_to_case_and_shown_as_seen() {
+    fn azure_names_ignore_case_and_keep_their_spelling() {
         assert_eq!(LbName::new("Kubernetes"), LbName::new("kubernetes"));
         assert_eq!(LbName::new("Kubernetes").to_string(), "Kubernetes");
     }
 
     #[test]
-    fn d2_the_pool_name_is_lower_case_and_ends_in_ipv6_for_the_second_family() {
+    fn d2_the_pool_name_is_lower_case_and_may_end_in_ipv6() {
         let key = ServiceKey::new("Shop", "web");
         assert_eq!(key.pool_name(Family::V4).as_str(), "shop-web");
         assert_eq!(key.pool_name(Family::V6).as_str(), "shop-web-ipv6");

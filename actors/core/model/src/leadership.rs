@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn w8_a_put_may_be_sent_until_25_s_before_leadership_is_no_longer_certain() {
+    fn w8_no_put_is_sent_in_the_last_25_s_of_leadership() {
         let leading = Leadership::Leading { epoch: Epoch(3), until: at(45) };
         assert_eq!((leading.term(), leading.leads()), (Some(Epoch(3)), true));
         assert_eq!(leading.send_deadline(), Some(at(20)));

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn g2_what_should_go_stays_only_where_the_pool_would_be_empty_without_it() {
+    fn g2_unwanted_members_stay_only_in_an_otherwise_empty_pool() {
         let surplus =
             |level: &Level, observed: &[u8]| level.surplus(&ips(observed)).copied().collect::<BTreeSet<_>>();
         assert_eq!(surplus(&level(&[], &[], Keeps::Last), &[1, 2]), ips(&[]));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_united_level_allows_what_either_allows_and_keeps_what_either_keeps() {
+    fn a_united_level_allows_and_keeps_what_either_does() {
         let mut both = level(&[1], &[2], Keeps::Nothing);
         both.unite(&level(&[2], &[1, 3], Keeps::Last));
         assert!(both.same_members(&level(&[1, 2], &[3], Keeps::Last)) && both.is_disjoint());

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn n1_each_of_the_three_taints_is_a_signal_whatever_its_effect() {
+    fn n1_each_of_the_three_taints_is_a_signal_with_any_effect() {
         for effect in ["NoSchedule", "NoExecute", "PreferNoSchedule", ""] {
             let of = |key: &str, value: &str| of_taints(&[taint(key, value, effect)]);
             assert_eq!(of(OUT_OF_SERVICE, ""), [Signal::OutOfService].into());

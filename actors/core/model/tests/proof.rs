@@ -1,4 +1,4 @@
-//! The proof that a pool is ours, of pools as read.
+//! Tests of the proof that a pool is ours.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

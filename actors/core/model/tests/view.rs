@@ -1,4 +1,4 @@
-//! What a pool of a snapshot waits for.
+//! Tests of the reason for which a pool of a snapshot waits.
 
 use model::blocked::Blocked;
 use model::ids::{Epoch, LbName, PoolId, PoolName};
@@ -21,7 +21,7 @@ fn led_by(role: &'static str) -> Snapshot {
 }
 
 #[test]
-fn h3_a_pool_waits_first_for_leadership_whatever_its_state() {
+fn h3_a_pool_waits_for_leadership_first_in_any_state() {
     let (held, not_leader) = (Blocked::Held.open_ended(), Blocked::NotLeader.open_ended());
     for (state, blocked, expected) in [
         (PoolState::Waiting, Some(held), [Some(held), Some(not_leader)]),

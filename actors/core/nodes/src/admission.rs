@@ -72,20 +72,20 @@ mod tests {
     }
 
     #[test]
-    fn n5_two_may_go_down_however_few_there_are() {
+    fn n5_two_may_go_down_in_the_smallest_cluster() {
         assert_eq!(admits("rrr", 0, 3), ["0", "1"]);
         assert_eq!(admits("r", 0, 1), ["0"]);
         assert_eq!(admits("rr", 1, 0), ["0"]);
     }
 
     #[test]
-    fn n5_not_ready_nodes_go_at_once() {
+    fn n5_not_ready_nodes_are_admitted_immediately() {
         assert_eq!(admits("nrnrn", 4, 8), ["0", "2", "4"]);
         assert_eq!(admits("nnnnr", 0, 1), ["0", "1", "2", "3", "4"], "and take no room");
     }
 
     #[test]
-    fn n5_a_node_that_the_operator_releases_takes_room() {
+    fn n5_a_released_node_counts_for_the_limit() {
         assert_eq!(admits("rrf", 4, 8), ["2"]);
         assert_eq!(admits("rrf", 2, 8), ["0", "2"], "the one that goes in any case is counted first");
     }
@@ -110,7 +110,7 @@ mod tests {
                 nodes.iter().filter(|(_, ready, free)| *ready && *free).count(),
             );
             prop_assert!(bound == 0 || down + free + bound <= allowed(ready));
-            // No node waits while there is room.
+            // No node waits below the limit.
             let waits = nodes.iter().any(|(uid, _, _)| !is_in(uid));
             prop_assert!(!waits || down + free + bound >= allowed(ready));
         }

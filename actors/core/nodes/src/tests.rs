@@ -1,5 +1,5 @@
-//! Tests of the machine on the test's clock, with a writer that carries out due updates on demand, pools that hold
-//! what was written, and an API server with our ConfigMap.
+//! Tests of the machine on the test's clock, with a writer that applies due updates on demand, pools that keep the
+//! written states, and an API server with our ConfigMap.
 
 mod bench;
 mod held;
@@ -46,17 +46,17 @@ fn all(urgency: AdminUrgency) -> Vec<(String, AdminUrgency)> {
 }
 
 #[test]
-fn n1_each_of_three_taints_takes_a_node_down_in_all_pools_and_families() {
+fn n1_each_taint_sets_a_node_down_in_all_pools_and_families() {
     for key in [OUT_OF_SERVICE, SHUTDOWN, DRAINING] {
         let mut bench = Bench::new(4);
         assert!(bench.take_due().is_empty() && bench.set.generation == 0);
         bench.deliver(node(2, &[key]));
         assert_eq!(bench.take_due(), all(DOWN), "in the turn of the fact");
         assert_eq!(bench.set.addresses.values().collect::<BTreeSet<_>>(), [&uid("node-2")].into());
-        assert!(bench.requested_reads > 0, "pools that are not known yet may hold it");
+        assert!(bench.requested_reads > 0, "unknown pools may contain it");
         bench.run_until_stable();
         assert_eq!(bench.downs(), ips(2).map(|ip| (ip, 2)).into());
-        assert!(bench.is_idle() && bench.take_due().is_empty(), "further reads cost nothing");
+        assert!(bench.is_idle() && bench.take_due().is_empty(), "further reads cause no work");
     }
 }
 
@@ -76,7 +76,7 @@ fn n2_one_due_for_all_nodes_of_a_pool_with_the_oldest_signal() {
 }
 
 #[test]
-fn n2_without_draining_nodes_and_in_excluded_pools_nothing_is_due() {
+fn n2_no_drain_and_an_excluded_pool_cause_no_work() {
     let mut bench = Bench::new(3);
     let excluded = pool("lb", "AksOutboundBackendPool");
     bench.azure.insert(excluded.clone(), [(ips(1)[0], State::None)].into());
@@ -89,29 +89,29 @@ fn n2_without_draining_nodes_and_in_excluded_pools_nothing_is_due() {
 }
 
 #[test]
-fn n4_the_last_taint_that_goes_restores_the_node() {
+fn n4_the_removal_of_the_last_taint_restores_the_node() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN, OUT_OF_SERVICE]));
     bench.run_until_stable();
     bench.take_due();
     bench.deliver(node(1, &[SHUTDOWN]));
-    assert!(bench.take_due().is_empty(), "one of two that goes restores nothing");
+    assert!(bench.take_due().is_empty(), "the removal of one of two restores nothing");
     bench.deliver(node(1, &[]));
     assert_eq!(bench.take_due(), all(RESTORE));
     bench.run_until_stable();
     assert!(bench.downs().is_empty() && bench.is_idle());
-    assert!(bench.set.addresses.is_empty() && bench.set.restorable.is_empty(), "then nothing is ours");
+    assert!(bench.set.addresses.is_empty() && bench.set.restorable.is_empty(), "no Down of ours is left");
 }
 
 #[test]
-fn n3_a_taint_removed_halfway_turns_the_rest_around_at_once() {
+fn n3_a_taint_removed_halfway_restores_the_written_pools() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.write(&pool("lb", "web"));
     bench.take_due();
     bench.deliver(node(1, &[]));
     assert_eq!(bench.take_due(), [("lb/web".to_owned(), RESTORE)]);
-    assert_eq!(bench.due.len(), 1, "pools that were not touched yet see no call");
+    assert_eq!(bench.due.len(), 1, "pools without a write get no call");
     bench.run_until_stable();
     assert!(bench.downs().is_empty() && bench.is_idle());
     bench.deliver(node(1, &[SHUTDOWN]));
@@ -119,7 +119,7 @@ fn n3_a_taint_removed_halfway_turns_the_rest_around_at_once() {
 }
 
 #[test]
-fn n3_a_withdrawn_write_in_flight_is_waited_for() {
+fn n3_a_restore_waits_for_a_withdrawn_write_in_flight() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     let web = pool("lb", "web");
@@ -130,7 +130,7 @@ fn n3_a_withdrawn_write_in_flight_is_waited_for() {
     let generation = bench.set.generation;
     bench.observe_all();
     bench.observe_all();
-    assert!(!bench.is_idle(), "the node is not done, whatever a read has shown meanwhile");
+    assert!(!bench.is_idle(), "the node is not done, even after a read in the meantime");
     bench.azure.get_mut(&web).expect("a pool").insert(ips(1)[0], State::Down);
     bench.finished(&web, set.generation, None);
     assert_eq!(bench.set.generation, generation);
@@ -163,7 +163,7 @@ fn n3_a_deleted_node_leaves_the_queue() {
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.fail(&pool("lb", "web"), 500);
     bench.delete(1);
-    assert_eq!(bench.due.len(), 0, "what no write has begun is withdrawn");
+    assert_eq!(bench.due.len(), 0, "updates without a write are withdrawn");
     bench.take_due();
     bench.pass(60_000);
     bench.observe_all();
@@ -171,15 +171,15 @@ fn n3_a_deleted_node_leaves_the_queue() {
 }
 
 #[test]
-fn s4_work_that_is_dropped_is_no_result() {
+fn s4_dropped_work_is_no_result() {
     let mut bench = Bench::new(2);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.answer_all();
     assert_eq!((bench.state(1), bench.writes), (Some(NodeState::Draining), 1), "only its record was written");
     bench.deliver(node(1, &[]));
     bench.run_until_stable();
-    assert!(bench.is_idle(), "nothing of the node is Down");
-    assert_eq!(bench.machine.queue.results().success, 0, "the taint went before any pool was written");
+    assert!(bench.is_idle(), "no entry of the node is Down");
+    assert_eq!(bench.machine.queue.results().success, 0, "the taint was removed before any pool was written");
     // Deleted before any pool was written.
     bench.deliver(node(2, &[SHUTDOWN]));
     bench.delete(2);
@@ -220,7 +220,7 @@ fn n2_a_node_replaced_under_the_same_name_is_not_down() {
 }
 
 #[test]
-fn n4_a_down_that_outlived_its_node_ends_when_a_new_node_has_the_address() {
+fn n4_a_leftover_down_ends_when_a_new_node_has_the_address() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -269,7 +269,7 @@ fn n4_draining_overrides_up_and_an_entry_added_again_goes_down() {
 }
 
 #[test]
-fn d3_an_observation_that_began_before_the_write_ended_is_not_believed() {
+fn d3_an_observation_from_before_the_end_of_a_write_is_ignored() {
     let mut bench = Bench::new(4);
     let began = bench.now;
     bench.deliver(node(1, &[SHUTDOWN]));
@@ -279,14 +279,14 @@ fn d3_an_observation_that_began_before_the_write_ended_is_not_believed() {
     bench.take_due();
     let after = std::mem::replace(&mut bench.azure, before);
     bench.observe_at("lb", began);
-    assert!(bench.take_due().is_empty() && !bench.is_idle(), "nor does it make a node done");
+    assert!(bench.take_due().is_empty() && !bench.is_idle(), "it completes no node");
     bench.azure = after;
     bench.observe_all();
     assert!(bench.is_idle());
 }
 
 #[test]
-fn n3_pools_that_fail_are_tried_again_and_the_others_are_done() {
+fn n3_failing_pools_are_retried_and_the_others_are_done() {
     let mut bench = Bench::new(4);
     let web = pool("lb", "web");
     bench.deliver(node(1, &[SHUTDOWN]));
@@ -316,7 +316,7 @@ fn n3_pools_that_fail_are_tried_again_and_the_others_are_done() {
 }
 
 #[test]
-fn n4_a_deleted_load_balancer_may_return_with_downs() {
+fn n4_a_recreated_load_balancer_may_contain_downs() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -329,7 +329,7 @@ fn n4_a_deleted_load_balancer_may_return_with_downs() {
     bench.observe_at("lb", bench.now);
     bench.pass(60_000);
     bench.answer_all();
-    assert_eq!(bench.recorded(), ["node-1"], "its Downs there may be seen again");
+    assert_eq!(bench.recorded(), ["node-1"], "its Downs may still be there");
     bench.run_until_stable();
     assert!(bench.downs().is_empty() && bench.recorded().is_empty());
 }
@@ -365,7 +365,7 @@ fn n3_a_down_does_not_wait_for_the_retry_of_another_node() {
 }
 
 #[test]
-fn n3_a_pool_that_does_not_exist_is_nothing_to_wait_for() {
+fn n3_no_node_waits_for_a_pool_that_does_not_exist() {
     let mut bench = Bench::new(4);
     let web = pool("lb", "web");
     bench.deliver(node(1, &[SHUTDOWN]));
@@ -376,7 +376,7 @@ fn n3_a_pool_that_does_not_exist_is_nothing_to_wait_for() {
 }
 
 #[test]
-fn n5_half_of_the_ready_nodes_go_down_and_the_others_wait_for_room() {
+fn n5_at_most_half_of_the_ready_nodes_are_down() {
     let mut bench = Bench::new(6);
     for n in 1..=5 {
         bench.deliver(node(n, &[SHUTDOWN]));
@@ -385,36 +385,36 @@ fn n5_half_of_the_ready_nodes_go_down_and_the_others_wait_for_room() {
     let drains = |bench: &Bench| bench.set.addresses.values().collect::<BTreeSet<_>>().len();
     assert_eq!(drains(&bench), 3, "of six");
     bench.deliver(NodeFact { ready: false, ..node(5, &[SHUTDOWN]) });
-    assert_eq!(drains(&bench), 4, "one that is not Ready goes at once");
+    assert_eq!(drains(&bench), 4, "a node that is not Ready goes Down immediately");
     bench.delete(1);
     let of_four = (Some(NodeState::Held), 3);
     assert_eq!((bench.state(4), drains(&bench)), of_four, "two of the four that are Ready are Down");
     bench.deliver(node(7, &[]));
     bench.deliver(node(8, &[]));
     bench.deliver(node(9, &[]));
-    assert!(bench.set.addresses.values().any(|of| *of == uid("node-4")), "it has its turn");
+    assert!(bench.set.addresses.values().any(|of| *of == uid("node-4")), "the waiting node is next");
     bench.run_until_stable();
     assert!(bench.is_idle());
 }
 
 #[test]
-fn w8_a_term_begins_when_the_nodes_and_the_draining_set_are_known() {
+fn w8_a_term_begins_with_known_nodes_and_draining_set() {
     let mut bench = Bench::silent(Role::On, 4);
     bench.observe_all();
     bench.step(In::Opened(Epoch(3)));
     assert_eq!(bench.opened, None);
     bench.step(In::Confirmed(Epoch(2)));
-    assert_eq!(bench.opened, None, "these are of an older term");
+    assert_eq!(bench.opened, None, "these records are from an earlier term");
     bench.step(In::Confirmed(Epoch(3)));
     assert_eq!(bench.opened, Some(Epoch(3)));
     bench.step(In::Opened(Epoch(4)));
     assert_eq!(bench.opened, Some(Epoch(3)));
     bench.step(In::Confirmed(Epoch(5)));
-    assert_eq!(bench.opened, Some(Epoch(4)), "newer ones serve");
+    assert_eq!(bench.opened, Some(Epoch(4)), "newer records suffice");
 }
 
 #[test]
-fn w8_a_silent_one_passes_on_that_a_term_may_begin_and_nothing_more() {
+fn w8_a_silent_machine_outputs_only_that_a_term_may_begin() {
     let mut bench = Bench::silent(Role::Silent, 4);
     bench.observe_all();
     bench.step(In::Opened(Epoch(3)));
@@ -427,7 +427,7 @@ fn w8_a_silent_one_passes_on_that_a_term_may_begin_and_nothing_more() {
 }
 
 #[test]
-fn g6_nothing_begins_on_standby_in_observe_or_while_everything_is_paused() {
+fn g6_no_drain_begins_on_standby_in_observe_or_while_paused() {
     let stops: [fn(&mut Bench); 3] = [
         |bench| bench.step(In::Leadership(Leadership::Standby)),
         |bench| bench.set_policy(1, OperatorPolicy { mode: Mode::Observe, ..OperatorPolicy::default() }),
@@ -446,18 +446,18 @@ fn g6_nothing_begins_on_standby_in_observe_or_while_everything_is_paused() {
         bench.pass(60_000);
         assert_eq!((bench.take_due().len(), bench.requested_reads, bench.set.generation), (0, 0, 0));
         bench.lead(2);
-        assert_eq!(bench.take_due(), all(DOWN), "it goes on by itself");
+        assert_eq!(bench.take_due(), all(DOWN), "it continues by itself");
     }
     let mut bench = Bench::new(4);
     let shop =
         OperatorPolicy { pools: [(pool("lb", "web"), Pause::default())].into(), ..OperatorPolicy::default() };
     bench.set_policy(1, OperatorPolicy { mode: Mode::AddOnly, ..shop });
     bench.deliver(node(1, &[SHUTDOWN]));
-    assert_eq!(bench.take_due(), all(DOWN), "pauses of single pools and add-only let Downs go");
+    assert_eq!(bench.take_due(), all(DOWN), "pauses of single pools and add-only allow Downs");
 }
 
 #[test]
-fn w8_what_was_posted_in_another_term_is_posted_again() {
+fn w8_a_new_term_posts_its_events_again() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.write(&pool("lb", "web"));
@@ -485,12 +485,12 @@ fn tries(bench: &mut Bench, id: &PoolId, millis: u64) -> usize {
 }
 
 #[test]
-fn s1_a_failing_pool_is_asked_as_often_for_many_nodes_as_for_one() {
+fn s1_many_nodes_cause_as_many_retries_of_a_pool_as_one() {
     let mut bench = Bench::new(40);
     let web = pool("lb", "web");
     for n in 1..=10 {
         bench.deliver(node(n, &[SHUTDOWN]));
-        assert!(bench.due.contains_key(&web), "what is new goes at once");
+        assert!(bench.due.contains_key(&web), "a new update is requested immediately");
         tries(&mut bench, &web, 1_000);
     }
     tries(&mut bench, &web, 60_000);
@@ -505,7 +505,7 @@ fn s1_a_failing_pool_is_asked_as_often_for_many_nodes_as_for_one() {
 }
 
 #[test]
-fn n3_a_down_that_does_not_last_is_written_less_often_and_reported() {
+fn n3_a_down_that_does_not_persist_is_retried_and_reported() {
     let mut bench = Bench::new(4);
     let web = pool("lb", "web");
     bench.deliver(node(1, &[SHUTDOWN]));
@@ -542,12 +542,12 @@ fn n5_restoring_nodes_count_until_they_are_restored() {
     }
     for n in 4..=6 {
         bench.deliver(node(n, &[SHUTDOWN]));
-        assert_eq!(bench.state(n), Some(NodeState::Held), "three are Down until they are seen not to be");
+        assert_eq!(bench.state(n), Some(NodeState::Held), "three count as Down until a read shows otherwise");
     }
     bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!((bench.state(1), bench.drains()), (Some(NodeState::Draining), vec!["node-1"]));
     bench.run_until_stable();
     bench.run_until_stable();
-    assert_eq!(bench.drains(), ["node-1", "node-4", "node-5"], "in the order of signals, as many as may");
+    assert_eq!(bench.drains(), ["node-1", "node-4", "node-5"], "in the order of signals, up to the limit");
     assert_eq!(bench.state(6), Some(NodeState::Held));
 }

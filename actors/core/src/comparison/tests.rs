@@ -26,7 +26,7 @@ fn id(pool: &str) -> PoolId {
     PoolId::new(LbName::new("lb"), PoolName::new(pool))
 }
 
-/// Returns a pool in sync, seen.
+/// Returns a pool in sync that was read.
 fn pool(name: &str) -> PoolView {
     PoolView {
         observed: Some([ip(1)].into()),
@@ -35,7 +35,7 @@ fn pool(name: &str) -> PoolView {
     }
 }
 
-/// Returns a candidate whose rules send to these pools.
+/// Returns a candidate with rules that send to these pools.
 fn service(name: &str, pools: &[&str]) -> ServiceView {
     ServiceView {
         key: ServiceKey::new("shop", name),
@@ -70,7 +70,7 @@ fn source(synced: bool, last_error: Option<&str>) -> SourceView {
     }
 }
 
-/// Everything was read; these pools and Services are there.
+/// Returns a complete snapshot with these pools and Services.
 fn world(
     pools: impl IntoIterator<Item = PoolView>,
     services: impl IntoIterator<Item = ServiceView>,
@@ -85,7 +85,7 @@ fn world(
     }
 }
 
-/// The machine, begun at second 0, and what it has said.
+/// The machine, started at second 0, and its outputs.
 struct Bench {
     comparison: Comparison,
     ended: Option<(Now, End)>,
@@ -96,7 +96,7 @@ impl Bench {
         Bench::of(BTreeMap::new())
     }
 
-    /// The same, where these pools are listed to be filled from these sources.
+    /// Creates a bench where these pools are listed to be filled from these sources.
     fn of(listed: BTreeMap<PoolId, Name>) -> Bench {
         let cluster_name = "Kubernetes".into();
         let params = Params { removal_delay: 5 * SECOND, within: 60 * SECOND, cluster_name, listed };
@@ -111,7 +111,7 @@ impl Bench {
         self.record_outputs(now, &out);
     }
 
-    /// Lets time pass up to this second, and shows this then.
+    /// Lets time pass up to this second, and delivers this snapshot then.
     fn at(&mut self, second: u64, snapshot: &Snapshot) -> &mut Bench {
         let now = Now::from_millis(second * 1_000);
         self.wait(now);
@@ -135,7 +135,7 @@ impl Bench {
         assert_eq!(self.comparison.missing().is_empty(), complete, "{:?}", self.comparison.missing());
     }
 
-    /// When and how it ends, when nothing else is seen.
+    /// Returns when and how the machine ends without further snapshots.
     fn end(&mut self) -> (u64, End) {
         self.wait(Now::from_millis(1_000_000));
         let (at, end) = self.ended.expect("it ends");
@@ -148,7 +148,7 @@ impl Bench {
 }
 
 #[test]
-fn c4_everything_compared_for_a_second_is_complete() {
+fn c4_it_completes_a_second_after_everything_was_compared() {
     let in_sync = world([pool("shop-web")], [service("web", &["shop-web"])]);
     assert_eq!(Bench::begun().at(3, &in_sync).end(), (4, End::Complete));
     let due = world([PoolView { state: PoolState::Unknown, ..pool("shop-web") }], []);
@@ -181,7 +181,7 @@ fn d2_the_clusters_own_pools_are_not_awaited() {
 }
 
 #[test]
-fn d2_refused_pools_and_those_of_no_candidates_do_not_block() {
+fn d2_refused_pools_and_pools_without_candidates_do_not_block() {
     let refused = ServiceView {
         not_manageable: vec![(id("shop-nat"), NotManageable::InboundNatRule)],
         ..service("nat", &["shop-nat"])
@@ -213,16 +213,12 @@ fn d4_a_late_pools_delay_counts_from_its_first_comparison() {
     bench.at(1, &failing).at(30, &both).at(32, &both);
     assert_eq!(bench.missing_texts(), ["members.removalDelay is not over for members of lb/b"]);
     let decided = |bench: &Bench, second: u64| bench.comparison.is_decided(Now::from_millis(second * 1_000));
-    assert_eq!(
-        (decided(&bench, 36), decided(&bench, 37)),
-        (false, true),
-        "also for who shows it again and again"
-    );
+    assert_eq!((decided(&bench, 36), decided(&bench, 37)), (false, true), "also with repeated snapshots");
     assert_eq!(bench.end(), (37, End::Complete));
 }
 
 #[test]
-fn c4_nothing_is_decided_while_something_was_not_read() {
+fn c4_it_does_not_complete_while_something_was_not_read() {
     let mut bench = Bench::begun();
     bench.at(1, &behind(load_balancer(None, None)));
     assert!(!bench.comparison.is_decided(Now::from_millis(50_000)));
@@ -280,7 +276,7 @@ fn shop() -> Name {
     Name::Endpoints("shop".into())
 }
 
-/// Returns a world where this is known of `eds:shop`, of one server of which this is known.
+/// Returns a snapshot with this state of `eds:shop` and this state of its server.
 fn snapshot_with(
     assigned: Option<Assigned>,
     failure: Option<&str>,
@@ -312,7 +308,7 @@ fn usable() -> Option<Assigned> {
 }
 
 #[test]
-fn x2_c4_a_source_is_waited_for_until_something_of_it_is_known() {
+fn x2_c4_it_waits_for_a_source_until_its_state_is_known() {
     let silent = "nothing was heard of eds:shop, neither what it is nor an error";
     let rows = [
         (world([], []), silent),
@@ -331,11 +327,11 @@ fn x2_c4_a_source_is_waited_for_until_something_of_it_is_known() {
     let unknown = snapshot_with(Some(Assigned::Unknown(None)), None, []);
     let known = snapshot_with(usable(), None, [pool("edge")]);
     assert_eq!(following().at(1, &unknown).at(9, &known).end(), (10, End::Complete));
-    assert_eq!(Bench::begun().at(1, &world([], [])).end(), (2, End::Complete), "where none is listed");
+    assert_eq!(Bench::begun().at(1, &world([], [])).end(), (2, End::Complete), "without listed sources");
 }
 
 #[test]
-fn x2_c4_a_pool_is_awaited_when_its_source_has_a_demand() {
+fn x2_c4_it_waits_for_a_pool_whose_source_has_a_demand() {
     for assigned in [usable(), Some(Assigned::Dropped(fault("deleted")))] {
         let mut bench = following();
         bench.at(1, &snapshot_with(assigned.clone(), None, []));
@@ -348,7 +344,7 @@ fn x2_c4_a_pool_is_awaited_when_its_source_has_a_demand() {
 }
 
 #[test]
-fn x3_c4_a_source_that_fails_at_first_leaves_its_pools() {
+fn x3_c4_pools_of_a_failed_source_do_not_block() {
     for reason in [Reason::Nack, Reason::Deleted, Reason::Timer, Reason::Reported] {
         let fault = Fault { reason, ..fault("not so") };
         let failed = snapshot_with(Some(Assigned::Unknown(Some(fault))), Some("not so"), []);
@@ -357,7 +353,7 @@ fn x3_c4_a_source_that_fails_at_first_leaves_its_pools() {
 }
 
 #[test]
-fn x2_c4_a_control_plane_that_is_not_reached_is_waited_for() {
+fn x2_c4_it_waits_for_an_unreachable_control_plane() {
     let failed = snapshot_with(Some(Assigned::Unknown(Some(fault("refused")))), Some("refused"), []);
     let mut bench = following();
     bench.at(1, &failed);
@@ -367,13 +363,13 @@ fn x2_c4_a_control_plane_that_is_not_reached_is_waited_for() {
 }
 
 #[test]
-fn x2_c4_a_listed_pool_that_is_refused_is_not_waited_for() {
+fn x2_c4_it_does_not_wait_for_a_refused_listed_pool() {
     let mut refused = snapshot_with(usable(), None, []);
     refused.refused = [(id("edge"), NotManageable::PoolNotFound { lb: LbName::new("lb") })].into();
     assert_eq!(following().at(1, &refused).end(), (2, End::Complete));
 }
 
-/// Returns the source that no level rests on.
+/// Returns a source on which no level depends.
 fn events(error: &str) -> (Kind, SourceView) {
     (Kind::Preemptions, SourceView { kind: Kind::Preemptions, ..source(false, Some(error)) })
 }
@@ -397,7 +393,7 @@ fn c4_a_later_failure_of_a_source_does_not_block() {
 }
 
 #[test]
-fn c4_time_runs_out_before_the_second_is_over() {
+fn c4_a_late_comparison_does_not_extend_the_timeout() {
     let in_sync = world([pool("a")], []);
     let mut bench = Bench::begun();
     bench.wait(Now::from_millis(59_500));
@@ -407,8 +403,8 @@ fn c4_time_runs_out_before_the_second_is_over() {
 }
 
 proptest! {
-    /// Whatever is shown, whenever: it ends within its time and once, never as complete while anything is missing, and
-    /// as long as it has not it can say what it waits for.
+    /// With any snapshots: the machine ends once, within its time, and never as complete while anything is missing.
+    /// Until then it names what it waits for.
     #[test]
     fn c4_it_always_ends_with_everything_or_with_what_was_missing(
         shown in proptest::collection::vec((0_u64..70, any::<[bool; 7]>()), 0..20),

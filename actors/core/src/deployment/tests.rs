@@ -1,8 +1,8 @@
-//! Drives the search for our Deployment on the test's clock.
+//! Tests of the search for our Deployment, on the test's clock.
 
 use super::*;
 
-/// A machine whose every request gets the same answer: its requests, in seconds, and its reports.
+/// A machine, the times of its requests in seconds, and its reports.
 struct Bench {
     machine: Deployment,
     now: Now,
@@ -37,10 +37,10 @@ impl Bench {
         }
     }
 
-    /// The request is answered so, and time passes until the next one.
+    /// Answers the request with this failure, and lets time pass until the next one.
     fn fails(&mut self, failure: Failure) {
         self.send(In::Answered(Err(failure)));
-        self.now = self.machine.deadline().expect("it asks again");
+        self.now = self.machine.deadline().expect("it sends another request");
         let mut out = Vec::new();
         self.machine.tick(self.now, &mut out);
         self.handle(out);

@@ -65,7 +65,7 @@ struct World {
     puts: usize,
     /// The draining addresses that were last sent to the Directory.
     leaving: Option<Arc<DrainingAddresses>>,
-    /// The state of each node's endpoint in the source. `None`: the source is not known.
+    /// Health of each node's endpoint in the source. `None`: the source is not known.
     says: Option<BTreeMap<u8, EndpointHealth>>,
 }
 
@@ -149,7 +149,7 @@ impl World {
         self.observe_all();
     }
 
-    /// Replaces the process by one that knows the records, but not the source.
+    /// Replaces the process with one that has the records, but not the source.
     fn restart(&mut self) {
         self.bench.restart(Role::On);
         (self.directory, self.queue) = (directory_of(), queue_of());
@@ -230,7 +230,7 @@ impl World {
         pool_at_rest(web(), self.bench.azure[&web()].iter().map(entry).collect())
     }
 
-    /// One write of the pool, with the due admin part.
+    /// Writes the pool, with the due admin part.
     fn write(&mut self, attempt: AttemptId, level: &Level) {
         let members = self.facts().members();
         let set = Arc::clone(&self.bench.set);
@@ -265,7 +265,7 @@ impl World {
         self.puts += 1;
     }
 
-    /// Carries out due updates at the writer, and delivers draining addresses to the Directory.
+    /// Runs due updates of the writer, and delivers draining addresses to the Directory.
     fn work(&mut self) {
         self.send_departures();
         self.bench.answer_all();
@@ -323,7 +323,7 @@ impl World {
         }
     }
 
-    /// Some minutes with observations.
+    /// Advances by some minutes, with observations.
     fn rest(&mut self) {
         for _ in 0..5 {
             self.pass(60);
@@ -349,12 +349,12 @@ impl World {
         self.work();
     }
 
-    /// The nodes whose addresses are Down in the pool.
+    /// Returns the nodes whose addresses are Down in the pool.
     fn down(&self) -> Vec<u8> {
         (1..=NODES).filter(|n| self.bench.azure[&web()].get(&ips(*n)[0]) == Some(&State::Down)).collect()
     }
 
-    /// Number of members that are shown as set Down by another client.
+    /// Returns the number of members that are shown as set Down by another client.
     fn told(&self) -> usize {
         let assignment = self.assigned.as_ref().expect("it is assigned");
         let Source::Xds { remarks, .. } = &assignment.source else { panic!("it has a source") };
@@ -369,13 +369,13 @@ impl World {
         let before = (self.puts, self.attempts);
         self.rest();
         let after = (self.puts, self.attempts);
-        assert_eq!(after, before, "tried though nothing happens: {:?}", self.bench.azure[&web()]);
+        assert_eq!(after, before, "a write without a change: {:?}", self.bench.azure[&web()]);
         assert!(!self.due && self.bench.due.is_empty());
     }
 }
 
 #[test]
-fn n4_x2_a_down_of_the_source_outlives_its_node_and_writes_end() {
+fn n4_x2_a_down_of_the_source_stays_without_its_node() {
     let mut world = World::new();
     world.node(2, true);
     world.rest();
@@ -386,7 +386,7 @@ fn n4_x2_a_down_of_the_source_outlives_its_node_and_writes_end() {
     world.rest();
     assert_eq!((world.down(), world.puts), (vec![2], puts), "it drains");
     world.is_quiet();
-    assert!(world.bench.recorded().is_empty(), "the source has it from now on");
+    assert!(world.bench.recorded().is_empty(), "from now on the source drains it");
     world.source(&[(1, UP), (2, UP), (3, UP)]);
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![], 0));
@@ -394,7 +394,7 @@ fn n4_x2_a_down_of_the_source_outlives_its_node_and_writes_end() {
 }
 
 #[test]
-fn x2_n4_a_node_that_leaves_stays_down_when_the_source_lifts_its_down() {
+fn x2_n4_a_draining_node_stays_down_without_the_source() {
     let mut world = World::new();
     world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
     world.rest();
@@ -411,12 +411,12 @@ fn x2_n4_a_node_that_leaves_stays_down_when_the_source_lifts_its_down() {
     assert_eq!((world.down(), world.told()), (vec![2], 0));
     world.node(2, false);
     world.rest();
-    assert_eq!(world.down(), [0_u8; 0], "it is recorded as ours");
+    assert_eq!(world.down(), [0_u8; 0], "it is recorded as the controller's");
     world.is_quiet();
 }
 
 #[test]
-fn n4_x2_an_exception_ends_when_the_source_turns_out_to_account_for_it() {
+fn n4_x2_an_exception_ends_when_the_source_drains_it() {
     let mut world = World::unknown();
     world.bench.set_foreign(2, State::Down);
     world.observe_all();
@@ -436,7 +436,7 @@ fn n4_x2_an_exception_ends_when_the_source_turns_out_to_account_for_it() {
 }
 
 #[test]
-fn n4_x2_a_down_that_outlives_its_node_ends_where_the_source_assigns_it() {
+fn n4_x2_an_orphaned_down_ends_when_the_source_assigns_it() {
     let mut world = World::new();
     world.node(2, true);
     world.rest();
@@ -445,7 +445,7 @@ fn n4_x2_a_down_that_outlives_its_node_ends_where_the_source_assigns_it() {
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![], 0));
     world.is_quiet();
-    // The operator had set it before, so that it is theirs.
+    // The operator had set it before, so that it is foreign.
     let mut world = World::new();
     world.bench.set_foreign(2, State::Down);
     world.observe_all();
@@ -458,14 +458,14 @@ fn n4_x2_a_down_that_outlives_its_node_ends_where_the_source_assigns_it() {
 }
 
 #[test]
-fn n2_x2_in_an_excluded_pool_a_foreign_down_outlives_its_node() {
+fn n2_x2_in_an_excluded_pool_a_foreign_down_stays() {
     let mut world = World::excluding(Some(web()));
     world.source(&[(1, UP), (2, UP), (3, UP)]);
     world.rest();
     world.node(2, true);
     world.rest();
     assert_eq!(world.down(), [0_u8; 0]);
-    // A Down after our PUT could be ours.
+    // A Down after the controller's PUT could be the controller's.
     world.source(&[(1, UP), (2, UP)]);
     world.rest();
     world.bench.set_foreign(2, State::Down);
@@ -478,7 +478,7 @@ fn n2_x2_in_an_excluded_pool_a_foreign_down_outlives_its_node() {
 }
 
 #[test]
-fn x3_n4_a_down_that_is_never_restored_waits_for_no_source() {
+fn x3_n4_an_unrestorable_down_waits_for_no_source() {
     let mut world = World::unknown();
     world.bench.set_foreign(2, State::Down);
     world.observe_all();
@@ -510,13 +510,13 @@ fn x3_n4_the_source_of_an_unread_load_balancer_is_not_known() {
     let fact = SourceFact { assigned, provenance: Provenance::Watch, note };
     let synced = [directory::In::ListsSynced, directory::In::DiscoverySynced];
     let known = synced.into_iter().chain([directory::In::Source(shop(), fact)]);
-    assert_eq!(words(known.collect()), [false; 0], "there may be a Down that it asks for");
+    assert_eq!(words(known.collect()), [false; 0], "there may be a Down that it requires");
     let seen = LbObservation { lb: web().lb, began: Now::ZERO, facts: None, puts: Default::default() };
     assert_eq!(words(vec![directory::In::Lb(seen)]), [true], "there is none");
 }
 
 #[test]
-fn x3_n4_a_down_is_not_taken_back_before_the_source_is_known() {
+fn x3_n4_a_down_is_not_restored_before_the_source_is_known() {
     for (says, down) in [(DRAINS, &[2_u8][..]), (UP, &[])] {
         let mut world = World::new();
         world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
@@ -526,8 +526,8 @@ fn x3_n4_a_down_is_not_taken_back_before_the_source_is_known() {
         world.restart();
         world.node(2, false);
         world.rest();
-        assert_eq!((world.down(), world.puts), (vec![2], puts), "the source may ask for it");
-        assert_eq!(world.bench.recorded().len(), 1, "and it may not");
+        assert_eq!((world.down(), world.puts), (vec![2], puts), "the source may require it");
+        assert_eq!(world.bench.recorded().len(), 1, "the source does not require it");
         world.source(&[(1, UP), (2, says), (3, UP)]);
         world.rest();
         assert_eq!((world.down(), world.told()), (down.to_vec(), 0));
@@ -537,7 +537,7 @@ fn x3_n4_a_down_is_not_taken_back_before_the_source_is_known() {
 }
 
 #[test]
-fn n4_switching_off_takes_downs_back_before_the_source_is_known() {
+fn n4_disabling_restores_downs_before_the_source_is_known() {
     let mut world = World::unknown();
     world.node(2, true);
     world.rest();
@@ -550,7 +550,7 @@ fn n4_switching_off_takes_downs_back_before_the_source_is_known() {
 }
 
 #[test]
-fn n4_a_down_that_we_do_not_require_is_reported_and_left() {
+fn n4_a_down_that_is_not_required_is_reported_and_left() {
     let mut world = World::new();
     world.bench.set_foreign(1, State::Down);
     world.observe_all();
@@ -573,7 +573,7 @@ fn n4_a_down_that_we_do_not_require_is_reported_and_left() {
     world.is_quiet();
 }
 
-/// Something that happens.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Node(u8, bool),
@@ -610,7 +610,7 @@ impl Outsider {
     fn happen(&mut self, event: Event) {
         let world = &mut self.world;
         match event {
-            // More than two would wait for each other (N5).
+            // More than two would exceed the limit (N5).
             Event::Node(n, true) if self.leaves.len() == 2 && !self.leaves.contains(&n) => {}
             Event::Node(n, leaves) => {
                 if leaves {
@@ -634,7 +634,7 @@ impl Outsider {
                 }
             }
             Event::Hand(n, down) => {
-                // All our updates have ended long ago, and were observed.
+                // All updates have ended and were observed.
                 world.rest();
                 world.rest();
                 let recorded = !world.bench.recorded().is_empty();
@@ -666,11 +666,11 @@ impl Outsider {
         self.by_hand.retain(is_there);
         self.unknown.retain(is_there);
         let down = self.world.down();
-        assert!(self.by_hand.iter().all(|n| down.contains(n)), "the operator's Down is taken back");
+        assert!(self.by_hand.iter().all(|n| down.contains(n)), "the operator's Down is restored");
     }
 
     /// Checks liveness: without further events, everything becomes in sync, and writes end.
-    fn come_to_rest(&mut self) {
+    fn run_to_idle(&mut self) {
         if self.world.says.is_none() {
             self.happen(Event::Says([2, 2, 2]));
         }
@@ -702,6 +702,6 @@ proptest! {
         for event in events {
             outsider.happen(event);
         }
-        outsider.come_to_rest();
+        outsider.run_to_idle();
     }
 }

@@ -10,7 +10,7 @@ use crate::bench::{Bench, ip};
 use crate::codec;
 
 impl Bench {
-    /// The next `times` requests of this kind get this error instead of being carried out.
+    /// The next `times` requests of this kind fail with this error and change nothing.
     pub fn fail(&mut self, target: FaultTarget, times: u64, status: u16, code: &str) {
         self.fault(target, times, FaultEffect::Answer(answer(status, code, None)));
     }

@@ -1,4 +1,4 @@
-//! The bench: pools, writer and emitter with the modelled ARM on one simulated clock.
+//! The test environment: pools, writer and emitter with the modelled ARM on one simulated clock.
 //!
 //! The bench replaces the Directory (it makes the assignments), Discovery (it reads the load balancer of a missing
 //! pool again) and both ports. Deliveries take no time unless a test delays them.
@@ -39,7 +39,7 @@ pub use observation::Request;
 const DISCOVERED_AFTER: u64 = 2_000_000;
 /// Interval of the reads of every load balancer (D3).
 const DISCOVERED_EVERY: u64 = 60_000_000;
-/// Limit of steps at one moment, which detects endless loops.
+/// Maximum number of steps at one time, which detects endless loops.
 const MAX_AT_ONCE: usize = 10_000;
 
 /// A simulated controller without its Informer, and its ARM.
@@ -80,11 +80,11 @@ struct HeldUp {
 /// Result of letting time pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Progress {
-    /// Something happened.
+    /// There was a step.
     Made,
     /// The selected delivery comes next.
     Stopped,
-    /// Nothing happens until the end.
+    /// There is no step until the end.
     Nothing,
 }
 
@@ -156,17 +156,17 @@ impl Bench {
         self.require_members(pool, service, &[1]);
         self.discover(&pool.lb, 0);
         self.run(100);
-        assert_eq!(self.view(pool).state.as_str(), "in_sync", "the bench begins at rest");
+        assert_eq!(self.view(pool).state.as_str(), "in_sync", "the pool begins in sync");
     }
 
     // Changes in the cluster.
 
-    /// A Service requires these members in `lb/shop-web`.
+    /// Makes a Service require these members in `lb/shop-web`.
     pub fn want(&mut self, service: &str, members: &[u8]) {
         self.require_members(&web(), service, members);
     }
 
-    /// A Service requires these members in a pool.
+    /// Makes a Service require these members in a pool.
     pub fn require_members(&mut self, pool: &PoolId, service: &str, members: &[u8]) {
         self.model.add_rule(pool.lb.as_str(), &rule(service), pool.pool.as_str(), true);
         let share = Share {
@@ -199,7 +199,7 @@ impl Bench {
         self.model.remove_rule(pool.lb.as_str(), &rule(service));
     }
 
-    /// The Directory learns that a Service is gone; its rule still exists.
+    /// The Directory gets the deletion of a Service, whose rule still exists.
     pub fn depart(&mut self, pool: &PoolId, service: &str) {
         self.wanted.entry(pool.clone()).or_default().remove(service);
         self.assign(pool);
@@ -298,12 +298,12 @@ impl Bench {
         self.mark = self.now + ms * 1_000;
     }
 
-    /// Milliseconds since the mark.
+    /// Returns the milliseconds since the mark.
     pub fn ms(&self) -> i64 {
         self.since_mark(self.now)
     }
 
-    /// When `lb/shop-web` is next eligible, in milliseconds since the mark.
+    /// Returns when `lb/shop-web` is next eligible, in milliseconds since the mark.
     pub fn next_at(&self) -> Option<i64> {
         self.view(&web()).blocked?.until.map(|at| self.since_mark(at.as_micros()))
     }
@@ -333,12 +333,12 @@ impl Bench {
             match self.step_until(end, &picks) {
                 Progress::Made => {}
                 Progress::Stopped => return,
-                Progress::Nothing => panic!("it never happens"),
+                Progress::Nothing => panic!("the delivery never comes"),
             }
         }
     }
 
-    /// Handles the next moment up to `end`, completely. Stops before a selected delivery.
+    /// Handles all deliveries at the next time up to `end`. Stops before a selected delivery.
     fn step_until(&mut self, end: u64, picks: impl Fn(&Delivery) -> bool) -> Progress {
         let mut began = None;
         for _ in 0..MAX_AT_ONCE {
@@ -361,7 +361,7 @@ impl Bench {
                 self.deliver(delivery);
             }
         }
-        panic!("it goes on forever at {} ms", self.ms());
+        panic!("endless loop at {} ms", self.ms());
     }
 
     fn deadline(&self) -> Option<Now> {
@@ -485,7 +485,7 @@ impl Bench {
 
     fn post(&mut self, call: CallId, event: &Event) {
         let Subject::Service(service) = &event.subject else {
-            panic!("an event about something else: {event:?}");
+            panic!("an event about another object: {event:?}");
         };
         let severity = match event.severity {
             Severity::Normal => "Normal",

@@ -68,7 +68,7 @@ fn s0_case_06_a_failed_precondition_succeeds_after_a_get() {
 }
 
 #[test]
-fn s0_case_06_the_second_try_reads_what_others_have_written() {
+fn s0_case_06_the_second_try_reads_foreign_writes() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
@@ -79,7 +79,7 @@ fn s0_case_06_the_second_try_reads_what_others_have_written() {
         assert_eq!(
             bench.events(),
             [retrying("web", 1, 3, "Conflict"), updated("web", 1, 1, 2)],
-            "members 1 and 9 went"
+            "members 1 and 9 were removed"
         );
     });
 }
@@ -244,7 +244,7 @@ fn s0_case_14_a_404_of_the_put_is_dropped_without_an_event() {
         bench.at(121);
         assert_eq!(bench.requests(), attempt(0, 404));
         assert!(bench.events().is_empty() && bench.failures().is_empty());
-        assert!(bench.counts("web").is_empty(), "the entry is gone");
+        assert!(bench.counts("web").is_empty(), "the entry was removed");
         bench.at(300_000);
         bench.discover(&LbName::new("lb"), 0);
         bench.at(400_000);
@@ -271,14 +271,14 @@ fn s0_case_14_a_change_during_a_404_is_not_lost() {
         bench.want("web", &[3]);
         bench.at(121);
         assert_eq!(bench.requests(), attempt(0, 404));
-        assert_eq!(bench.counts("web"), [0], "the change that came meanwhile, untried");
+        assert_eq!(bench.counts("web"), [0], "the untried change that arrived during the attempt");
         let next = match profile {
             Profile::Default => 5_120,
             Profile::Upstream => 30_120,
         };
         bench.at(next - 1);
         assert!(bench.events().is_empty());
-        assert_eq!(bench.requests(), attempt(0, 404), "discovery alone has looked");
+        assert_eq!(bench.requests(), attempt(0, 404), "only discovery has read");
         bench.at(400_000);
         assert_eq!(bench.events_at(), [(next + 120, updated("web", 1, 1, 1))]);
         assert_eq!(bench.members(&web()), [3]);

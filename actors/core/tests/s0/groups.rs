@@ -35,7 +35,7 @@ fn s0_case_09_a_fresh_operation_keeps_its_own_counter() {
         assert_eq!(
             bench.events_at(),
             both.map(|text| (30_240, text)),
-            "each Service hears of its most used change"
+            "each Service gets an event about its most used change"
         );
         assert!(bench.failures().is_empty(), "an attempt that only requeues is no observation");
         bench.at(62_000);
@@ -59,9 +59,9 @@ fn s0_case_10_of_mixed_budgets_only_the_exhausted_is_reported() {
         assert_eq!((bench.counts("api"), bench.counts("web")), (vec![1], vec![]));
         assert_eq!(bench.failures(), [true], "a mixed attempt is one failed observation");
         bench.at(62_000);
-        assert_eq!(bench.events(), [updated("api", 3, 2, 0)], "whose change it was hears of it");
+        assert_eq!(bench.events(), [updated("api", 3, 2, 0)], "the Service with the change gets the event");
         assert_eq!(bench.failures(), [false]);
-        assert_eq!(bench.members(&web()), [1, 2, 3], "the level lost nothing by what was dropped");
+        assert_eq!(bench.members(&web()), [1, 2, 3], "the dropped operation removed nothing from the level");
     });
 }
 
@@ -88,7 +88,7 @@ fn in_seconds(seconds: u64) -> String {
 
 /// Upstream's `notify()` stopped after the first operation of a batch.
 #[test]
-fn s0_case_19_each_distinct_service_of_a_group_hears_once() {
+fn s0_case_19_each_service_of_a_group_gets_one_event() {
     both(|profile| {
         let mut bench = shared(profile, 1);
         bench.fail(FaultTarget::PoolPut, 2, 409, "Conflict");
@@ -113,7 +113,7 @@ fn s0_case_19_each_distinct_service_of_a_group_hears_once() {
     });
 }
 
-/// Whatever the number of a Service's operations in the group, and whatever each has used of its budget.
+/// For any number of operations of a Service in the group, and any used part of their budgets.
 #[test]
 fn s0_case_19_operations_of_several_counts_report_once() {
     both(|profile| {

@@ -1,8 +1,8 @@
 //! Assignments that race with an attempt (S0 cases 15-17), and interrupted terms.
 //!
 //! Upstream serialises the updater with the main reconcile loop by `serviceReconcileLock`: a removal or migration is
-//! either before the updater's turn or after it. Here nothing is locked: the assignment that a Service is gone (case
-//! 17) or uses another load balancer now (case 16) reaches the pool at any moment of an attempt. Each of S0's two
+//! either before the updater's turn or after it. Here nothing is locked: the assignment that a Service was deleted
+//! (case 17) or now uses another load balancer (case 16) reaches the pool at any moment of an attempt. Each of S0's two
 //! orders is one of these moments. *Removed first* is every moment up to the outcome, and nothing is requeued or
 //! reported. *Requeued first* is the moment after the outcome: Retrying was correctly reported, and the requeued
 //! operation is dropped silently. Every interleaving must end like one of the two.
@@ -19,7 +19,7 @@ use crate::bench::{Bench, pool, web};
 use crate::profile::{Playing, Profile, TICK, both};
 use crate::texts::{retrying, updated};
 
-/// A moment of an attempt, by the delivery in flight.
+/// A point of an attempt, by the delivery in flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Moment {
     /// The Take has not reached the pool.
@@ -97,8 +97,7 @@ impl Moment {
     }
 }
 
-/// Returns a bench in which ARM carries out writes in two seconds; they end in a conflict, so that an attempt has every
-/// moment.
+/// Returns a bench in which ARM's writes take two seconds and end in a conflict, so that an attempt has every moment.
 fn slow(profile: Profile) -> Bench {
     let operation = Some(Latency::Fixed { us: 2_000_000 });
     let settings = Settings { operation, operation_retry_after_s: Some(1), ..Settings::default() };
@@ -200,7 +199,7 @@ fn s0_case_17_a_deletion_drops_only_its_own_operation() {
     });
 }
 
-/// A deletion and a return between two moments is a new operation of a Service that was not gone for long.
+/// A deletion followed by a recreation is a new operation of a Service.
 #[test]
 fn s0_case_17_an_early_return_has_a_fresh_operation() {
     at_every_moment(|mut bench, moment| {

@@ -1,11 +1,11 @@
-//! The exact texts of S0's events (E1), for the Services of the bench.
+//! Expected Event messages of upstream's specification (S0, docs/design/overview.md#s0).
 
 use crate::profile::Profile;
 
-/// Message in error answers of the bench's ARM.
+/// Message in error answers of the fake ARM.
 const MESSAGE: &str = "It did not work";
 
-/// An attempt failed and is retried: this is the next retry of `max`.
+/// Returns the message for a failed attempt that will be retried.
 pub fn retrying(service: &str, retry: u32, max: u32, code: &str) -> String {
     format!(
         "{service} Warning LoadBalancerBackendPoolUpdateRetrying: \
@@ -13,7 +13,7 @@ pub fn retrying(service: &str, retry: u32, max: u32, code: &str) -> String {
     )
 }
 
-/// Returns the text of an attempt that met the closed throttle gate before it reached ARM.
+/// Returns the message for an attempt that the closed throttle gate stopped before it reached ARM.
 pub fn gate_closed_text(service: &str, retry: u32) -> String {
     format!(
         "{service} Warning LoadBalancerBackendPoolUpdateRetrying: \
@@ -21,16 +21,16 @@ pub fn gate_closed_text(service: &str, retry: u32) -> String {
     )
 }
 
-/// The retry budget is used up.
-pub fn exhausted(service: &str, retries: u32, code: &str, afterwards: &str) -> String {
+/// Returns the message for a change without retries left.
+pub fn exhausted(service: &str, retries: u32, code: &str, next_step: &str) -> String {
     format!(
         "{service} Warning LoadBalancerBackendPoolUpdateFailed: \
          Backend pool update failed after {retries} retries: {code}: {MESSAGE}. To retrigger, cause an endpoint change \
-         for the Service (e.g., restart or scale a backing pod). {afterwards}"
+         for the Service (e.g., restart or scale a backing pod). {next_step}"
     )
 }
 
-/// Returns the text of a failure that is not retried; in the default profile, the pool is compared a minute later.
+/// Returns the message for a failure that is not retried; in the default profile, the pool is compared a minute later.
 pub fn failed(profile: Profile, code: &str) -> String {
     format!(
         "web Warning LoadBalancerBackendPoolUpdateFailed: \
@@ -39,7 +39,8 @@ pub fn failed(profile: Profile, code: &str) -> String {
     )
 }
 
-/// S0's part of the update message for `lb/shop-web`. Names, trigger and correlation id follow, which are not S0's.
+/// Returns upstream's part of the update message for `lb/shop-web`. Names, trigger and correlation id follow, which
+/// upstream does not have.
 pub fn updated(service: &str, members: u8, added: u8, removed: u8) -> String {
     let plural = if members == 1 { "" } else { "s" };
     format!(

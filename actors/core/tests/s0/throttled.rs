@@ -19,7 +19,7 @@ const QUOTA: &str = "SubscriptionRequestsThrottled";
 /// Another operation runs on the load balancer: closes only its lane; in `upstream` the verb's gate, like any 429.
 const LOCK: &str = "RetryableError";
 
-/// Returns a bench whose Service changes from member 1 to member 2; times count from the moment at which the change is
+/// Returns a bench whose Service changes from member 1 to member 2; times count from the time at which the change is
 /// due.
 fn changed(profile: Profile) -> Bench {
     let mut bench = Bench::new(profile);
@@ -28,7 +28,7 @@ fn changed(profile: Profile) -> Bench {
     bench
 }
 
-/// When an attempt ends whose first try is refused at this time, by a gate that stays closed.
+/// Returns when an attempt ends whose first try is refused at this time by a gate that stays closed.
 fn ends(profile: Profile, refused: i64) -> RangeInclusive<i64> {
     match profile {
         Profile::Default => refused..=refused,
@@ -59,7 +59,7 @@ fn s0_case_01_a_throttled_get_parks_the_pool() {
         let mut bench = changed(profile);
         bench.throttle(FaultTarget::PoolGet, 1, QUOTA, Some("300"));
         bench.at(70_000);
-        assert_eq!(bench.requests(), [(0, "GET", 429)], "the gate lets no other try through");
+        assert_eq!(bench.requests(), [(0, "GET", 429)], "the gate blocks other tries");
         let events = bench.events_at();
         let texts = match profile {
             Profile::Default => retrying("web", 1, 3, QUOTA),
@@ -213,7 +213,7 @@ fn s0_case_05_an_expired_gate_falls_back_to_the_next_tick() {
         assert_eq!(bench.requests(), [(0, "GET", 429)]);
         bench.run(0);
         assert_eq!(bench.events().len(), 1);
-        assert_eq!(bench.view(&web()).state.as_str(), "waiting", "a moment that has passed parks nothing");
+        assert_eq!(bench.view(&web()).state.as_str(), "waiting", "a past time parks nothing");
         assert_eq!(bench.counts("web"), [1]);
         bench.at(outcome + 31_000);
         assert_eq!(bench.requests()[1], (outcome + 30_000, "GET", 200));
@@ -256,17 +256,13 @@ fn s0_case_07_one_parked_operation_parks_the_whole_group() {
         match profile {
             Profile::Default => {
                 bench.run(60_000);
-                assert_eq!(bench.members(&other), [2], "unrelated groups go on");
+                assert_eq!(bench.members(&other), [2], "unrelated groups continue");
                 bench.events();
             }
             Profile::Upstream => {
                 bench.run(120_000);
                 let text = gate_closed_text("other", 1);
-                assert_eq!(
-                    bench.events(),
-                    [text],
-                    "it has met the gate that the 429 has closed, as any call does"
-                );
+                assert_eq!(bench.events(), [text], "the gate that the 429 closed stops it, like any call");
                 assert_eq!(bench.members(&other), [1]);
             }
         }
@@ -281,7 +277,7 @@ fn s0_case_07_one_parked_operation_parks_the_whole_group() {
     });
 }
 
-/// Returns a lock of its load balancer parks `lb/shop-web` for five minutes; returns the end of the parking.
+/// Parks `lb/shop-web` for five minutes by a lock of its load balancer; returns the end of the parking.
 fn parked_by_a_lock(bench: &mut Bench) -> i64 {
     bench.lock();
     bench.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
@@ -294,7 +290,7 @@ fn parked_by_a_lock(bench: &mut Bench) -> i64 {
 }
 
 #[test]
-fn s0_case_08_fresh_operations_follow_parked_ones_and_decide() {
+fn s0_case_08_new_operations_join_parked_ones() {
     both(|profile| {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
@@ -306,7 +302,7 @@ fn s0_case_08_fresh_operations_follow_parked_ones_and_decide() {
         bench.at(until - 1);
         assert_eq!(puts(&bench).len(), before);
         bench.at(until + 1_000);
-        assert_eq!(puts(&bench)[before..], [(until + 20, "PUT", 200)], "one write brings all of it");
+        assert_eq!(puts(&bench)[before..], [(until + 20, "PUT", 200)], "one write has all changes");
         assert_eq!(bench.members(&web()), [3]);
         assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
     });
@@ -381,7 +377,7 @@ fn s0_case_20_removal_takes_parked_operations_out_of_the_queue() {
         bench.want("web", &[2]);
         bench.discover(&web().lb, 0);
         bench.run(1_000);
-        assert_eq!(bench.counts("web"), [0], "nothing of the parked operation is left");
+        assert_eq!(bench.counts("web"), [0], "the parked operation is dropped");
         assert_ne!(bench.view(&web()).state.as_str(), "parked");
         bench.at(until + TICK_MS + 1_000);
         let met = match profile {
@@ -408,13 +404,13 @@ fn s0_case_21_a_shutdown_with_parked_ones_reports_nothing() {
         bench.at(until + 600_000);
         assert!(bench.events().is_empty() && bench.failures().is_empty());
         assert_eq!(bench.requests().len(), sent);
-        assert_eq!(bench.counts("web"), [0, 1], "nothing is requeued, and nothing is spent");
+        assert_eq!(bench.counts("web"), [0, 1], "nothing is requeued, and no retry is used");
     });
 }
 
 /// A process that loses its leadership and leads again begins as another process would.
 #[test]
-fn s0_case_21_a_new_term_has_nothing_of_what_was_parked() {
+fn s0_case_21_a_new_term_has_no_parked_operations() {
     both(|profile| {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
@@ -461,7 +457,7 @@ fn s0_case_21_a_shutdown_during_an_attempt_reports_nothing() {
             bench.shut_down();
             bench.at(ms + 300_000);
             assert!(bench.events().is_empty() && bench.failures().is_empty(), "{ms}");
-            assert_eq!(bench.counts("web"), waiting, "{ms}: what was in flight is not requeued");
+            assert_eq!(bench.counts("web"), waiting, "{ms}: an operation in flight is not requeued");
             assert!(events.is_empty() || ms > 2_000, "{ms}: {events:?}");
         }
     });

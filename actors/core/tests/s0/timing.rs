@@ -78,7 +78,7 @@ fn s0_timing_a_long_retry_after_costs_no_budget() {
     });
 }
 
-/// The budget limits the attempts, whatever its value.
+/// The budget limits the attempts, with any value.
 #[test]
 fn s0_timing_a_budget_allows_one_attempt_more_than_retries() {
     both(|profile| {

@@ -1,5 +1,5 @@
 //! The port to ARM over the modelled ARM. A call waits for its connection, passes the per-try policy when it is sent,
-//! reaches ARM later, and is answered independently: some answers are late, some come twice, some never.
+//! reaches ARM later, and is answered independently: some answers arrive late, twice or never.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ pub struct ArmPort {
     first_etag: Option<Etag>,
     /// Load balancers to which a PUT was sent.
     written: BTreeSet<LbName>,
-    /// Cases in a thousand in which an answer comes twice, up to minutes apart.
-    pub twice: u64,
-    /// Cases in a thousand in which an answer comes only after the writer's timeout.
-    pub late: u64,
-    /// Cases in a thousand in which a request or its sending takes seconds.
-    pub sluggish: u64,
+    /// Probability, in thousandths, that an answer arrives twice, up to minutes apart.
+    pub duplicate_per_mille: u64,
+    /// Probability, in thousandths, that an answer arrives after the writer's timeout.
+    pub late_per_mille: u64,
+    /// Probability, in thousandths, that the preparation or transit of a request takes seconds.
+    pub slow_per_mille: u64,
     /// Time until which ARM is unreachable.
-    pub cut_until: u64,
+    pub unreachable_until: u64,
     /// Time at which the current read of a load balancer ends.
     reading_until: u64,
 }
@@ -46,7 +46,7 @@ pub struct ArmPort {
 pub struct Sent {
     /// The request.
     pub request: ArmRequest,
-    /// As HTTP.
+    /// The HTTP request.
     pub http: Request,
     /// The body of a PUT.
     pub body: Option<Value>,
@@ -54,13 +54,13 @@ pub struct Sent {
     pub at: u64,
 }
 
-/// Outcome of a request at ARM or on the way.
+/// Outcome of a request, at ARM or on the network.
 pub struct Taken {
     /// The answer.
     pub answer: ArmAnswer,
     /// Arrival times of the answer, one or two.
     pub arrives: Vec<u64>,
-    /// The class that a 429 of the subscription closes, and for how long (W6); by its first arrival.
+    /// Request class that a 429 of the subscription closes, and the duration (W6). Applied at the first arrival.
     pub throttled: Option<Throttled>,
 }
 
@@ -76,7 +76,7 @@ impl ArmPort {
     /// Creates a port with open gates.
     pub fn new(random: Random, plant: Option<Plant>) -> ArmPort {
         let (reads_until, writes_until, first_etag, written) = Default::default();
-        let (twice, late, sluggish, cut_until) = (0, 0, 0, 0);
+        let (duplicate_per_mille, late_per_mille, slow_per_mille, unreachable_until) = (0, 0, 0, 0);
         let reading_until = 0;
         ArmPort {
             random,
@@ -85,22 +85,22 @@ impl ArmPort {
             writes_until,
             first_etag,
             written,
-            twice,
-            late,
-            sluggish,
-            cut_until,
+            duplicate_per_mille,
+            late_per_mille,
+            slow_per_mille,
+            unreachable_until,
             reading_until,
         }
     }
 
-    /// Sets until when each verb class is refused here (W6).
+    /// Sets the time until which each request class is refused (W6).
     pub fn set_gates(&mut self, reads_until: Option<Now>, writes_until: Option<Now>) {
         (self.reads_until, self.writes_until) = (reads_until, writes_until);
     }
 
-    /// Returns how long a call waits for a token and a connection.
+    /// Returns the wait of a call for a token and a connection.
     pub fn preparation(&mut self) -> u64 {
-        if self.random.per_mille(self.sluggish) {
+        if self.random.per_mille(self.slow_per_mille) {
             self.random.between(1_000_000, 30_000_000)
         } else {
             self.random.between(50, 2_000)
@@ -109,7 +109,7 @@ impl ArmPort {
 
     /// Returns how long a request takes to reach ARM: less than the client's timeout.
     pub fn transit_time(&mut self) -> u64 {
-        if self.random.per_mille(self.sluggish) {
+        if self.random.per_mille(self.slow_per_mille) {
             self.random.between(1_000_000, CLIENT_TIMEOUT_US)
         } else {
             self.random.between(200, 5_000)
@@ -132,8 +132,9 @@ impl ArmPort {
         Some(codec::unanswered(FailureKind::GateClosed, RetryAfter::In(remaining)))
     }
 
-    /// Returns when a call is tried again, if load balancers are read one after another; `None` if it is sent now.
-    pub fn queues(&mut self, now: u64, request: &ArmRequest) -> Option<u64> {
+    /// Returns the time of the next attempt if load balancers are read one after another; `None` if the call is sent
+    /// now.
+    pub fn retry_at_if_serialized(&mut self, now: u64, request: &ArmRequest) -> Option<u64> {
         let ArmRequest::GetLoadBalancer(_) = request else { return None };
         if self.plant != Some(Plant::ReadsInSeries) {
             return None;
@@ -187,12 +188,12 @@ impl ArmPort {
         Taken { answer: codec::unanswered(kind, RetryAfter::Absent), arrives: vec![at], throttled: None }
     }
 
-    /// Returns the outcome of a request, with the fate of ARM's reply on its way back.
-    pub fn taken(&mut self, now: u64, sent: &Sent, reply: &Reply) -> Taken {
+    /// Returns the outcome of a request, with the delay or loss of ARM's reply.
+    pub fn deliver(&mut self, now: u64, sent: &Sent, reply: &Reply) -> Taken {
         let mut throttled = None;
         let (at, answer) = match reply {
             Reply::Answer(response) => {
-                throttled = throttle(&sent.request, response);
+                throttled = parse_throttling(&sent.request, response);
                 let answer = codec::answer(&sent.request, response);
                 (now + response.latency_us, self.plant_answer(&sent.request, answer, response))
             }
@@ -211,7 +212,7 @@ impl ArmPort {
         } else {
             (at, answer)
         };
-        let late = if self.random.per_mille(self.late) { 95_000_000 } else { 0 };
+        let late = if self.random.per_mille(self.late_per_mille) { 95_000_000 } else { 0 };
         if late > 0 {
             throttled = None; // It is not received.
         }
@@ -219,7 +220,7 @@ impl ArmPort {
             self.reading_until = at.max(now + 1);
         }
         let mut arrives = vec![at.max(now + 1) + late];
-        if self.random.per_mille(self.twice) {
+        if self.random.per_mille(self.duplicate_per_mille) {
             let gap = if self.random.per_mille(500) { 100_000_000 } else { 3_000_000 };
             arrives.push(arrives[0] + self.random.below(gap));
         }
@@ -272,18 +273,18 @@ impl ArmPort {
     }
 }
 
-/// A 429 with a time.
+/// A 429 with a `Retry-After`.
 #[derive(Clone, Copy, Debug)]
 pub struct Throttled {
     /// Class of the call.
     pub class: GateClass,
     /// Duration.
     pub span: Duration,
-    /// True if another operation runs: then only a lane closes, except in the profile of upstream (W6).
+    /// True if the cause is another running operation: then only a lane closes, except in the profile of upstream (W6).
     pub is_lock: bool,
 }
 
-fn throttle(request: &ArmRequest, response: &Response) -> Option<Throttled> {
+fn parse_throttling(request: &ArmRequest, response: &Response) -> Option<Throttled> {
     let body: Value = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
     let code = crate::decode::text(&body["error"]["code"]).to_owned();
     let is_lock = code.starts_with("RetryableError") || code == "ReferencedResourceNotProvisioned";

@@ -1,5 +1,5 @@
-//! The cloud-controller-manager of the world: the model of upstream's, fed by watches, and the changes that other
-//! clients make to load balancers.
+//! The model of upstream's cloud-controller-manager, fed by watches, and the changes that other clients make to load
+//! balancers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::random::Random;
 /// The virtual network of all pools.
 pub const NETWORK: &str = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/vnet";
 
-/// Longest wait of the cloud-controller-manager between two tries of one Service, except in some worlds.
+/// Longest wait of the cloud-controller-manager between two attempts of one Service, except in some runs.
 pub const MAX_RETRY_US: u64 = 40_000_000;
 /// Prefix of the names of other clients' rules.
 pub const FOREIGN: &str = "somebody";
@@ -78,7 +78,7 @@ pub fn balancer(number: usize) -> String {
 }
 
 impl Ccm {
-    /// Creates one that has not created anything.
+    /// Creates a manager without Services.
     pub fn new(balancers: usize, mut random: Random) -> Ccm {
         let lingers = random.per_mille(300);
         let settings = Settings {
@@ -135,8 +135,8 @@ impl Ccm {
         });
     }
 
-    /// Restarts it if it has lost the names of addresses: otherwise it would retry forever, and wait for the
-    /// operator.
+    /// Restarts it if it has lost the names of addresses: otherwise it would retry forever, until an operator restarts
+    /// it.
     pub fn restart_if_lost(&mut self) {
         if self.model.is_up() && self.model.has_lost_names() {
             self.model.kill(RESTARTED_US);
@@ -148,7 +148,7 @@ impl Ccm {
         self.model.reconfigure(|settings| settings.updater = false);
     }
 
-    /// Configures it like upstream's default beside our controller: its updater is disabled. There are no other
+    /// Configures it like upstream's default next to the controller: its updater is disabled. There are no other
     /// clients.
     pub fn use_upstream_defaults(&mut self) {
         self.strangers = false;
@@ -160,7 +160,7 @@ impl Ccm {
         });
     }
 
-    /// From now on it requests the shared Lease again and again, and never gives up early.
+    /// Makes it request the shared Lease continuously, without early time-outs.
     pub fn keep_requesting_lease(&mut self) {
         self.model.reconfigure(|settings| settings.resync_us = Some(15_000_000));
         self.end_faults();
@@ -176,7 +176,7 @@ impl Ccm {
         self.model.is_idle() && !cluster.services.values().any(|service| service.deleting)
     }
 
-    /// Returns when it acts next without other input.
+    /// Returns the time of its next action without other input.
     pub fn deadline(&self) -> Option<u64> {
         let retry = self.feeds.values().filter(|feed| feed.watch.is_none()).map(|feed| feed.retry_at).min();
         [self.model.deadline(), retry].into_iter().flatten().min()
@@ -426,7 +426,8 @@ impl Ccm {
         std::mem::take(&mut self.set_down)
     }
 
-    /// Another client sets the admin state of an entry by hand: we must not change it, unless its node drains (N4).
+    /// Another client sets the admin state of an entry by hand: the controller must not change it, unless its node
+    /// drains (N4).
     fn set_by_hand(&mut self, arm: &mut ArmModel, now: u64, lb: &str, pool: &str) -> String {
         let Some(mut document) = arm.pool_json(lb, pool) else { return String::new() };
         let busy = arm.is_updating(lb);

@@ -223,7 +223,7 @@ fn network(value: &Value) -> Option<NetworkId> {
     value["id"].as_str().map(NetworkId::new)
 }
 
-/// A subnet is more specific than a virtual network beside it.
+/// A subnet is more specific than its virtual network.
 fn entry_network(properties: &Value) -> Option<EntryNetwork> {
     let subnet = properties["subnet"]["id"].as_str().map(|id| EntryNetwork::Subnet(SubnetId::new(id)));
     subnet.or_else(|| network(&properties["virtualNetwork"]).map(EntryNetwork::VirtualNetwork))
@@ -246,7 +246,7 @@ fn provisioning(value: &Value) -> Provisioning {
     }
 }
 
-/// Returns the answer to a PUT that was carried out immediately; for a planted bug.
+/// Returns the answer to a PUT that ended immediately; for a planted bug.
 pub fn accepted() -> ArmAnswer {
     ArmAnswer::Put(PutAccepted {
         provisioning: Provisioning::Succeeded,

@@ -29,7 +29,7 @@ pub struct Came {
     pub puts: BTreeMap<PoolId, u64>,
 }
 
-/// A cluster at rest.
+/// A cluster without changes.
 pub struct Quiet(World);
 
 fn service(number: usize, random: &mut Random) -> Service {

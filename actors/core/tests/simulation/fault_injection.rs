@@ -1,4 +1,4 @@
-//! Injects faults by the seed: from time to time, ARM and the API server behave in another way.
+//! Injects random faults into ARM and the API server.
 
 use model::object::Kind;
 use simulator_models::arm::{
@@ -154,7 +154,7 @@ pub fn hang_reads(arm: &mut ArmModel, balancers: impl IntoIterator<Item = String
     arm.reconfigure(|settings| settings.faults.extend(faults));
 }
 
-/// Returns the cases in a thousand in which answers come twice, and in which they are late.
+/// Returns the probabilities, in thousandths, that answers arrive twice, and that they are late.
 pub fn answers(random: &mut Random) -> (u64, u64) {
     (if random.per_mille(400) { 60 } else { 0 }, if random.per_mille(100) { 20 } else { 0 })
 }
@@ -169,9 +169,9 @@ pub fn clear_arm(arm: &mut ArmModel) {
 
 /// Ends all faults in the ports of a process.
 pub fn clear_port(kubernetes: &mut KubernetesPort, azure: &mut ArmPort) {
-    (azure.twice, azure.late) = (0, 0);
+    (azure.duplicate_per_mille, azure.late_per_mille) = (0, 0);
     kubernetes.posts_fail = 0;
-    kubernetes.cut_until = 0;
+    kubernetes.unreachable_until = 0;
     kubernetes.watches_last_us = None;
     kubernetes.incomplete_lists = None;
     kubernetes.end_stalls();
@@ -263,7 +263,7 @@ pub fn change_kube(
                 IncompleteLists { kind, until: now + lasts, listed_per_mille },
             );
         }
-        _ => return ("API server is well".to_owned(), false, effects),
+        _ => return ("API server works".to_owned(), false, effects),
     };
     (words, true, effects)
 }

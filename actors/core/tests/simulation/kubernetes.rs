@@ -45,9 +45,9 @@ pub enum Effect {
     LeaseWritten(LeaseName),
     /// A step of the ConfigMap port, at this time.
     Notes(u64, ConfigMapRequester, CallId, NotesStep),
-    /// Our ConfigMap was written.
+    /// The controller's ConfigMap was written.
     NotesWritten,
-    /// A patch of a node's taints reaches the server at this time, whatever happens to the process.
+    /// A patch of a node's taints reaches the server at this time, even if the process has ended.
     Patch(u64, CallId, TaintPatch, Fate),
 }
 
@@ -58,7 +58,7 @@ pub enum Step {
     Send,
     /// Its answer reaches the port.
     Answer(Reply),
-    /// The stream may have something new.
+    /// The stream may have new lines.
     Poll,
 }
 
@@ -67,7 +67,7 @@ struct Stream {
     request: WatchRequest,
     intake: Intake,
     watch: Option<WatchId>,
-    /// True if the port knows that the watch is established; it reads nothing before.
+    /// True if the port knows that the watch is established; it does not read earlier.
     stands: bool,
     poll_at: Option<u64>,
     /// Time until which the connection delivers nothing, although it is established.
@@ -82,11 +82,11 @@ pub struct KubernetesPort {
     /// First list of each kind, for a planted bug.
     first_list: BTreeMap<Kind, Vec<Line>>,
     lists: BTreeMap<Kind, u64>,
-    /// Cases in a thousand in which an event is refused, or a patch has a fault.
+    /// Probability, in thousandths, that an event is refused, or that a patch has a fault.
     pub posts_fail: u64,
     /// Time until which the API server is unreachable.
-    pub cut_until: u64,
-    /// Time after which a middlebox before the API server cuts watches, in microseconds; 0: they are answered 200 and
+    pub unreachable_until: u64,
+    /// Time after which a middlebox before the API server ends watches, in microseconds; 0: they are answered 200 and
     /// closed empty.
     pub watches_last_us: Option<u64>,
     /// Objects that lists lack, if any.
@@ -117,7 +117,7 @@ impl KubernetesPort {
             first_list,
             lists,
             posts_fail: 0,
-            cut_until: 0,
+            unreachable_until: 0,
             watches_last_us: None,
             incomplete_lists: None,
             had_incomplete_lists: false,
@@ -144,13 +144,13 @@ impl KubernetesPort {
 
     /// Posts an event; the API server accepts it or not.
     pub fn post(&mut self, now: u64, call: CallId) -> (Vec<Effect>, bool) {
-        let failure = if now < self.cut_until {
+        let failure = if now < self.unreachable_until {
             Some(PostFailure::Transient(None))
         } else if self.random.per_mille(self.posts_fail) {
             Some(if self.random.per_mille(800) {
                 PostFailure::Transient(None)
             } else {
-                PostFailure::Final(Arc::from("namespace is gone"))
+                PostFailure::Final(Arc::from("the namespace was deleted"))
             })
         } else {
             None
@@ -178,7 +178,7 @@ impl KubernetesPort {
         patch: &TaintPatch,
         fate: Fate,
     ) -> Vec<Effect> {
-        let is_cut = now < self.cut_until;
+        let is_cut = now < self.unreachable_until;
         let replaces = self.plant == Some(Plant::TaintsReplaced);
         let request = if replaces { replacement_of(patch) } else { patch_of(patch) };
         let (after_us, answer) =
@@ -194,7 +194,7 @@ impl KubernetesPort {
         }
     }
 
-    /// Closes every connection, because the process is gone.
+    /// Closes every connection, because the process has ended.
     pub fn close(&mut self, model: &mut KubeModel) {
         for (_, stream) in std::mem::take(&mut self.streams) {
             if let Some(watch) = stream.watch {
@@ -205,7 +205,7 @@ impl KubernetesPort {
 
     /// Blocks all connections until this time; some break immediately, others only stall.
     pub fn cut(&mut self, model: &mut KubeModel, until: u64) -> Vec<Effect> {
-        self.cut_until = until;
+        self.unreachable_until = until;
         let mut effects = Vec::new();
         for kind in self.followed() {
             if self.random.per_mille(500) {
@@ -265,7 +265,7 @@ impl KubernetesPort {
             return Vec::new();
         };
         match step {
-            Step::Send if now < self.cut_until => {
+            Step::Send if now < self.unreachable_until => {
                 let reason = WatchFailure::Other(Arc::from("no route to host"));
                 self.ended(kind, call, Some(reason))
             }
@@ -280,7 +280,7 @@ impl KubernetesPort {
                 }
                 vec![Effect::Later(now + after + self.latency(), kind, call, Step::Answer(reply))]
             }
-            Step::Answer(_) if now < self.cut_until => {
+            Step::Answer(_) if now < self.unreachable_until => {
                 let broken = WatchFailure::Other(Arc::from("connection reset"));
                 if let Some(watch) = stream.watch.take() {
                     model.close_watch(watch);
@@ -580,7 +580,7 @@ fn replacement_of(patch: &TaintPatch) -> Request {
         .with_body("application/merge-patch+json", &json!({"spec": {"taints": taints}}))
 }
 
-/// Returns the server's latency, and the meaning of its answer to a patch.
+/// Returns the server's latency, and the result of a patch.
 fn answer_of(reply: Reply) -> (u64, TaintAnswer) {
     match reply {
         Reply::Answer { status, after_us, .. } => {

@@ -1,4 +1,4 @@
-//! The port to the two Leases over the modelled API server: requests that arrive late or never, answers that come
+//! The port to the two Leases over the modelled API server: requests that arrive late or never, answers that arrive
 //! late, twice or never, and a watch for the next state.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use crate::random::Random;
 
 /// Namespace of both Leases.
 pub const NAMESPACE: &str = "kube-system";
-/// Our holder identity in the shared Lease.
+/// The controller's holder identity in the shared Lease.
 pub const OURS: &str = "azure-backend-pool-controller";
 /// Holder identity that the operator writes into a Lease by hand.
 pub const A_PERSON: &str = "a-person";
@@ -43,21 +43,21 @@ pub fn object_name(lease: LeaseName) -> &'static str {
     }
 }
 
-/// Fate of a request.
+/// Course of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Fate {
-    /// Its answer comes after this time.
+    /// Its answer arrives after this time.
     Answered(u64),
-    /// Its answer comes twice, the second time after this additional time.
+    /// Its answer arrives twice, the second time after this additional time.
     Twice(u64),
-    /// The request is carried out, and its answer never comes.
+    /// The request is applied, and its answer is lost.
     AnswerLost,
     /// The request reaches the server only after the port's timeout.
     Straggles,
 }
 
 impl Fate {
-    /// Returns whether an answer comes before the port's timeout.
+    /// Returns whether an answer arrives before the port's timeout.
     pub fn is_answered(self) -> bool {
         match self {
             Fate::Answered(_) | Fate::Twice(_) => true,
@@ -66,7 +66,7 @@ impl Fate {
     }
 }
 
-/// Returns the latency of a request and its fate; `trouble` cases in a thousand have a fault.
+/// Returns the latency and the course of a request, which has a fault with a probability of `trouble` thousandths.
 pub fn fate(random: &mut Random, trouble: u64) -> (u64, Fate) {
     let trouble = random.per_mille(trouble);
     match random.below(if trouble { 6 } else { 1 }) {
@@ -92,7 +92,7 @@ pub enum LeaseStep {
     Expire,
 }
 
-/// An answer on the wire.
+/// An encoded answer.
 #[derive(Clone, Debug)]
 pub enum Raw {
     /// The object.
@@ -111,23 +111,23 @@ pub struct LeasePort {
     random: Random,
     plant: Option<Plant>,
     awaiting: BTreeMap<(LeaseName, CallId), Awaiting>,
-    /// Cases in a thousand in which a request has a fault.
+    /// Probability, in thousandths, that a request has a fault.
     pub trouble: u64,
     /// Time until which every request about a Lease fails.
     pub refused_until: BTreeMap<LeaseName, u64>,
     /// Time until which the API server is unreachable.
-    pub cut_until: u64,
+    pub unreachable_until: u64,
 }
 
 impl LeasePort {
     /// Creates a port without requests.
     pub fn new(random: Random, plant: Option<Plant>) -> LeasePort {
         let (awaiting, refused_until) = Default::default();
-        LeasePort { random, plant, awaiting, trouble: 0, refused_until, cut_until: 0 }
+        LeasePort { random, plant, awaiting, trouble: 0, refused_until, unreachable_until: 0 }
     }
 
     fn is_cut(&self, now: u64, lease: LeaseName) -> bool {
-        now < self.cut_until || self.refused_until.get(&lease).is_some_and(|until| now < *until)
+        now < self.unreachable_until || self.refused_until.get(&lease).is_some_and(|until| now < *until)
     }
 
     /// Handles a machine's request.
@@ -323,7 +323,7 @@ impl LeasePort {
         } else {
             model.watch_deadline(awaiting.watch, now)?
         };
-        let at = due.max(now).max(self.cut_until) + delay;
+        let at = due.max(now).max(self.unreachable_until) + delay;
         if awaiting.poll_at.is_some_and(|planned| planned > now && planned <= at) {
             return None;
         }
@@ -331,7 +331,7 @@ impl LeasePort {
         Some(Effect::Lease(at, key.0, key.1, LeaseStep::Poll))
     }
 
-    /// Closes all connections, because the process is gone.
+    /// Closes all connections, because the process has ended.
     pub fn close(&mut self, model: &mut KubeModel) {
         for (_, awaiting) in std::mem::take(&mut self.awaiting) {
             model.close_watch(awaiting.watch);
@@ -432,7 +432,7 @@ fn change(object: &mut Value, now: u64, clock: &Clock, edit: &LeaseEdit) {
     }
 }
 
-/// Records since when pools are out of sync, in microseconds by the wall clock.
+/// Records the times since which pools are out of sync, in microseconds of the wall clock.
 fn record_out_of_sync(object: &mut Value, now: u64, clock: &Clock, pools: &OutOfSyncTimes) {
     let wall = |since: &Now| {
         let ago = clock.now(now).since(*since).as_micros();
@@ -488,7 +488,7 @@ pub fn micro_time(wall: i64) -> String {
     format!("{}.{micros:06}Z", whole.trim_end_matches('Z'))
 }
 
-/// Formats a time as in the annotations of our Lease.
+/// Formats a time as in the annotations of the controller's Lease.
 fn milli_time(wall: i64) -> String {
     let micro = micro_time(wall);
     format!("{}Z", &micro[..micro.len() - 4])

@@ -1,5 +1,5 @@
-//! The port to our ConfigMap over the modelled API server: requests that arrive late or never, answers that come
-//! late, twice or never, and another client that writes it meanwhile.
+//! The port to the controller's ConfigMap over the modelled API server: requests that arrive late or never, answers
+//! that arrive late, twice or never, and writes of another client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::leases::{ANSWER_WITHIN_US, Fate, NAMESPACE, fate, micro_time};
 use crate::plant::Plant;
 use crate::random::Random;
 
-/// The name of our ConfigMap.
+/// The name of the controller's ConfigMap.
 pub const NAME: &str = "azure-backend-pool-controller";
 /// Prefix of the keys of records.
 pub const RECORD: &str = "down.";
@@ -49,10 +49,10 @@ pub enum NotesStep {
 pub struct NotesPort {
     random: Random,
     plant: Option<Plant>,
-    /// Cases in a thousand in which a request has a fault.
+    /// Probability, in thousandths, that a request has a fault.
     pub trouble: u64,
     /// Time until which the API server is unreachable.
-    pub cut_until: u64,
+    pub unreachable_until: u64,
     /// True if a record was sent, for a planted bug.
     has_written: bool,
 }
@@ -60,7 +60,7 @@ pub struct NotesPort {
 impl NotesPort {
     /// Creates a port without requests.
     pub fn new(random: Random, plant: Option<Plant>) -> NotesPort {
-        NotesPort { random, plant, trouble: 0, cut_until: 0, has_written: false }
+        NotesPort { random, plant, trouble: 0, unreachable_until: 0, has_written: false }
     }
 
     /// Handles a machine's request.
@@ -253,7 +253,7 @@ pub fn resume_all(model: &mut KubeModel, now: u64) {
     model.apply(object, now).expect("it is a ConfigMap");
 }
 
-/// A key that is not ours and must survive.
+/// A foreign key that must survive.
 pub const KEPT: &str = "kept";
 
 /// Another client writes another key, and creates the ConfigMap if it does not exist.

@@ -172,7 +172,7 @@ impl Planes {
         self.servers.iter_mut().for_each(|server| drop(server.streams.remove(&key)));
     }
 
-    /// A process is gone, with its connections.
+    /// A process has ended, with its connections.
     pub fn process_gone(&mut self, process: usize) {
         for server in &mut self.servers {
             server.streams.retain(|(of, _), _| *of != process);

@@ -1,4 +1,4 @@
-//! Plays a seed: churn and faults, then calm; and checks that everything becomes and stays in sync.
+//! Runs a seed: churn and faults, then a quiet period; and checks that everything becomes and stays in sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,17 +17,17 @@ use crate::world::World;
 /// Time after the last fault within which everything must be in sync: a take-over, the longest back-off of ten
 /// minutes (Q8, W2, W11), one read of everything and one attempt, with some margin.
 const CALM_WITHIN_US: u64 = 15 * 60 * 1_000_000;
-/// Additional time in worlds with draining nodes: our taint stays for ten minutes (N1), and is then removed.
+/// Additional time in runs with draining nodes: the controller's taint stays for ten minutes (N1), and is then removed.
 const UNMARKED_WITHIN_US: u64 = 12 * 60 * 1_000_000;
 /// Time for which everything must stay in sync.
 const STAYS_IN_SYNC_US: u64 = 70_000_000;
 /// Interval of the checks.
 const LOOK_US: u64 = 5_000_000;
 
-/// Result of a world.
+/// Result of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Played {
-    /// Number of events in the world.
+    /// Number of events in the run.
     pub happened: u64,
     /// Number of sent PUTs.
     pub puts: u64,
@@ -43,7 +43,7 @@ pub struct Played {
     pub stops: u64,
     /// Results about draining nodes.
     pub nodes: DrainResults,
-    /// Time for which we, and others, held the shared Lease, in seconds.
+    /// Time for which the controller, and others, held the shared Lease, in seconds.
     pub held: (u64, u64),
     /// Time from the last fault to quiet, in microseconds.
     pub rested_us: u64,
@@ -56,7 +56,7 @@ pub struct Played {
 pub struct DrainResults {
     /// Number of true eviction notices.
     pub notices: u64,
-    /// Number of times our taint was added, and removed.
+    /// Numbers of additions and removals of the controller's taint.
     pub marks: (u64, u64),
     /// Number of recorded nodes.
     pub recorded: u64,
@@ -79,7 +79,7 @@ impl std::ops::AddAssign for DrainResults {
     }
 }
 
-/// A world with a failure.
+/// A failed run.
 #[derive(Clone, Debug)]
 pub struct Failed {
     /// Size of its story.
@@ -136,7 +136,7 @@ pub fn size_of_restored(seed: u64) -> Size {
     Size { seconds: size.seconds.max(200), faults, ..size }
 }
 
-/// Plays a seed.
+/// Runs a seed.
 ///
 /// # Errors
 /// The failure.
@@ -203,7 +203,7 @@ fn run_world(world: &mut World, size: Size) -> Result<u64, String> {
     Err(format!("not at rest {} s after the last fault: {wrong}", within / 1_000_000))
 }
 
-/// Checks the whole state after the last event.
+/// Checks the complete state after the last event.
 fn rest(world: &World) -> Result<(), String> {
     if !world.ccm.is_done(&world.story.cluster) {
         return Err(format!("the cloud-controller-manager is at work: {:?}", world.ccm.counters()));
@@ -232,8 +232,7 @@ fn rest(world: &World) -> Result<(), String> {
         at_rest(world, &wanted, number, process)?;
     }
     let (lost, counted) = (world.arm.counters().silently_lost, world.watchdog.lost);
-    // If operations continue, a foreign write between an operation's end and the poll that reports it looks the same
-    // as a lost one.
+    // With operations, a foreign write between the end of an operation and its poll looks like a lost write.
     if counted > lost && world.arm.settings().operation.is_none() {
         return Err(format!("W2: {counted} writes are counted as lost, and {lost} were"));
     }
@@ -255,7 +254,7 @@ fn at_rest(
     if process.outlives_restore && !leads {
         return Ok(());
     }
-    let snapshot = process.snapshot.as_deref().ok_or("nothing was published")?;
+    let snapshot = process.snapshot.as_deref().ok_or("no snapshot was published")?;
     sources::shown(world, snapshot).map_err(|reason| format!("process {number}: {reason}"))?;
     shown(world, wanted, snapshot, leads).map_err(|reason| format!("process {number}: {reason}"))?;
     let nodes = world.watchdog.nodes_shown(world.now(), &world.arm, snapshot, leads);
@@ -361,14 +360,14 @@ pub fn shrink(failed: Failed, seed: u64) -> Failed {
 pub struct LeaseShares {
     /// Length of the period, in seconds.
     pub watched: u64,
-    /// Time for which we, and others, held it, in seconds.
+    /// Time for which the controller, and others, held it, in seconds.
     pub held: (u64, u64),
-    /// Longest uninterrupted time for which no other client could have it because of us, in seconds.
+    /// Longest uninterrupted time for which the controller blocked other clients, in seconds.
     pub longest: u64,
-    /// Largest shortfall, in seconds, of the time that we left it to others compared with our hold before, if another
-    /// client was known to have it.
+    /// Largest shortfall, in seconds, of the time that the controller left it to others compared with its previous
+    /// hold, if another client was known to have it.
     pub too_soon: u64,
-    /// That case: when we acquired it, released it, and acquired it again, in seconds.
+    /// That case: the times of the acquisition, the release and the next acquisition, in seconds.
     pub worst: (u64, u64, u64),
     /// Longest time for which no other client held it, in seconds, including the others' own waits.
     pub without: u64,
@@ -376,7 +375,7 @@ pub struct LeaseShares {
     pub puts: u64,
 }
 
-/// Runs a churning cluster while the cloud-controller-manager reconciles everything again and again.
+/// Runs a churning cluster while the cloud-controller-manager reconciles everything continuously.
 ///
 /// # Errors
 /// A finding of the watchdog.

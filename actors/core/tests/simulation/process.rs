@@ -45,7 +45,7 @@ pub enum Life {
     Runs,
     /// The process is suspended until this time; then everything that waited happens.
     Stopped(u64),
-    /// The process is gone.
+    /// The process has ended.
     Gone,
 }
 
@@ -57,7 +57,7 @@ pub struct Process {
     pub identity: Arc<str>,
     /// Its state.
     pub life: Life,
-    /// True if it was told to shut down.
+    /// True if it got the signal to shut down.
     pub ending: bool,
     /// Its clocks.
     pub clock: Clock,
@@ -144,7 +144,7 @@ impl Settings {
             writes_per_second: [0.1, 0.5, 2.0][random.index(3)],
             writes_at_once: [1, 3, 10][random.index(3)],
         });
-        // Not allowed if the planted bug does it.
+        // Not if the planted bug does it.
         let bypass_for_drain = random.per_mille(300) && plant != Some(Plant::BypassUnasked);
         Settings {
             balancers: size.balancers,

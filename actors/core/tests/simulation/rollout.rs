@@ -1,7 +1,6 @@
-//! The realistic scenario of the product's goals on simulated time: 200 Services on 10 load balancers are restarted
-//! one after the other beside a cloud-controller-manager, with an ARM as slow as Azure's. `simulate --scenario
-//! realistic` plays the same scenario in real time with the real binary; here half an hour passes in seconds, for
-//! several seeds.
+//! The realistic scenario of the product's goals on simulated time: 200 Services on 10 load balancers are restarted one
+//! after the other next to a cloud-controller-manager, with an ARM as slow as Azure's. `simulate --scenario realistic`
+//! plays the same scenario in real time with the real binary; here half an hour takes seconds, for several seeds.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -41,7 +40,7 @@ const POLL_US: u64 = 10_000_000;
 pub struct Rollout {
     /// Wait for each new member, sorted, in microseconds.
     pub waits: Vec<u64>,
-    /// Number of new members that never came.
+    /// Number of new members that were never added.
     pub missing: usize,
     /// First pool that is out of sync in the end.
     pub wrong: Option<String>,

@@ -162,18 +162,18 @@ fn dumped<'a>(dump: &'a Dump, listed: &Listed) -> Result<&'a LoadAssignment, Str
         let is_it = |key: &ResourceKey| key.kind == kind && *key.name == *name;
         let found = dump.resources.iter().find(|resource| is_it(&resource.key));
         let cached = found.and_then(|resource| resource.cached.as_ref()).map(|cached| &cached.value);
-        cached.ok_or_else(|| format!("H5: of {name}, which fills {}, nothing is told", listed.pool))
+        cached.ok_or_else(|| format!("H5: CSDS lacks {name}, which fills {}", listed.pool))
     };
     let endpoints = match listed.endpoints() {
         Some(name) => name,
         None => match cached(ResourceKind::Cluster, CLUSTER)? {
             ResourceValue::Cluster(cluster) => &*cluster.eds_name,
-            ResourceValue::Endpoints(_) => return Err(format!("H5: {CLUSTER} is told to be no cluster")),
+            ResourceValue::Endpoints(_) => return Err(format!("H5: CSDS shows {CLUSTER} as no cluster")),
         },
     };
     match cached(ResourceKind::Endpoints, endpoints)? {
         ResourceValue::Endpoints(assignment) => Ok(assignment),
-        ResourceValue::Cluster(_) => Err(format!("H5: {endpoints} is told to be a cluster")),
+        ResourceValue::Cluster(_) => Err(format!("H5: CSDS shows {endpoints} as a cluster")),
     }
 }
 
@@ -198,6 +198,6 @@ fn holds(world: &World, listed: &Listed, assignment: &LoadAssignment) -> Result<
     if is_in_sync {
         Ok(())
     } else {
-        Err(format!("H5: {} holds {members:?}, told is {assignment:?}", listed.pool))
+        Err(format!("H5: {} holds {members:?}, and CSDS shows {assignment:?}", listed.pool))
     }
 }

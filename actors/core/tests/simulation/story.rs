@@ -1,4 +1,4 @@
-//! Events in the cluster, by the seed: pods come and go, nodes and Services change, operators pause.
+//! Random events in the cluster: pods are created and deleted, nodes and Services change, operators pause.
 
 use model::ids::Family;
 use model::object::TO_BE_DELETED;
@@ -12,7 +12,7 @@ pub use draining::{Notice, SPOT};
 #[path = "story/draining.rs"]
 mod draining;
 
-/// Size of a story; a failing one is retried with a smaller size.
+/// Size of a scenario; a failing one is retried with a smaller size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size {
     /// Number of Services.
@@ -36,7 +36,7 @@ pub struct Faults {
     pub arm: bool,
     /// The API server fails, lags, restarts.
     pub kube: bool,
-    /// Processes crash, are suspended, lose their connections, and are told to shut down.
+    /// Processes crash, are suspended, lose their connections, and shut down.
     pub processes: bool,
     /// Requests about Leases are lost, late, answered twice, or refused.
     pub leases: bool,
@@ -44,7 +44,7 @@ pub struct Faults {
     pub edges: bool,
     /// Another client writes pools and load balancers without any lock.
     pub meddling: bool,
-    /// Some processes crash again and again on startup.
+    /// Some processes crash repeatedly on startup.
     pub crashes: bool,
     /// Operators pause and resume (G6).
     pub policy: bool,
@@ -58,18 +58,18 @@ pub struct Faults {
     pub often: Option<Often>,
 }
 
-/// Fault that happens most of the time in worlds that test it; elsewhere it is one among others.
+/// A fault that is frequent in the runs that test it, and rare in others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Often {
     /// A replica takes over without the latest changes of endpoints.
     StaleTakeOver,
     /// A replica takes over while everything is paused.
     PausedTakeOver,
-    /// A replica takes over during a pause that it has not read before.
+    /// A replica takes over during a pause that it has not read.
     UnheardPause,
-    /// Lists are incomplete, for less time than until a second read starts (G2).
+    /// Lists are incomplete, but complete again before a second read starts (G2).
     LackingLists,
-    /// Lists are incomplete for longer than a second read takes, so that it returns the same.
+    /// Lists are incomplete so long that a second read returns the same.
     BrokenSource,
     /// ARM refuses every write with a retriable error.
     Refusals,
@@ -77,9 +77,9 @@ pub enum Often {
     FailingPolls,
     /// ARM never answers for many managed load balancers, which are read before those in use (D3).
     Hanging,
-    /// Watches are answered 200 and closed without a line, until the world ends.
+    /// Watches are answered 200 and closed without a line, until the end of the run.
     EmptyWatches,
-    /// ARM denies every write for long, and most events are not accepted.
+    /// ARM denies every write for a long time, and most events are not accepted.
     LostEvents,
     /// Changes are read long before they are applied.
     SlowIntake,
@@ -174,7 +174,7 @@ impl Story {
         }
     }
 
-    /// Makes the changes of worlds with many concurrent events; elsewhere `None`.
+    /// Makes the changes of runs with many concurrent events; in other runs returns `None`.
     fn happens_to_many(&mut self, kube: &mut KubeModel, now: u64) -> Option<String> {
         match self.size.faults.often? {
             Often::EmptiedServices if self.random.per_mille(30) => Some(self.empty_services(kube, now)),
@@ -213,7 +213,7 @@ impl Story {
         for name in names.iter().skip(1) {
             self.change_node(kube, now, name, |node| node.excluded = excluded);
         }
-        format!("most nodes are left out: {excluded}")
+        format!("most nodes are excluded: {excluded}")
     }
 
     /// A Service gets one more pod.
@@ -358,10 +358,10 @@ impl Story {
     /// The cluster autoscaler marks a node for deletion, or unmarks it.
     fn mark_for_deletion(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         if self.cluster.untaint(kube, now, name, |key| key == TO_BE_DELETED) {
-            return format!("{name} is to stay");
+            return format!("{name} will stay");
         }
         self.cluster.taint(kube, now, name, (TO_BE_DELETED, "1", "NoSchedule"));
-        format!("{name} is to be deleted")
+        format!("{name} will be deleted")
     }
 
     fn change_node(
@@ -404,7 +404,7 @@ impl Story {
                 format!("delete {name}")
             }
             35..42 => {
-                // It is created under the same name as soon as it is gone.
+                // It is recreated with the same name immediately after its deletion.
                 self.cluster.delete_service(kube, now, &name);
                 if let Some(service) = self.cluster.services.get_mut(&name) {
                     service.returns = true;
@@ -452,7 +452,7 @@ impl Story {
         }
     }
 
-    /// Ends the churn: repairs what the operator or the cluster itself would repair.
+    /// Ends the churn: makes the repairs that the operator or the cluster would make.
     pub fn repair(&mut self, kube: &mut KubeModel, now: u64) {
         self.end_draining(kube, now);
         self.evict(kube, now);

@@ -1,5 +1,5 @@
-//! Rules that hold at every moment, judged from outside of the machines: by their outputs, by the requests to ARM,
-//! and by the true state of the Lease objects.
+//! Rules that hold at all times, checked from outside of the machines: by their outputs, by the requests to ARM, and by
+//! the true state of the Lease objects.
 
 #[path = "watchdog/downs.rs"]
 mod downs;
@@ -112,7 +112,7 @@ struct Known {
 /// Endpoints of a Service in one family.
 #[derive(Clone, Copy, Debug)]
 struct Endpoints {
-    /// Presence of endpoints, and since when.
+    /// Presence of endpoints, and the time of its last change.
     has: (bool, u64),
     /// Last time at which there were some for long enough to be noticed.
     had_until: u64,
@@ -131,13 +131,13 @@ impl Endpoints {
 
 /// Outputs and state of one process.
 struct Within {
-    /// Holder identity in our Lease; `None` without other replicas.
+    /// Holder identity in the controller's Lease; `None` without other replicas.
     identity: Option<Arc<str>>,
-    /// Version of our Lease in which it last read a holder.
+    /// Version of the controller's Lease in which it last read a holder.
     lease_version: Option<Arc<str>>,
     /// Time of its start, or of its resumption.
     started_at: u64,
-    /// Time since which it may miss something, and since when it does not.
+    /// Start of the last period in which it may miss changes, and the end of that period.
     blind_since: Option<u64>,
     sees_since: u64,
     states: BTreeMap<Actor, PoolState>,
@@ -153,11 +153,11 @@ struct Within {
     operations: Operations,
     read_deadlines: ReadDeadlines,
     unread: Unread,
-    /// Services that the Directory has last given each pool, and until when it had given others.
+    /// Services in the last assignment of each pool, and the time until which it had others.
     given: BTreeMap<PoolId, GivenServices>,
-    /// Time before which another try of a pool is useless, by the last output of the writer, with its attempt (Q6).
+    /// Time before which another attempt of a pool is useless, by the last output of the writer, with its attempt (Q6).
     eligible: BTreeMap<PoolId, (AttemptId, Now)>,
-    /// Its knowledge of our Lease, by its reads (W8).
+    /// Its knowledge of the controller's Lease, by its reads (W8).
     lease_known: LeaseKnown,
     /// Term and Services of the last level of each pool.
     assigned: BTreeMap<PoolId, (Epoch, Vec<ServiceUid>)>,
@@ -183,7 +183,7 @@ struct Within {
     on_response: served::Handed,
 }
 
-/// A process's knowledge of our Lease by what it has read.
+/// A process's knowledge of the controller's Lease, by its reads.
 #[derive(Default)]
 struct LeaseKnown {
     /// Request in flight, and whether it is a watch: the answer of a watch may be late.
@@ -247,7 +247,7 @@ pub struct Watchdog {
     pub is_off: bool,
     /// True if a Down may be written without the shared Lease (W7).
     bypass: bool,
-    /// Time at which ARM last closed each class to any client, and until when.
+    /// Time at which ARM last closed each request class to any client, and the end of that closure.
     throttled: BTreeMap<GateClass, (u64, u64)>,
     /// Number of writes that counted as lost (W2).
     pub lost: u64,
@@ -263,7 +263,7 @@ pub struct Watchdog {
 }
 
 impl Within {
-    /// Returns since when it sees everything.
+    /// Returns the time since which it sees everything.
     fn sees_all_since(&self) -> u64 {
         if self.blind_since.is_some() { u64::MAX } else { self.sees_since }
     }
@@ -318,7 +318,7 @@ impl Watchdog {
         self.left
     }
 
-    /// A process is gone: it owes nothing more.
+    /// A process has ended: nothing is expected of it.
     pub fn end(&mut self, process: usize) {
         let within = &mut self.within[process];
         within.takes.clear();
@@ -391,7 +391,7 @@ impl Watchdog {
     pub fn ends_when_set_back(&self, now: u64, process: usize) -> Result<(), String> {
         match self.within[process].lease_known.set_back_at.filter(|at| at + SET_BACK_US < now) {
             Some(at) => Err(format!(
-                "W8: the storage was set back, process {process} has read it at {at} and goes on"
+                "W8: the storage was restored, process {process} has read it at {at} and still runs"
             )),
             None => Ok(()),
         }
@@ -428,7 +428,7 @@ impl Watchdog {
         match self.throttled.get(&class) {
             Some((_, closure)) if until <= closure + TAKE_US => Ok(()),
             closure => Err(format!(
-                "W6: the gate of {class:?} is closed until {until}, and ARM has said {closure:?}"
+                "W6: the gate of {class:?} is closed until {until}, but ARM has answered {closure:?}"
             )),
         }
     }

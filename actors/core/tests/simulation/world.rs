@@ -1,5 +1,5 @@
-//! The world: one time, the processes of the controller with their own clocks, the modelled ARM and API server, the
-//! cloud-controller-manager, and the events that affect them. One seed determines everything.
+//! The state of a run: one time, the processes of the controller with their own clocks, the modelled ARM and API
+//! server, the cloud-controller-manager, and the events that affect them. One seed determines everything.
 
 #[path = "world/course.rs"]
 mod course;
@@ -53,13 +53,13 @@ use crate::trace::{Entry, Trace};
 use crate::watchdog::Watchdog;
 use crate::xds_port::XdsStep;
 
-/// An event at a moment.
+/// A timed event.
 enum WorldEvent {
     /// An event within a process.
     Of(usize, ProcessEvent),
     /// A request about a Lease reaches the API server, or its answer the port.
     Lease(usize, LeaseName, CallId, LeaseStep),
-    /// A request about our ConfigMap reaches the API server, or its answer the port.
+    /// A request about the controller's ConfigMap reaches the API server, or its answer the port.
     Notes(usize, ConfigMapRequester, CallId, NotesStep),
     /// A request reaches ARM.
     Land(usize, CallId, Box<Sent>),
@@ -99,7 +99,7 @@ enum WorldEvent {
     Start(usize),
     /// A process is killed, unless it has ended.
     Kill(usize),
-    /// A process is told to shut down.
+    /// A process gets the signal to shut down.
     RequestShutdown(usize),
     /// A suspended process resumes.
     Wake(usize),
@@ -107,7 +107,7 @@ enum WorldEvent {
     Sight(usize, u64),
 }
 
-/// An event within a process: not while it is suspended, and not after it is gone.
+/// An event within a process: not while it is suspended, and not after its end.
 enum ProcessEvent {
     /// A batch arrives at the end of an edge.
     Arrive(EdgeId),
@@ -125,7 +125,7 @@ enum ProcessEvent {
     Answered(CallId, Box<ArmAnswer>, Option<Throttled>),
 }
 
-/// The world.
+/// The state of a run.
 pub struct World {
     now: u64,
     happened: u64,
@@ -134,7 +134,7 @@ pub struct World {
     settings: Settings,
     plant: Option<Plant>,
     delays: Random,
-    /// Cases in a thousand in which a batch is slow on its edge.
+    /// Probability, in thousandths, that a batch is slow on its edge.
     slow_edges: u64,
     fault_random: Random,
     wishing: Random,
@@ -147,7 +147,7 @@ pub struct World {
     kube_revision: u64,
     /// The modelled ARM.
     pub arm: ArmModel,
-    /// The processes, including those that are gone.
+    /// The processes, including ended ones.
     pub processes: Vec<Process>,
     /// The cluster and its story.
     pub story: Story,
@@ -164,9 +164,9 @@ pub struct World {
     planing: Random,
     /// Number of times the next process in a slot will crash on startup.
     crashes: BTreeMap<usize, u32>,
-    /// True if our ConfigMap has held another key from the beginning.
+    /// True if the controller's ConfigMap has another key from the start.
     keeps_notes: bool,
-    /// Our requests that have reached ARM, as text, if they are wanted.
+    /// The controller's requests that have reached ARM, as text, if they are recorded.
     pub calls: Option<Vec<String>>,
     /// The watchdog.
     pub watchdog: Watchdog,
@@ -177,7 +177,7 @@ pub struct World {
 }
 
 impl World {
-    /// Creates the world of this seed and size, with or without a planted bug.
+    /// Creates the run of this seed and size, with or without a planted bug.
     pub fn new(seed: u64, size: Size, plant: Option<Plant>) -> World {
         let mut random = Random::new(seed);
         let arm_settings = fault_injection::arm_settings(&mut random.fork());
@@ -238,7 +238,7 @@ impl World {
         self.now
     }
 
-    /// Whether every watch is closed empty when the faults have ended, too.
+    /// Returns whether every watch is closed empty also after the faults.
     pub fn watches_stay_empty(&self) -> bool {
         self.size.faults.often == Some(Often::EmptyWatches)
     }
@@ -355,7 +355,7 @@ impl World {
             WorldEvent::Ccm => self.step_ccm()?,
             WorldEvent::CcmAnswered(call, answer) => {
                 if let Answer::Arrived { status: status @ 400.., body, .. } = &answer {
-                    self.record(format!("ccm hears {status}: {}", String::from_utf8_lossy(body)));
+                    self.record(format!("ccm receives {status}: {}", String::from_utf8_lossy(body)));
                 }
                 let effects = self.ccm.answered(&mut self.kube, &mut self.arm, now, call, answer);
                 self.follow_ccm(effects)?;

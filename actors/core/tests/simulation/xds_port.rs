@@ -48,7 +48,7 @@ pub struct XdsPort {
     random: Random,
     streams: BTreeMap<StreamId, Stream>,
     /// Time until which no control plane is reachable.
-    pub cut_until: u64,
+    pub unreachable_until: u64,
 }
 
 struct Stream {
@@ -69,7 +69,7 @@ struct Stream {
 impl XdsPort {
     /// Creates a port without streams.
     pub fn new(random: Random) -> XdsPort {
-        XdsPort { random, streams: BTreeMap::new(), cut_until: 0 }
+        XdsPort { random, streams: BTreeMap::new(), unreachable_until: 0 }
     }
 
     fn transit_time(&mut self) -> u64 {
@@ -150,7 +150,7 @@ impl XdsPort {
         stream: StreamId,
         (behaviour, accepts_streams): (StreamBehaviour, bool),
     ) -> Vec<Effect> {
-        let is_cut = now < self.cut_until;
+        let is_cut = now < self.unreachable_until;
         let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
         match behaviour {
             StreamBehaviour::Hangs => {
@@ -208,7 +208,7 @@ impl XdsPort {
 
     /// Breaks every connection.
     pub fn cut(&mut self, now: u64, until: u64) -> Vec<Effect> {
-        self.cut_until = until;
+        self.unreachable_until = until;
         let mut effects = Vec::new();
         for (stream, open) in &mut self.streams {
             if open.waiting.is_none() {

@@ -52,7 +52,7 @@ fn of(all: usize) -> usize {
 }
 
 /// CPU time has a resolution of several milliseconds.
-#[expect(clippy::disallowed_methods, reason = "what is measured is real time")]
+#[expect(clippy::disallowed_methods, reason = "the test measures real time")]
 fn instant() -> Instant {
     Instant::now()
 }
@@ -233,7 +233,7 @@ impl Bench {
         all
     }
 
-    /// What the writer knows of a pool without its content.
+    /// Returns the admin states of a pool, as known by the writer.
     fn states(&self, id: &PoolId) -> PoolAdminStates {
         PoolAdminStates {
             at: self.now,
@@ -305,7 +305,7 @@ fn timings(fact: &NodeFact) -> In {
     In::Node(fact.name.clone(), Some(Arc::new(fact.clone())))
 }
 
-/// Applies a write that sets the states of this set in a pool.
+/// Applies a write of the states of this set in a pool.
 fn carry_out(observation: &mut LbObservation, id: &PoolId, set: &Draining) {
     let mut facts = LbFacts::clone(observation.facts.as_ref().expect("it exists"));
     for pool in facts.pools.iter_mut().filter(|pool| pool.id == *id) {

@@ -1,4 +1,4 @@
-//! Private addresses that something else takes during the outage.
+//! Private addresses that another client takes during the outage.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ fn internal(world: &World) -> Vec<(String, IpAddr)> {
     all.map(|((_, name), address)| (name, address.parse().unwrap())).collect()
 }
 
-/// Returns the interface of the client that has taken an address.
+/// Returns the network interface that uses an address.
 fn rival(world: &World, address: IpAddr) -> String {
     let name = format!("rival-{}", address.to_string().replace('.', "-"));
     let id = world.arm.ids().into_iter().find(|id| id.ends_with(&name));
@@ -27,7 +27,7 @@ fn rival(world: &World, address: IpAddr) -> String {
     })
 }
 
-/// Returns a world whose only internal address is taken as soon as it is free.
+/// Returns a world whose only internal address another client takes when it is free.
 fn taken() -> (World, IpAddr) {
     let mut world = World::of(Topology::AvailabilitySet);
     let (_, address) = internal(&world)[0].clone();
@@ -48,7 +48,7 @@ fn a_taken_private_address_is_named_and_retried() {
     let internal = world.frontends().into_iter().find(|((lb, _), _)| lb == "kubernetes-internal").unwrap();
     let ((_, name), address) = internal;
     world.arm.plan_address_taker(address.parse().unwrap(), 0);
-    let Outcome::Incomplete(problems) = world.finish() else { panic!("it was not noticed") };
+    let Outcome::Incomplete(problems) = world.finish() else { panic!("the taken address was not detected") };
     assert_eq!(problems.len(), 1);
     assert!(problems[0].contains(&name) && problems[0].contains(&address), "{problems:?}");
     let public = world.frontends().into_keys().find(|(lb, _)| lb == "kubernetes").unwrap();
@@ -57,25 +57,25 @@ fn a_taken_private_address_is_named_and_retried() {
 }
 
 #[test]
-fn a_frontend_is_created_once_its_address_is_free_again() {
+fn a_frontend_is_created_when_its_address_is_free_again() {
     let (before, address) = taken();
     let mut world = before.clone();
-    // While the process waits for it.
+    // The address becomes free while the process waits for it.
     world.leaves_in = Some((Stage::Retake, rival(&world, address)));
     assert_eq!(world.finish(), Outcome::Done);
-    check(&before, &mut world, "it leaves in time");
+    check(&before, &mut world, "it is freed in time");
 
     let mut world = before.clone();
     assert_eq!(lacking(world.finish()).len(), 1);
     world.delete(&rival(&world, address));
     assert_eq!(world.finish(), Outcome::Done);
-    check(&before, &mut world, "it leaves later");
+    check(&before, &mut world, "it is freed later");
     assert_eq!(world.finish(), Outcome::Done);
     assert_eq!(world.writes, []);
 }
 
 #[test]
-fn a_crash_after_any_call_is_no_worse_while_an_address_is_taken() {
+fn a_crash_after_any_call_with_a_taken_address_is_continued() {
     let (mut before, address) = taken();
     before.is_impatient = true;
     let mut straight = before.clone();
@@ -93,7 +93,7 @@ fn a_crash_after_any_call_is_no_worse_while_an_address_is_taken() {
 }
 
 #[test]
-fn an_address_that_is_taken_after_the_check_holds_up_no_other() {
+fn an_address_taken_after_the_check_delays_no_other() {
     let cluster = Cluster {
         nodes: vec![NodeGroup::new("agents", NodeKind::AvailabilitySet, 2)],
         services: vec![
@@ -106,7 +106,7 @@ fn an_address_that_is_taken_after_the_check_holds_up_no_other() {
     };
     let mut world = World::new(cluster.build(quick()).unwrap());
     let all = internal(&world);
-    // The check of the first takes a while, and meanwhile the second goes.
+    // During the check of the first address, another client takes the second.
     world.arm.plan_address_taker(all[0].1, 0);
     world.arm.plan_address_taker(all[1].1, 5 * SECOND_US);
     let problems = lacking(world.finish());
@@ -117,14 +117,14 @@ fn an_address_that_is_taken_after_the_check_holds_up_no_other() {
 }
 
 #[test]
-fn the_wait_for_an_address_ends_early_where_it_should() {
+fn the_wait_for_an_address_can_end_early() {
     let (before, _) = taken();
     let lasts = |mut world: World| {
         let begin = world.now;
         assert_eq!(lacking(world.finish()).len(), 1);
         (world.now - begin) / SECOND_US
     };
-    assert!(lasts(before.clone()) > 300, "it is waited for");
+    assert!(lasts(before.clone()) > 300, "the process waits for it");
     let mut impatient = before.clone();
     impatient.is_impatient = true;
     assert!(lasts(impatient) < 60);

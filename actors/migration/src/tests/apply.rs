@@ -13,7 +13,7 @@ use crate::members::{Configuration, MemberKind, configurations, health_probe};
 use crate::plan::Reason;
 use crate::resource_id::ResourceId;
 
-/// The clusters that can be migrated, the last ones only with what the operator accepts.
+/// The clusters that can be migrated, the last ones only with the operator's acceptance.
 const MIGRATED: [Topology; 14] = [
     Topology::AvailabilitySet,
     Topology::ScaleSetManual,
@@ -31,7 +31,7 @@ const MIGRATED: [Topology; 14] = [
     Topology::ScaleSetPublicIp,
 ];
 
-/// Returns the references of a model, an instance or an interface; nothing for other resources.
+/// Returns the references of a model, an instance or an interface; none for other resources.
 fn references(world: &World, id: &ResourceId) -> BTreeSet<ResourceId> {
     let Some(kind) = MemberKind::of(id) else { return BTreeSet::new() };
     let body = world.body(id);
@@ -101,7 +101,7 @@ fn a_second_run_changes_nothing() {
     }
 }
 
-/// A crash after a read is a crash after the change before it, because reads change nothing.
+/// A crash after a read equals a crash after the previous change, because reads change nothing.
 #[test]
 fn a_crash_after_any_call_leads_to_the_same_end() {
     for topology in MIGRATED {
@@ -116,7 +116,7 @@ fn a_crash_after_any_call_leads_to_the_same_end() {
             assert_eq!(world.run(crash), End::Crashed, "{what}");
             assert_eq!(world.finish(), Outcome::Done, "{what}");
             check(&before, &mut world, &what);
-            // An address that cannot be kept is another one each time.
+            // An address that cannot be kept differs in each run.
             if world.accepted.iter().all(|accepted| !accepted.contains(':'))
                 && topology != Topology::ScaleSetPublicIp
             {
@@ -176,7 +176,7 @@ fn nothing_is_deleted_before_nodes_are_detached() {
 }
 
 #[test]
-fn a_scale_set_that_only_an_error_names_is_detached() {
+fn a_scale_set_named_only_in_an_error_is_detached() {
     let mut world = World::of(Topology::ScaleSetEmpty);
     let mut inventory = world.survey();
     inventory.resources.retain(|id, _| id.kind() != "virtualmachinescalesets");
@@ -184,7 +184,7 @@ fn a_scale_set_that_only_an_error_names_is_detached() {
     world.stored = Some(Journal::begun(inventory).text());
     assert_eq!(world.finish(), Outcome::Done);
     assert_eq!(world.skus().into_iter().collect::<Vec<_>>(), ["Standard"]);
-    // Its body was stored before it was changed.
+    // Its body was stored before the change.
     assert!(world.stored.unwrap().contains("virtualMachineScaleSets/workers"));
 }
 
@@ -197,7 +197,7 @@ fn a_change_after_the_plan_stops_before_the_outage() {
     let mut body = world.body(&lb);
     body["properties"]["loadBalancingRules"][0]["properties"]["idleTimeoutInMinutes"] = serde_json::json!(30);
     world.arm.seed(lb.as_str(), &body).unwrap();
-    let Outcome::Stopped(guide) = world.finish() else { panic!("it goes on") };
+    let Outcome::Stopped(guide) = world.finish() else { panic!("it continues") };
     assert_eq!((guide.stage, guide.past_return), (Stage::Compare, false));
     assert!(guide.lines().iter().any(|line| line.contains("Traffic was not interrupted")));
     assert!(world.arm.frontend_serves("kubernetes", &world.frontends().keys().next().unwrap().1));
@@ -220,7 +220,7 @@ fn crashed_in_the_outage(before: &World) -> World {
 }
 
 #[test]
-fn the_journal_says_that_the_outage_begins_before_it_does() {
+fn the_journal_records_the_outage_before_it_begins() {
     for topology in MIGRATED {
         let mut world = crashed_in_the_outage(&World::of(topology));
         assert!(Journal::read(world.stored.as_ref().unwrap()).unwrap().outage, "{topology:?}");
@@ -229,7 +229,7 @@ fn the_journal_says_that_the_outage_begins_before_it_does() {
 }
 
 #[test]
-fn an_abandoned_migration_that_continues_is_not_over() {
+fn an_abandoned_migration_that_continues_is_not_complete() {
     let mut world = World::of(Topology::AvailabilitySet);
     assert_eq!(world.run(1), End::Crashed);
     let mut journal = Journal::read(world.stored.as_ref().unwrap()).unwrap();
@@ -253,7 +253,7 @@ fn a_refusal_before_the_deletion_leaves_a_way_back() {
         };
         settings.locks.push(lock);
     });
-    let Outcome::Stopped(guide) = world.finish() else { panic!("the lock does not hold") };
+    let Outcome::Stopped(guide) = world.finish() else { panic!("the lock had no effect") };
     assert!(guide.problems.iter().any(|problem| problem.contains("ScopeLocked")), "{guide:?}");
     world.arm.reconfigure(|settings| settings.locks.clear());
     assert_eq!(world.finish(), Outcome::Done);
@@ -271,7 +271,7 @@ fn w8_nothing_is_written_while_the_lease_is_lost() {
 }
 
 #[test]
-fn m7_a_failed_interface_is_healed_by_a_write() {
+fn m7_a_failed_interface_is_repaired_by_a_write() {
     let mut world = World::of(Topology::AvailabilitySet);
     assert_eq!(world.run(1), End::Crashed);
     let nic = world.arm.ids().into_iter().find(|id| id.contains("networkInterfaces")).unwrap();
@@ -285,7 +285,7 @@ fn a_later_instance_is_migrated_and_in_the_journal() {
     let mut world = World::of(Topology::ScaleSetManual);
     assert_eq!(world.run(1), End::Crashed);
     let mut journal = Journal::read(world.stored.as_ref().unwrap()).unwrap();
-    // The journal was stored before this instance was there.
+    // The journal was stored before this instance existed.
     journal.inventory.resources.retain(|id, _| !id.as_str().ends_with("/virtualMachines/2"));
     for listed in journal.inventory.lists.values_mut() {
         if let Listed::Items(items) = listed {

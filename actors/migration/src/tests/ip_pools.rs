@@ -20,7 +20,7 @@ fn worlds() -> Vec<World> {
         ..set(UpgradePolicy::Manual)
     };
     let all = [set(UpgradePolicy::Manual), set(UpgradePolicy::Automatic), machines];
-    // Each address appears a second after the one before.
+    // Each address appears a second after the previous one.
     let settings = Settings { ip_migration_us: 1_000_000, ..quick() };
     all.iter()
         .map(|cluster| {

@@ -1,4 +1,4 @@
-//! The hold of a Lease, against a Lease that others take too.
+//! The hold of a Lease that other clients acquire too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::lease::{LeaseHold, LeaseIn, LeaseOut, LeaseParams};
 
 const US: &str = "migrate-basic-lb_1";
 
-/// A Lease at the API server, and the hold of it, on one clock.
+/// A Lease in the API server, and its hold, on one clock.
 struct Stage {
     lease: Option<Arc<LeaseFacts>>,
     hold: LeaseHold,
@@ -116,7 +116,7 @@ impl Stage {
 }
 
 #[test]
-fn a_lease_is_taken_renewed_and_given_back() {
+fn a_lease_is_acquired_renewed_and_released() {
     let mut stage = Stage::new();
     stage.want(true);
     assert!(stage.held);
@@ -128,7 +128,7 @@ fn a_lease_is_taken_renewed_and_given_back() {
 }
 
 #[test]
-fn a_holder_who_renews_is_waited_for_and_named_once() {
+fn an_active_holder_is_awaited_and_named_once() {
     let mut stage = Stage::new();
     stage.write(Some("controller"));
     stage.want(true);
@@ -144,7 +144,7 @@ fn a_holder_who_renews_is_waited_for_and_named_once() {
 }
 
 #[test]
-fn a_holder_who_is_gone_is_waited_for_by_our_own_clock() {
+fn a_crashed_holder_is_awaited_by_the_local_clock() {
     let mut stage = Stage::new();
     stage.write(Some("gone"));
     stage.want(true);
@@ -155,7 +155,7 @@ fn a_holder_who_is_gone_is_waited_for_by_our_own_clock() {
 }
 
 #[test]
-fn w8_an_unrenewed_hold_ends_before_others_may_take_it() {
+fn w8_an_unrenewed_hold_ends_before_others_may_acquire_it() {
     let mut stage = Stage::new();
     stage.want(true);
     stage.is_cut_off = true;

@@ -16,7 +16,7 @@ fn removed_references(cloud: &Cloud) -> RemovedReferences {
 }
 
 #[test]
-fn m6_all_references_leave_and_nothing_else() {
+fn m6_exactly_the_references_are_removed() {
     let mut cloud = Cloud::with_scale_set();
     let lb = balancer("kubernetes");
     let foreign = json!({"id": "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/applicationGateways/a/x/y"});
@@ -38,7 +38,7 @@ fn m6_all_references_leave_and_nothing_else() {
 }
 
 #[test]
-fn what_was_detached_is_attached_to_the_new_load_balancers() {
+fn detached_nodes_are_attached_to_the_new_load_balancers() {
     let cloud = Cloud::with_scale_set();
     let work = Work::of(&cloud.survey());
     let before = model(&cloud);
@@ -50,7 +50,7 @@ fn what_was_detached_is_attached_to_the_new_load_balancers() {
 }
 
 #[test]
-fn a_put_of_a_scale_set_has_the_part_about_networks_alone() {
+fn a_put_of_a_scale_set_has_only_the_network_profile() {
     let body = put_body(MemberKind::Model, &model(&Cloud::with_scale_set()));
     let properties = body["properties"]["virtualMachineProfile"].as_object().unwrap();
     assert_eq!(properties.keys().collect::<Vec<_>>(), ["networkProfile"]);
@@ -58,7 +58,7 @@ fn a_put_of_a_scale_set_has_the_part_about_networks_alone() {
 }
 
 #[test]
-fn s3_all_nodes_join_also_those_that_were_in_no_pool() {
+fn s3_nodes_that_were_in_no_pool_join_too() {
     let mut cloud = Cloud::with_scale_set();
     cloud.scale_set("more", 1, &[]);
     let work = Work::of(&cloud.survey());

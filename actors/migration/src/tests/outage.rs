@@ -1,4 +1,4 @@
-//! The time for which frontends have no path to a node, by the simulated clock.
+//! The time without a path from frontends to nodes, on the simulated clock.
 
 use simulator_models::arm::Durations;
 use simulator_models::arm::topology::{Cluster, NodeGroup, NodeKind, Service, UpgradePolicy};
@@ -7,7 +7,7 @@ use simulator_models::arm::{Latency, Settings};
 use super::world::World;
 use crate::apply::Outcome;
 
-/// Operations that take as long each time, so that only the order and the number of calls matter.
+/// Returns constant durations of operations, so that only the order and the number of calls matter.
 fn steady() -> Durations {
     let seconds = |seconds: u64| Latency::Fixed { us: seconds * 1_000_000 };
     Durations {
@@ -35,7 +35,7 @@ fn outage(kind: NodeKind, services: usize) -> u64 {
     world.accept_all();
     world.watch_some();
     let full = world.serving.last().map_or(0, |(_, count)| *count);
-    assert!(full > 0, "frontends serve at the beginning");
+    assert!(full > 0, "frontends serve at the start");
     assert_eq!(world.finish(), Outcome::Done);
     world.await_operations();
     let ends = |at: usize| world.serving.get(at + 1).map_or(world.now, |(at, _)| *at);

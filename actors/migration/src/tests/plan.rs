@@ -1,4 +1,4 @@
-//! The plan: its steps, and each reason for which it does not begin.
+//! The plan: its steps, and each reason that blocks it.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +14,17 @@ fn plan(cloud: &Cloud) -> Plan {
     Plan::of(&cloud.survey(), &Accepted::new())
 }
 
-/// Returns the reasons that this edit brings, with the objects.
+/// Returns the blocking reasons after an edit, with the objects.
 fn blockers(edit: impl FnOnce(&mut Cloud)) -> Vec<(Reason, String)> {
     let mut cloud = Cloud::with_scale_set();
-    assert_eq!(plan(&cloud).blockers, [], "nothing blocks the cluster as it is");
+    assert_eq!(plan(&cloud).blockers, [], "nothing blocks the unchanged cluster");
     edit(&mut cloud);
     let plan = plan(&cloud);
     assert!(plan.blockers.iter().all(|blocker| !blocker.remedy.is_empty()), "each has a remedy");
     plan.blockers.into_iter().map(|blocker| (blocker.reason, blocker.object)).collect()
 }
 
-/// One reason, and the end of the object's id.
+/// Asserts that an edit causes this reason for an object with this suffix of its id.
 fn blocked(reason: Reason, object: &str, edit: impl FnOnce(&mut Cloud)) {
     let found = blockers(edit);
     let is_it = |(is, of): &(Reason, String)| *is == reason && of.ends_with(object);
@@ -78,7 +78,7 @@ fn without_a_basic_load_balancer_there_is_nothing_to_do() {
 }
 
 #[test]
-fn s3_the_operator_reads_that_outbound_traffic_is_his() {
+fn s3_the_plan_tells_the_operator_to_configure_outbound() {
     let plan = plan(&Cloud::with_scale_set());
     assert!(plan.notices.iter().any(|notice| notice.starts_with("Configure outbound traffic yourself")));
 }
@@ -89,7 +89,7 @@ fn s3_the_configuration_must_say_standard() {
 }
 
 #[test]
-fn aks_is_refused() {
+fn clusters_of_aks_are_refused() {
     let group = ResourceId::new(super::cloud::GROUP);
     blocked(
         Reason::ManagedByAks,
@@ -107,7 +107,7 @@ fn an_api_server_behind_a_load_balancer_in_scope_is_refused() {
 }
 
 #[test]
-fn m9_our_own_path_to_azure_must_not_be_in_scope() {
+fn m9_the_controllers_path_to_azure_must_not_be_in_scope() {
     blocked(Reason::OwnPath, "nodes", |cloud| cloud.cluster.runs_on_a_node = true);
     let with_gateway = blockers(|cloud| {
         cloud.cluster.runs_on_a_node = true;
@@ -163,7 +163,7 @@ fn m13_basic_instance_addresses_change_only_if_accepted() {
 }
 
 #[test]
-fn what_could_not_be_read_is_named() {
+fn unreadable_resources_are_named() {
     let mut inventory = Cloud::with_scale_set().survey();
     let locks = inventory.lists.keys().find(|id| id.name() == "locks").unwrap().clone();
     inventory.lists.insert(locks, Listed::Unreadable("403 AuthorizationFailed: no".to_owned()));
@@ -173,7 +173,7 @@ fn what_could_not_be_read_is_named() {
 }
 
 #[test]
-fn what_may_hide_a_basic_load_balancer_blocks() {
+fn unreadable_resources_with_references_block() {
     let mut cloud = Cloud::new();
     cloud.scale_set("nodes", 1, &[]);
     let inventory = cloud.survey();
@@ -320,7 +320,7 @@ fn floating_ip_on_a_secondary_configuration_is_refused() {
 }
 
 #[test]
-fn services_that_are_elsewhere_are_named() {
+fn services_without_a_frontend_in_scope_are_named() {
     let mut cloud = Cloud::with_scale_set();
     cloud.service("shop/web", "20.0.0.1");
     cloud.service("shop/lost", "20.9.9.9");
@@ -330,7 +330,7 @@ fn services_that_are_elsewhere_are_named() {
 }
 
 #[test]
-fn m10_bodies_without_properties_do_no_harm() {
+fn m10_bodies_without_properties_are_accepted() {
     let mut cloud = Cloud::with_scale_set();
     for id in cloud.resources.keys().cloned().collect::<Vec<_>>() {
         let mut one = cloud.clone();
@@ -342,7 +342,7 @@ fn m10_bodies_without_properties_do_no_harm() {
     assert!(plan(&cloud).is_empty());
 }
 
-/// Upstream begins with a Service, and does more for whichever is deleted.
+/// Upstream migrates per Service, and does more for a deleted one.
 #[test]
 fn m14_services_change_neither_the_plan_nor_the_work() {
     let mut cloud = Cloud::with_scale_set();

@@ -1,4 +1,4 @@
-//! Random clusters, and processes that end at random moments while Azure goes on.
+//! Random clusters, and processes that end at random times while Azure continues.
 
 use proptest::prelude::*;
 use simulator_models::arm::topology::{

@@ -1,4 +1,4 @@
-//! Clusters whose references are not as the cloud-controller-manager leaves them, each as public reports have it.
+//! Clusters with other references than those of the cloud-controller-manager, as in public reports.
 
 use serde_json::{Value, json};
 use simulator_models::arm::Sku;
@@ -13,16 +13,16 @@ use crate::resource_id::ResourceId;
 fn on(nodes: Vec<NodeGroup>) -> World {
     let services = vec![Service::external(false), Service::internal(None)];
     let cluster = Cluster { nodes, services, ..Cluster::default() };
-    World::new(cluster.build(quick()).expect("Azure takes the cluster"))
+    World::new(cluster.build(quick()).expect("Azure accepts the cluster"))
 }
 
-/// Changes what Azure holds.
+/// Changes a resource in Azure.
 fn edit(world: &mut World, end: &str, change: impl Fn(&mut Value)) {
     let ids = world.arm.ids();
     let id = ids.iter().find(|id| id.ends_with(end)).unwrap_or_else(|| panic!("{end} is not among {ids:?}"));
     let mut body = world.arm.json(id).unwrap();
     change(&mut body);
-    world.arm.seed(id, &body).expect("Azure takes the change");
+    world.arm.seed(id, &body).expect("Azure accepts the change");
 }
 
 /// Returns the references of the first IP configuration of a scale set, an instance or an interface.
@@ -34,7 +34,7 @@ fn pools<'a>(body: &'a mut Value, pointer: &str) -> &'a mut Value {
 const MODEL: &str = "/properties/virtualMachineProfile/networkProfile/networkInterfaceConfigurations";
 const INSTANCE: &str = "/properties/networkProfileConfiguration/networkInterfaceConfigurations";
 
-/// Machines with Basic addresses of their own, of which one is in no pool (AzLoadBalancerMigration#141).
+/// Returns machines with their own Basic addresses, one of which is in no pool (AzLoadBalancerMigration#141).
 fn machine_in_no_pool() -> World {
     let group =
         NodeGroup { public_ip: Some(Sku::Basic), ..NodeGroup::new("agents", NodeKind::AvailabilitySet, 3) };
@@ -91,7 +91,7 @@ fn m6_stray_references_are_migrated_after_any_crash() {
     }
 }
 
-/// Two availability sets, the second behind load balancers with its name, as upstream has it under Basic.
+/// Returns two availability sets, the second behind load balancers with its name, as upstream does with Basic.
 fn second_set() -> World {
     let second = NodeGroup { in_pools: false, ..NodeGroup::new("second", NodeKind::AvailabilitySet, 2) };
     let mut world = on(vec![NodeGroup::new("agents", NodeKind::AvailabilitySet, 2), second]);
@@ -99,7 +99,7 @@ fn second_set() -> World {
     let address = group.child("providers/Microsoft.Network/publicIPAddresses", "second-public");
     let public = json!({"location": "eastus", "sku": {"name": "Basic"}, "properties": {
         "publicIPAllocationMethod": "Dynamic", "publicIPAddressVersion": "IPv4"}});
-    world.arm.seed(address.as_str(), &public).expect("Azure takes the address");
+    world.arm.seed(address.as_str(), &public).expect("Azure accepts the address");
     let ids: Vec<ResourceId> = world.arm.ids().into_iter().map(ResourceId::new).collect();
     let nics = ids.iter().filter(|id| id.kind() == "networkinterfaces" && id.name().starts_with("second"));
     let mut references = Vec::new();
@@ -117,20 +117,20 @@ fn second_set() -> World {
         } else {
             properties.as_object_mut().unwrap().remove("privateIPAddress");
         }
-        world.arm.seed(lb.as_str(), &body).expect("Azure takes the load balancer");
+        world.arm.seed(lb.as_str(), &body).expect("Azure accepts the load balancer");
         references.push(json!({"id": lb.child("backendAddressPools", "kubernetes")}));
     }
     for nic in nics {
         let mut body = world.body(nic);
         body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
             json!(references);
-        world.arm.seed(nic.as_str(), &body).expect("Azure takes the interface");
+        world.arm.seed(nic.as_str(), &body).expect("Azure accepts the interface");
     }
     world
 }
 
 #[test]
-fn m3_further_sets_move_into_one_after_any_crash() {
+fn m3_several_sets_merge_into_one_after_any_crash() {
     let mut before = second_set();
     before.accept_all();
     let then = before.frontends();

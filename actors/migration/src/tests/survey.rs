@@ -20,7 +20,7 @@ fn a_scale_set_is_read_with_its_instances_and_addresses() {
 #[test]
 fn a_whole_availability_set_is_read() {
     let mut cloud = Cloud::with_availability_set();
-    // vm1 is in no pool, and no node of the cluster.
+    // vm1 is in no pool and is no node of the cluster.
     cloud.cluster.nodes.pop();
     let nic = network("networkInterfaces", "vm1-nic");
     cloud.edit(&nic, |body| {
@@ -35,7 +35,7 @@ fn a_whole_availability_set_is_read() {
 }
 
 #[test]
-fn m3_a_load_balancer_is_found_by_reference_whatever_its_name() {
+fn m3_a_load_balancer_with_any_name_is_found_by_reference() {
     let mut cloud = Cloud::with_scale_set();
     cloud.public("games", &[("g1", "20.0.0.9")]);
     cloud.edit(&compute("virtualMachineScaleSets", "nodes"), |body| {
@@ -58,7 +58,7 @@ fn a_scale_set_without_instances_is_found_by_its_model() {
 }
 
 #[test]
-fn excluded_nodes_do_not_bring_their_load_balancers_into_scope() {
+fn load_balancers_of_excluded_nodes_are_not_in_scope() {
     let mut cloud = Cloud::with_scale_set();
     cloud.public("api", &[("api", "20.0.0.50")]);
     cloud.availability_set("masters", &["master0"], &["api"]);
@@ -76,7 +76,7 @@ fn standard_load_balancers_are_not_in_scope() {
 }
 
 #[test]
-fn what_is_absent_is_noted_as_absent() {
+fn absent_resources_are_recorded_as_absent() {
     let mut cloud = Cloud::with_availability_set();
     cloud.resources.remove(&network("publicIPAddresses", "pip-a1"));
     let inventory = cloud.survey();
@@ -85,7 +85,7 @@ fn what_is_absent_is_noted_as_absent() {
 }
 
 #[test]
-fn the_digest_ignores_etags_and_notices_settings() {
+fn the_digest_covers_settings_and_no_etags() {
     let mut cloud = Cloud::with_scale_set();
     let before = cloud.survey().digest();
     cloud.edit(&balancer("kubernetes"), |body| body["etag"] = json!("W/\"2\""));
@@ -97,7 +97,7 @@ fn the_digest_ignores_etags_and_notices_settings() {
 }
 
 #[test]
-fn kinds_of_members_follow_from_their_ids() {
+fn the_kind_of_a_member_is_derived_from_its_id() {
     let kind = |id: &ResourceId| MemberKind::of(id);
     let scale_set = compute("virtualMachineScaleSets", "nodes");
     assert_eq!(kind(&scale_set), Some(MemberKind::Model));

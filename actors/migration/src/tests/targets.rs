@@ -105,7 +105,7 @@ fn names_that_merge_with_other_settings_are_a_conflict() {
 }
 
 #[test]
-fn pools_by_address_hold_all_nodes_that_belong_into_them() {
+fn pools_by_address_have_all_required_nodes() {
     let mut cloud = Cloud::with_scale_set();
     cloud.cluster.membership = Membership::NodeIp;
     cloud.cluster.nodes[1].excluded = true;
@@ -119,7 +119,7 @@ fn pools_by_address_hold_all_nodes_that_belong_into_them() {
 }
 
 #[test]
-fn what_others_added_to_the_new_load_balancer_stays() {
+fn foreign_additions_to_the_new_load_balancer_stay() {
     let target = one(&Cloud::with_scale_set(), "kubernetes");
     let mut live = target.body.clone();
     let rules = live["properties"]["loadBalancingRules"].as_array_mut().unwrap();
@@ -132,7 +132,7 @@ fn what_others_added_to_the_new_load_balancer_stays() {
 }
 
 #[test]
-fn a_frontend_that_cannot_be_built_leaves_with_its_rules() {
+fn a_frontend_that_cannot_be_built_is_dropped_with_its_rules() {
     let target = one(&Cloud::with_scale_set(), "kubernetes");
     let body = without(&target.body, &BTreeSet::from(["a1".to_owned()]));
     let names = |collection: &str| -> Vec<String> {

@@ -1,5 +1,5 @@
-//! A world for migrations: the simulated Azure Resource Manager, the place of the journal, and a process that can end after
-//! any call.
+//! The environment of a migration: the simulated Azure Resource Manager, the stored journal, and a process that can end
+//! after any call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::plan::{Accepted, Plan};
 use crate::resource_id::ResourceId;
 
 const ENDPOINT: &str = "https://management.azure.com";
-/// No migration of a test takes longer.
+/// Maximum duration of a test's migration.
 const LONGEST: u64 = 4 * 3_600 * 1_000_000;
 
-/// Settings without quotas, in which every write is finished when it is answered, and nothing is in a load balancer that has
-/// no frontend.
+/// Returns settings without quotas, in which every write is complete when it is answered, and a load balancer without
+/// frontends has no other children.
 pub(super) fn quick() -> Settings {
     Settings { quotas: None, pools_need_frontend: true, ..Settings::default() }
 }
@@ -39,14 +39,14 @@ pub(super) struct World {
     pub(super) now: u64,
     pub(super) purpose: Purpose,
     pub(super) membership: Membership,
-    /// The journal where it is stored.
+    /// The stored journal.
     pub(super) stored: Option<String>,
     pub(super) accepted: Accepted,
-    /// Calls and requests to store the journal, of the last process.
+    /// Number of calls and of requests to store the journal, of the last process.
     pub(super) calls: usize,
     /// The changes among them.
     pub(super) writes: Vec<(Method, String)>,
-    /// After how many calls something outside had changed.
+    /// Numbers of calls after which an external change had happened.
     pub(super) changes: Vec<usize>,
     /// Number of frontends that serve, with the time of each change.
     pub(super) serving: Vec<(u64, usize)>,
@@ -57,9 +57,9 @@ pub(super) struct World {
     has_lease: bool,
     /// True if the process does not wait for addresses that are in use.
     pub(super) is_impatient: bool,
-    /// In which stage the operator asks to stop.
+    /// The stage in which the operator requests a stop.
     pub(super) stops_in: Option<Stage>,
-    /// In which stage a resource of another client is deleted.
+    /// The stage in which a resource of another client is deleted.
     pub(super) leaves_in: Option<(Stage, String)>,
 }
 
@@ -94,7 +94,7 @@ impl World {
         world
     }
 
-    /// Accepts every address that changes, and that there is no outbound path.
+    /// Accepts every change of an address, and the missing outbound path.
     pub(super) fn accept_all(&mut self) {
         let inventory = self.survey();
         let addresses = inventory.of_kind("publicipaddresses");
@@ -163,7 +163,7 @@ impl World {
         all
     }
 
-    /// Watches only a few of many frontends, and begins now.
+    /// Watches only a few of many frontends from now on.
     pub(super) fn watch_some(&mut self) {
         let every = self.watched.len().div_ceil(4).max(1);
         self.watched = self.watched.iter().rev().step_by(every).cloned().collect();
@@ -184,7 +184,7 @@ impl World {
         let path = match &call.address {
             Address::Path(path) => path.clone(),
             Address::Url(url) => {
-                url.strip_prefix(ENDPOINT).expect("Azure gives URLs on its endpoint").to_owned()
+                url.strip_prefix(ENDPOINT).expect("Azure's URLs are on its endpoint").to_owned()
             }
         };
         let method = match call.method {
@@ -225,7 +225,7 @@ impl World {
             let now = Now::from_micros(self.now);
             let output = std::mem::take(&mut out);
             if output.is_empty() {
-                self.now = survey.deadline().expect("the survey goes on").as_micros().max(self.now + 1);
+                self.now = survey.deadline().expect("the survey continues").as_micros().max(self.now + 1);
                 survey.tick(Now::from_micros(self.now), &mut out);
             }
             for output in output {
@@ -244,15 +244,15 @@ impl World {
         Plan::of(&self.survey(), &self.accepted.clone())
     }
 
-    /// Returns the journal of a process that begins, and whether it is stored.
+    /// Returns the journal of a new process, and whether it is stored.
     fn journal(&mut self) -> (Journal, bool) {
         match &self.stored {
-            Some(text) => (Journal::read(text).expect("what was stored is readable"), true),
+            Some(text) => (Journal::read(text).expect("the stored journal is readable"), true),
             None => (Journal::begun(self.survey()), false),
         }
     }
 
-    /// Runs one process until it ends, or until this many calls were carried out.
+    /// Runs one process until it ends, or until this number of calls.
     pub(super) fn run(&mut self, crash_after: usize) -> End {
         let (journal, is_stored) = self.journal();
         let mut machine = Apply::new(journal, is_stored);
@@ -271,7 +271,7 @@ impl World {
             self.now = self.now.max(deadline.min(next).min(azure));
             assert!(self.now < end, "it does not end: {:?} {:?}", machine.stage(), coming.len());
             self.arm.tick(self.now);
-            // Hundreds of addresses change at once, and looking is slow.
+            // Hundreds of addresses change at the same time, and observing them is slow.
             if self.now >= self.watched_at + 1_000_000 {
                 self.watch();
             }
@@ -327,7 +327,7 @@ impl World {
         }
     }
 
-    /// Acts from outside during a stage. Returns whether the operator asks to stop.
+    /// Makes the external changes of a stage. Returns whether the operator requests a stop.
     fn happens_in(&mut self, stage: Stage) -> bool {
         if let Some((_, id)) = self.leaves_in.take_if(|(of, _)| *of == stage) {
             self.delete(&id);
@@ -358,7 +358,7 @@ impl World {
         }
     }
 
-    /// Everything at Azure, without what changes with each write.
+    /// Returns all resources in Azure, without the fields that change with each write.
     pub(super) fn state(&self) -> BTreeMap<String, String> {
         let ids = self.arm.ids().into_iter();
         ids.map(|id| {
@@ -385,7 +385,7 @@ impl World {
     }
 }
 
-/// Takes away what changes with each write, and the order of references.
+/// Removes the fields that change with each write, and the order of references.
 fn strip(value: &mut Value) {
     match value {
         Value::Object(map) => {

@@ -1,4 +1,4 @@
-//! Our ConfigMap against the model of an API server over real HTTP, and invalid documents.
+//! The controller's ConfigMap against the model of an API server over real HTTP, and invalid documents.
 
 use kube::Client;
 use model::object::GIVE_UP_AFTER;
@@ -40,12 +40,12 @@ async fn stored(fakes: &Fakes) -> Option<Value> {
 }
 
 #[tokio::test]
-async fn a4_the_config_map_is_made_and_the_newest_state_alone_can_be_replaced() {
+async fn a4_only_the_newest_config_map_can_be_replaced() {
     let (fakes, config_maps) = stage(Effects::Carried).await;
     assert!(matches!(config_maps.send(ConfigMapRequest::Get).await, ConfigMapAnswer::Absent));
     let pause = set("pause.pool.a", EditValue::Time(config_maps.clock.now()));
     let first = facts_of(config_maps.send(ConfigMapRequest::Create(pause.clone())).await);
-    let time = first.data["pause.pool.a"].time.expect("what was written can be read");
+    let time = first.data["pause.pool.a"].time.expect("the written data can be read");
     assert!(first.read.as_micros().abs_diff(time.as_micros()) < 60_000_000, "{first:?}");
     let again = config_maps.send(ConfigMapRequest::Create(pause)).await;
     assert!(matches!(again, ConfigMapAnswer::Conflict), "{again:?}");
@@ -120,7 +120,7 @@ fn failed(answer: ConfigMapAnswer) -> Arc<str> {
 }
 
 #[tokio::test]
-async fn a_200_without_a_body_is_a_failure() {
+async fn a_success_without_a_body_is_a_failure() {
     for answer in raw::EMPTY {
         let config_maps = config_maps(&raw::serve(|_| answer.to_owned(), false).await, Effects::Carried);
         for request in requests_of_each_kind() {
@@ -198,7 +198,11 @@ async fn concurrent_commands_store_all_entries_up_to_the_maximum() {
     assert!(store("4").await.is_ok());
     let expected =
         json!({ "pause.pool.a": "x", "snapshot.2": "note", "snapshot.3": "note", "snapshot.4": "note" });
-    assert_eq!(stored(&fakes).await.expect("it is there")["data"], expected, "the oldest of its kind goes");
+    assert_eq!(
+        stored(&fakes).await.expect("it is there")["data"],
+        expected,
+        "the oldest entry of its kind is removed"
+    );
     fakes.plant(|model| model.forbid(Resource::ConfigMaps)).await;
     assert!(matches!(store("5").await, Err(RequestFailure::Denied(_))));
 }

@@ -44,7 +44,7 @@ fn d3_a_service_is_internal_if_the_annotation_is_true() {
 }
 
 #[test]
-fn d3_ports_and_ingress_change_the_exposure_and_nothing_else_does() {
+fn d3_only_ports_and_ingress_change_the_exposure() {
     let with = |ports: &str, ingress: &str, app: &str| {
         let text = format!(
             r#"{{"metadata":{{"name":"a","namespace":"b","uid":"u","labels":{{"app":"{app}"}}}},
@@ -60,7 +60,7 @@ fn d3_ports_and_ingress_change_the_exposure_and_nothing_else_does() {
 }
 
 #[test]
-fn d4_absent_conditions_count_as_the_api_says() {
+fn d4_absent_conditions_have_the_apis_defaults() {
     let text = r#"{"metadata":{"name":"web-1","namespace":"shop","uid":"s","resourceVersion":"9",
         "labels":{"kubernetes.io/service-name":"web"},
         "annotations":{"endpoints.kubernetes.io/last-change-trigger-time":"2026-01-02T03:04:08Z"}},
@@ -103,14 +103,14 @@ fn d4_the_address_type_of_a_slice_is_read() {
 }
 
 #[test]
-fn a_slice_without_endpoints_or_owner_is_a_slice_all_the_same() {
+fn a_slice_without_endpoints_or_owner_is_decoded() {
     let text = r#"{"metadata":{"name":"x","namespace":"y","uid":"s"},"endpoints":null}"#;
     let Object::Slice(slice) = object(Kind::EndpointSlices, text) else { panic!("not a slice") };
     assert_eq!((slice.service.clone(), slice.endpoints.len()), (None, 0));
 }
 
 #[test]
-fn d5_the_labels_and_taints_that_leave_a_node_out_are_decoded() {
+fn d5_labels_and_taints_that_exclude_a_node_are_decoded() {
     let node = |labels: &str, taints: &str, ready: &str| {
         let text = format!(
             r#"{{"metadata":{{"name":"n","uid":"u","labels":{labels}}},"spec":{{"taints":{taints}}},
@@ -167,11 +167,11 @@ fn n2_the_virtual_machine_and_the_age_of_a_node_are_read() {
     object["metadata"]["creationTimestamp"] = "yesterday".into();
     object["spec"]["providerID"] = Value::Null;
     let node = node_of(&object);
-    assert_eq!((node.created, node.instance.as_ref()), (None, None), "nothing else is lost by that");
+    assert_eq!((node.created, node.instance.as_ref()), (None, None), "no other field is lost");
 }
 
 #[test]
-fn n1_a_condition_of_an_eviction_is_read_with_its_time_and_deadline() {
+fn n1_an_eviction_condition_has_its_time_and_deadline() {
     const NOTICE: &str = "Preempt Scheduled: Fri, 02 Jan 2026 03:04:30 GMT. DurationInSeconds: -1.  For more \
                           information, see https://aka.ms/aks/scheduledevents.";
     let with = |kind: &str, message: &str, since: &str| {
@@ -224,7 +224,7 @@ fn preemption_of(event: &Value) -> Arc<PreemptionObject> {
     event
 }
 
-/// Returns an Event as the API server has it.
+/// Returns an Event in the API server's format.
 fn event(message: &str, times: &Value) -> Value {
     let mut event = build::node_event("n1.17a", "n1", "PreemptScheduled", message, "2026-01-02T03:04:05Z");
     event["metadata"]["uid"] = "e-1".into();
@@ -236,7 +236,7 @@ fn event(message: &str, times: &Value) -> Value {
 }
 
 #[test]
-fn n1_an_event_of_an_eviction_is_read_whichever_way_it_was_written() {
+fn n1_an_eviction_event_is_read_in_every_format() {
     let old = json!({ "firstTimestamp": ago(90), "lastTimestamp": ago(4) });
     let read = preemption_of(&event("Preempt Scheduled: Fri, 02 Jan 2026 03:04:30 GMT", &old));
     assert_eq!(read.key, EventKey { namespace: "default".into(), name: "n1.17a".into() });
@@ -279,7 +279,7 @@ fn n1_the_names_of_nodes_in_events_are_read_without_case() {
 }
 
 #[test]
-fn n1_an_event_that_is_no_notice_of_a_node_is_isolated_and_named() {
+fn n1_an_event_that_is_no_notice_is_isolated_and_named() {
     let good = event("Preempt Started", &json!({}));
     let key = ObjectKey::Preemption(EventKey { namespace: "default".into(), name: "n1.17a".into() });
     for (pointer, value) in [
@@ -314,7 +314,7 @@ fn an_undecodable_object_is_isolated_and_named() {
     assert!(error.contains("invalid type"), "{error}");
 }
 
-/// Returns the key, the owner and the version, which are known even of an undecodable object.
+/// Returns the key, the owner and the version, which are read even from an undecodable object.
 fn named(kind: Kind, metadata: &str) -> (Option<ObjectKey>, Owner, Option<String>) {
     let text =
         format!(r#"{{"type":"ADDED","object":{{"metadata":{metadata},"spec":7,"status":7,"endpoints":7}}}}"#);
@@ -329,7 +329,7 @@ fn named(kind: Kind, metadata: &str) -> (Option<ObjectKey>, Owner, Option<String
 }
 
 #[test]
-fn d6_each_metadata_field_of_an_undecodable_object_is_read_alone() {
+fn d6_metadata_of_undecodable_objects_is_read_per_field() {
     let web_1 = Some(ObjectKey::Slice(SliceKey { namespace: "shop".into(), name: "web-1".into() }));
     let web = Owner::Service(ServiceKey::new("shop", "web"));
     let of = r#""kubernetes.io/service-name""#;
@@ -394,7 +394,7 @@ fn w7_class_and_ingress_of_a_service_are_read() {
 }
 
 #[test]
-fn a_deletion_needs_no_more_than_the_name() {
+fn a_deletion_needs_only_the_name() {
     let text = br#"{"type":"DELETED","object":{"metadata":{"name":"web","namespace":"shop","labels":7}}}"#;
     let deleted = line(Kind::Services, text, wall());
     let Line::Deleted { key, owner: Owner::Nobody, resource_version } = deleted else {
@@ -414,7 +414,7 @@ fn q2_a_deleted_slice_has_its_owner() {
 }
 
 #[test]
-fn one_bad_item_of_a_list_leaves_the_others() {
+fn one_invalid_item_of_a_list_does_not_affect_others() {
     let body = br#"{"kind":"ServiceList","metadata":{"resourceVersion":"5","continue":"tok"},"items":[
         {"metadata":{"name":"a","namespace":"n","uid":"1"}},
         {"metadata":{"name":"b","namespace":"n","uid":"2"},"spec":7},
@@ -448,7 +448,7 @@ fn errors_and_bookmarks_of_a_real_server_are_understood() {
     assert!(matches!(read(&old_etcd), Line::Error(WatchFailure::StreamingRefused(_))));
 }
 
-/// Real watch events of a rollout, if the recording is present.
+/// Decodes real watch events of a rollout, if the recording is present.
 #[test]
 fn every_recorded_watch_event_is_decoded() {
     let path = concat!(

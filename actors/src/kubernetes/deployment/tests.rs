@@ -1,4 +1,4 @@
-//! Answers of the API server about our Deployment, over loopback HTTP.
+//! Answers of the API server about the controller's Deployment, over loopback HTTP.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -58,7 +58,7 @@ async fn x2_e1_failures_are_absent_denied_or_other() {
 }
 
 #[test]
-fn e1_the_deployment_is_named_by_both_variables_or_not_at_all() {
+fn e1_the_deployment_needs_both_variables() {
     let variables = |name: &str| match name {
         "DEPLOYMENT_NAME" => Some("controller".to_owned()),
         "POD_NAMESPACE" => Some("pools".to_owned()),

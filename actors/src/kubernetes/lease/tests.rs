@@ -68,7 +68,7 @@ async fn stored(fakes: &Fakes) -> Option<Value> {
 }
 
 #[tokio::test]
-async fn w8_a_lease_is_created_renewed_and_released_at_its_newest_version() {
+async fn w8_a_lease_is_written_only_at_its_newest_version() {
     let (fakes, lease_client) = stage().await;
     assert!(matches!(lease_client.send(LeaseRequest::Get).await, LeaseAnswer::Absent));
     let taken = LeaseEdit { acquired: true, ..edit(Some("us")) };
@@ -128,7 +128,7 @@ async fn w7_unknown_fields_of_a_lease_survive_a_replacement() {
 }
 
 #[tokio::test]
-async fn w8_a_release_is_seen_while_other_requests_go_on() {
+async fn w8_a_release_is_seen_during_other_requests() {
     let (_fakes, lease_client) = stage().await;
     let made = facts_of(lease_client.send(LeaseRequest::Create(edit(Some("them")))).await);
     let waiting = lease_client.clone();
@@ -147,7 +147,7 @@ async fn w7_a_lease_without_recent_writes_can_be_watched() {
     let (fakes, lease_client) = stage().await;
     let old = facts_of(lease_client.send(LeaseRequest::Create(edit(None))).await);
     let made = facts_of(lease_client.send(LeaseRequest::Replace(Arc::clone(&old), edit(Some("them")))).await);
-    // The server keeps no change from before this moment.
+    // The server keeps no earlier change.
     fakes
         .apply(vec![json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n" } })])
         .await
@@ -163,7 +163,11 @@ async fn w7_a_lease_without_recent_writes_can_be_watched() {
     assert_eq!(facts_of(waiter.await.unwrap()).version, released.version);
 
     let missed = LeaseRequest::Watch(old.version.clone(), Duration::from_secs(300));
-    assert_eq!(facts_of(lease_client.send(missed).await).version, released.version, "the newest, at once");
+    assert_eq!(
+        facts_of(lease_client.send(missed).await).version,
+        released.version,
+        "the newest state, immediately"
+    );
 }
 
 #[tokio::test]
@@ -240,7 +244,7 @@ fn watch_event(kind: &str, version: u32) -> Value {
 }
 
 #[tokio::test]
-async fn w8_a_watch_skips_the_known_state_and_reports_an_older_final_one() {
+async fn w8_a_watch_skips_the_known_state_but_not_a_final_one() {
     let answer = watched(&[watch_event("ADDED", 7), watch_event("MODIFIED", 9)]).await;
     assert_eq!(&*facts_of(answer).version.0, "9");
     assert!(matches!(watched(&[watch_event("ADDED", 7)]).await, LeaseAnswer::Unchanged));
@@ -248,7 +252,7 @@ async fn w8_a_watch_skips_the_known_state_and_reports_an_older_final_one() {
         watched(&[watch_event("ADDED", 7), watch_event("DELETED", 8)]).await,
         LeaseAnswer::Absent
     ));
-    // A cache that lags behind.
+    // A lagging cache.
     assert!(matches!(
         watched(&[watch_event("ADDED", 6), watch_event("MODIFIED", 7)]).await,
         LeaseAnswer::Unchanged
@@ -274,7 +278,7 @@ async fn w8_a_watch_that_stays_open_without_the_known_state_ends_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w8_no_request_lasts_longer_than_its_time() {
+async fn w8_every_request_has_a_time_limit() {
     let began = tokio::time::Instant::now();
     for request in [LeaseRequest::Get, LeaseRequest::Create(edit(Some("us")))] {
         failed(against(String::new(), true).await.send(request).await);
@@ -376,7 +380,7 @@ fn w8_gate_times_survive_a_round_trip() {
     let facts_of = LeaseEdit { gates: Some(GateTimes::default()), ..edit(None) };
     let again = read.document.get::<LeaseDocument>().unwrap().edited(&facts_of, clock);
     let again: Value = serde_json::from_slice(&again).unwrap();
-    assert_eq!(again["metadata"]["annotations"], json!({}), "an open gate is no longer noted");
+    assert_eq!(again["metadata"]["annotations"], json!({}), "an open gate is no longer stored");
 }
 
 #[test]
@@ -396,7 +400,7 @@ fn out_of_sync_times_survive_a_round_trip() {
     let none = LeaseEdit { out_of_sync: Some(Arc::default()), ..self::edit(None) };
     let again = read.document.get::<LeaseDocument>().unwrap().edited(&none, clock);
     let again: Value = serde_json::from_slice(&again).unwrap();
-    assert_eq!(again["metadata"]["annotations"], json!({}), "nothing is noted where every pool is in sync");
+    assert_eq!(again["metadata"]["annotations"], json!({}), "nothing is stored if every pool is in sync");
 
     lease["metadata"]["annotations"]["azure-backend-pool-controller.io/out-of-sync-since"] =
         r#"{"lb": "2026-01-01T00:00:00Z", "lb/a": "soon", "lb/b": 7}"#.into();
@@ -404,7 +408,7 @@ fn out_of_sync_times_survive_a_round_trip() {
 }
 
 #[test]
-fn w8_recorded_gate_times_that_are_past_or_invalid_are_none() {
+fn w8_past_or_invalid_gate_times_are_ignored() {
     let clock = Clock::start();
     for text in ["2020-01-01T00:00:00Z", "soon", ""] {
         let mut lease = recorded(GateTimes::default(), clock);
@@ -415,7 +419,7 @@ fn w8_recorded_gate_times_that_are_past_or_invalid_are_none() {
 }
 
 #[test]
-fn w8_times_are_written_as_the_api_writes_micro_times() {
+fn w8_times_have_the_apis_micro_time_format() {
     let lease = recorded(GateTimes::default(), Clock::start());
     let time = lease["spec"]["renewTime"].as_str().unwrap();
     let shape: String = time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();

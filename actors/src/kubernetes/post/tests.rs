@@ -1,4 +1,4 @@
-//! Requests to an API server for an event, over loopback HTTP, and the results of its answers.
+//! Requests for an event to an API server over loopback HTTP, and the results of the answers.
 
 use model::ids::{NodeName, NodeUid, ServiceKey, ServiceUid};
 use model::machine::Now;
@@ -88,7 +88,7 @@ async fn write_to_server_of(
 }
 
 #[tokio::test]
-async fn e1_a_new_event_object_has_what_the_api_expects() {
+async fn e1_a_new_event_object_has_the_required_fields() {
     let clock = Clock::start();
     let ((line, content, made), written) = write_to_server(&event(clock, EventTarget::New(3)), 201, "").await;
     assert_eq!((&*line, &*content), ("POST /api/v1/namespaces/shop/events HTTP/1.1", "application/json"));
@@ -142,7 +142,7 @@ async fn e1_each_answer_to_an_event_has_its_result() {
 }
 
 #[tokio::test]
-async fn e1_a_success_without_the_object_is_tried_again() {
+async fn e1_a_success_without_the_object_is_retried() {
     let clock = Clock::start();
     for (object, status) in [(EventTarget::New(1), 201), (EventTarget::Existing("web.18a".into()), 200)] {
         for body in ["", " ", "{}", "<html>hello</html>", r#"{"kind": "Event", "metadata": 7}"#] {
@@ -163,7 +163,7 @@ fn e1_retries_share_a_name_and_events_do_not() {
 }
 
 #[test]
-fn e1_an_event_about_this_process_is_attached_to_its_pod_or_lease() {
+fn e1_an_event_about_this_process_is_on_its_pod_or_lease() {
     let clock = Clock::start();
     let of = |pod| involved(&Subject::Controller, &Reporter::new(None, pod, &own(), clock));
     let pod = of(Pod::from_variables(variables));
@@ -185,7 +185,7 @@ fn e1_an_event_about_this_process_is_attached_to_its_pod_or_lease() {
 }
 
 #[test]
-fn x2_e1_an_event_about_this_process_is_attached_to_its_deployment() {
+fn x2_e1_an_event_about_this_process_is_on_its_deployment() {
     let clock = Clock::start();
     let deployment = NamespacedName { namespace: "pools".into(), name: "controller".into() };
     let found = json!({
@@ -201,7 +201,7 @@ fn x2_e1_an_event_about_this_process_is_attached_to_its_deployment() {
         let instance = pod.map_or_else(|| Arc::from(""), |pod| pod.name);
         let event = Event { subject: Subject::Controller, ..event(clock, EventTarget::New(1)) };
         let manifest = manifest(&event, involved(&event.subject, &reporter), "x", &reporter, clock);
-        assert_eq!(manifest["reportingInstance"], *instance, "who tells is the Pod all the same");
+        assert_eq!(manifest["reportingInstance"], *instance, "the reporting instance is still the Pod");
     }
     let mut unnamed = Reporter::new(None, None, &own(), clock);
     unnamed.set_deployment_uid("d-1".into());
@@ -218,7 +218,7 @@ fn e1_events_about_nodes_are_in_the_namespace_default() {
 }
 
 #[test]
-fn e1_a_count_beyond_the_api_s_is_its_largest() {
+fn e1_a_count_is_capped_at_the_apis_maximum() {
     let clock = Clock::start();
     let many = Event { count: u64::MAX, last: Now::NEVER, ..event(clock, EventTarget::New(1)) };
     assert_eq!(changing_fields(&many, clock)["count"], i32::MAX);

@@ -22,7 +22,7 @@ async fn stored(fakes: &Fakes) -> Value {
     fakes.cluster.ask(|cluster, _| cluster.model.get(Resource::Nodes, "", "n1")).await.expect("it is there")
 }
 
-/// Returns the taints of the node, each as operators write it.
+/// Returns the taints of the node in kubectl's format.
 async fn taints(fakes: &Fakes) -> Vec<String> {
     let node = stored(fakes).await;
     let text = |taint: &Value, field: &str| taint[field].as_str().unwrap_or_default().to_owned();
@@ -65,10 +65,10 @@ async fn n1_the_taint_is_added_and_removed_and_others_stay() {
 }
 
 #[tokio::test]
-async fn n1_the_first_taint_of_a_node_is_set_only_while_it_is_the_first() {
+async fn n1_a_first_taint_is_added_only_to_an_empty_list() {
     let (fakes, taint_client) = stage(&[]).await;
     let append = taint_request(&fakes, TaintEdit::AddTo).await;
-    assert_eq!(taint_client.apply(&append).await, TaintAnswer::Overtaken, "there is nothing to add it to");
+    assert_eq!(taint_client.apply(&append).await, TaintAnswer::Overtaken, "there is no list to add it to");
     let first = taint_request(&fakes, TaintEdit::AddFirst).await;
     fakes.apply(vec![node("n1", &["10.0.0.4"], &[], true, &OTHERS)]).await.expect("a node");
     assert_eq!(taint_client.apply(&first).await, TaintAnswer::Overtaken);
@@ -99,12 +99,12 @@ async fn n1_only_our_taint_is_removed_by_key_value_and_effect() {
     let mut other = stored(&fakes).await;
     other["spec"]["unschedulable"] = true.into();
     fakes.apply(vec![other]).await.expect("a node");
-    assert_eq!(taint_client.apply(&remove).await, TaintAnswer::Done, "whatever else was written since");
+    assert_eq!(taint_client.apply(&remove).await, TaintAnswer::Done, "after other writes");
     assert_eq!(taints(&fakes).await, [""; 0]);
 }
 
 #[tokio::test]
-async fn n1_another_node_of_the_same_name_is_left_alone() {
+async fn n1_another_node_of_the_same_name_is_not_patched() {
     let (fakes, taint_client) = stage(&OTHERS).await;
     let before = taints(&fakes).await;
     for edit in [TaintEdit::AddTo, TaintEdit::AddFirst, TaintEdit::Remove { at: 0 }] {
@@ -178,7 +178,7 @@ fn n1_a_failure_is_logged_once_until_it_changes() {
         log.record(&taint_request, &TaintAnswer::Failed(failure.clone()));
     }
     log.record(&taint_request, &TaintAnswer::Withheld);
-    assert!(!log.is_new(&failing), "a patch that was not sent says nothing of the server");
+    assert!(!log.is_new(&failing), "an unsent patch says nothing about the server");
     log.record(&taint_request, &TaintAnswer::Overtaken);
     assert!(log.is_new(&failing) && log.is_new(&denied));
 }

@@ -25,7 +25,7 @@ fn slices_uri(request: WatchRequest) -> String {
 }
 
 #[test]
-fn d6_lists_ask_for_most_recent_data() {
+fn d6_lists_request_the_most_recent_data() {
     let streaming = slices_uri(WatchRequest::StreamingList);
     assert!(streaming.contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan"));
     assert!(!streaming.contains("resourceVersion="), "{streaming}");
@@ -34,7 +34,7 @@ fn d6_lists_ask_for_most_recent_data() {
 }
 
 #[test]
-fn a_watch_goes_on_from_its_version_and_ends_before_five_minutes() {
+fn a_watch_resumes_from_its_version_for_under_five_minutes() {
     let watch = slices_uri(WatchRequest::Watch { from: ResourceVersion("12&x".into()) });
     assert!(watch.ends_with("&resourceVersion=12%26x"), "{watch}");
     assert!(watch.contains("timeoutSeconds=240"));
@@ -204,7 +204,7 @@ async fn requests_to_server(answer: &'static str, count: usize) -> Vec<&'static 
             Out::Seen(..) | Out::Contact(..) | Out::View(_) | Out::Metric(_) => None,
         };
         let Some(watch_call) = out.drain(..).filter_map(open).next_back() else {
-            now = watcher.deadline().expect("it goes on");
+            now = watcher.deadline().expect("it continues");
             watcher.tick(now, &mut out);
             continue;
         };

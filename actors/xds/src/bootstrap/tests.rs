@@ -60,7 +60,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn x2_a_full_bootstrap_is_read_and_what_is_newer_is_passed_over() {
+fn x2_a_full_bootstrap_is_read_and_newer_fields_are_skipped() {
     let bootstrap = Bootstrap::parse(FULL).unwrap();
     let (both, neither) = (Policy { fail_on_data_errors: true, timer_is_transient: true }, Policy::default());
     let servers = bootstrap.servers();
@@ -136,7 +136,7 @@ fn x2_a88_unknown_features_are_ignored() {
 }
 
 #[test]
-fn x2_what_has_no_effect_is_warned_of() {
+fn x2_fields_without_an_effect_cause_warnings() {
     let text = r#"{"xds_servers": [{"server_uri": "a:1", "channel_creds": [{"type": "insecure"}]}],
         "authorities": {"a": {"xds_servers": []}, "b": {"xds_servers": null}, "c": {}, "d": 7}}"#;
     let bootstrap = Bootstrap::parse(text).unwrap();
@@ -253,14 +253,14 @@ fn x2_missing_or_wrong_fields_are_named_by_path_with_a_remedy() {
 }
 
 #[test]
-fn x2_what_is_no_json_is_named_by_its_place() {
+fn x2_invalid_json_is_reported_with_its_position() {
     let error = Bootstrap::parse("{\n  \"xds_servers\": [}").unwrap_err();
     assert!(error.to_string().starts_with("xDS bootstrap is not JSON"), "{error}");
     assert!(error.source().unwrap().to_string().contains("line 2 column 19"), "{:?}", error.source());
 }
 
 #[test]
-fn x2_insecure_call_credentials_of_other_types_are_passed_over() {
+fn x2_call_credentials_of_other_types_are_skipped() {
     let text = of_server(
         r#""server_uri": "a:1", "channel_creds": [{"type": "insecure"}], "call_creds": [{"type": "newer"}]"#,
     );
@@ -341,7 +341,7 @@ fn x2_unreachable_targets_are_refused_with_valid_forms() {
 }
 
 #[test]
-fn x2_our_own_file_comes_before_the_variables_of_grpc() {
+fn x2_the_configured_file_wins_over_the_variables_of_grpc() {
     let choose = |configured: Option<&str>, set: &[(&str, &str)]| {
         let set: BTreeMap<&str, &str> = set.iter().copied().collect();
         Source::choose(configured.map(Path::new), |name| set.get(name).map(OsString::from))
@@ -448,7 +448,7 @@ fn file() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn x2_any_json_is_taken_or_refused_with_a_path(value in json()) {
+    fn x2_any_json_is_accepted_or_refused_with_a_path(value in json()) {
         match Bootstrap::parse(&value.to_string()) {
             Ok(bootstrap) => prop_assert!(!bootstrap.servers().is_empty()),
             Err(BootstrapError::Field { path, fault }) => prop_assert!(!path.is_empty() && !fault.is_empty()),
@@ -457,7 +457,7 @@ proptest! {
     }
 
     #[test]
-    fn x2_any_file_is_taken_or_refused_with_the_place_that_is_wrong(bytes in file()) {
+    fn x2_any_file_is_accepted_or_refused_with_a_position(bytes in file()) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("bootstrap.json");
         fs::write(&path, &bytes).expect("the folder can be written");
@@ -481,7 +481,7 @@ proptest! {
     }
 
     #[test]
-    fn x2_any_target_is_taken_as_an_address_or_refused(uri in "\\PC{0,40}|(dns:)?(//)?/?[\\[\\]a-z0-9:./]{0,24}") {
+    fn x2_any_target_is_an_address_or_refused(uri in "\\PC{0,40}|(dns:)?(//)?/?[\\[\\]a-z0-9:./]{0,24}") {
         if let Ok(Target::Tcp { authority }) = Target::parse(&uri) {
             let address = format!("http://{authority}").parse::<http::Uri>();
             prop_assert!(address.is_ok_and(|address| address.port_u16().is_some_and(|port| port > 0)), "{authority}");

@@ -1,4 +1,4 @@
-//! The state that a tool sees over a real connection.
+//! Tests of the state that a tool receives over a real connection.
 
 mod limits;
 
@@ -148,7 +148,7 @@ fn statuses(config: &GenericXdsConfig) -> Option<Failure<'_>> {
 }
 
 #[tokio::test]
-async fn h5_a88_each_state_is_shown_with_what_is_in_use() {
+async fn h5_a88_each_state_is_shown_with_the_version_in_use() {
     use ClientResourceStatus::{Acked, DoesNotExist, Nacked, ReceivedError, Requested, Timeout};
     let config = shown(ClientStatusRequest::default()).await;
     let is_bare = |one: &GenericXdsConfig| one.config_status == 0 && !one.is_static_resource;
@@ -207,7 +207,7 @@ async fn h5_contents_are_left_out_on_request() {
 }
 
 #[tokio::test]
-async fn h5_each_request_on_a_stream_is_answered_with_what_is_so_then() {
+async fn h5_each_request_on_a_stream_gets_the_current_state() {
     let (publish, published) = tokio::sync::watch::channel(Some(status()));
     let site = Site::start(move || published.borrow().clone()).await;
     let (ask, requests) = futures::channel::mpsc::unbounded();
@@ -225,7 +225,7 @@ async fn h5_each_request_on_a_stream_is_answered_with_what_is_so_then() {
 }
 
 #[tokio::test]
-async fn h5_what_is_not_known_yet_is_not_shown_as_nothing() {
+async fn h5_an_unknown_state_is_not_shown_as_empty() {
     let (publish, published) = tokio::sync::watch::channel(None);
     let site = Site::start(move || published.borrow().clone()).await;
     let mut client = site.client().await;
@@ -277,7 +277,7 @@ async fn h5_the_server_ends_also_with_an_open_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h5_a_peer_that_never_ends_its_request_is_not_waited_for() {
+async fn h5_shutdown_does_not_wait_for_an_unfinished_request() {
     const METHOD: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus";
     let site = Site::start(|| Some(status())).await;
     let channel = Channel::from_shared(format!("http://{}", site.addr)).unwrap().connect().await.unwrap();

@@ -200,7 +200,7 @@ fn rich() -> Vec<u8> {
 }
 
 #[test]
-fn x2_a_response_is_taken_as_it_is() {
+fn x2_a_response_is_decoded_with_all_fields() {
     let decoded = response(&rich()).unwrap();
     assert_eq!((decoded.version.as_str(), decoded.nonce.as_str()), ("7", "n"));
     assert_eq!(decoded.type_url, ResourceKind::Endpoints.type_url());
@@ -264,7 +264,7 @@ fn x2_a_cluster_names_its_endpoints() {
 }
 
 #[test]
-fn x2_a_resource_comes_out_of_its_wrapper_once() {
+fn x2_a_resource_is_unwrapped_once() {
     let inner = pack_any(assignment());
     let received = one(wrapped("web", Some(inner.clone())));
     assert_eq!(received, Received { wrapper: Some("web".into()), ..one(inner.clone()) });
@@ -307,7 +307,7 @@ fn x2_bytes_that_are_no_response_are_an_error() {
 }
 
 #[test]
-fn c1_the_words_of_errors_are_short_and_hold_no_secret() {
+fn c1_the_texts_of_errors_are_short_and_without_secrets() {
     let text = format!("Authorization: Bearer planted-secret {}", "x ".repeat(4096));
     let status = Status { code: 14, message: text, details: Vec::new() };
     let error = ResourceError { resource_name: None, error_detail: Some(status) };
@@ -317,7 +317,7 @@ fn c1_the_words_of_errors_are_short_and_hold_no_secret() {
 }
 
 #[test]
-fn x2_messages_in_messages_without_end_overflow_nothing() {
+fn x2_deeply_nested_messages_do_not_overflow_the_stack() {
     let mut value = envoy_types::pb::google::protobuf::Value::default();
     for _ in 0..2_000 {
         let list = envoy_types::pb::google::protobuf::ListValue { values: vec![value] };
@@ -361,7 +361,7 @@ fn mutated(valid: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Returns whether the result of decoding is consistent. That decoding ends at all is the main point.
+/// Returns whether the result of decoding is consistent. Above all, decoding must end.
 fn decodes(bytes: &[u8]) -> bool {
     let short = |received: &Received| match &received.body {
         Ok(_) => true,
@@ -375,27 +375,27 @@ fn decodes(bytes: &[u8]) -> bool {
 
 proptest! {
     #[test]
-    fn x2_no_bytes_at_all_panic(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
+    fn x2_no_bytes_cause_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
         prop_assert!(decodes(&bytes));
     }
 
     #[test]
-    fn x2_no_changed_response_panics(bytes in mutated(rich())) {
+    fn x2_no_changed_response_causes_a_panic(bytes in mutated(rich())) {
         prop_assert!(decodes(&bytes));
     }
 
     #[test]
-    fn x2_no_changed_assignment_panics(bytes in mutated(assignment().encode_to_vec())) {
+    fn x2_no_changed_assignment_causes_a_panic(bytes in mutated(assignment().encode_to_vec())) {
         prop_assert!(decodes(&bytes));
     }
 
     #[test]
-    fn x2_no_changed_cluster_panics(bytes in mutated(eds_cluster(None).encode_to_vec())) {
+    fn x2_no_changed_cluster_causes_a_panic(bytes in mutated(eds_cluster(None).encode_to_vec())) {
         prop_assert!(decodes(&bytes));
     }
 
     #[test]
-    fn x2_no_changed_wrapper_panics(bytes in mutated(wrapped("web", Some(pack_any(assignment()))).value)) {
+    fn x2_no_changed_wrapper_causes_a_panic(bytes in mutated(wrapped("web", Some(pack_any(assignment()))).value)) {
         prop_assert!(decodes(&bytes));
     }
 }

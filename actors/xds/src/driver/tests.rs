@@ -1,4 +1,4 @@
-//! The driver against real servers on loopback, which answer or stay silent as each test needs.
+//! Tests of the driver with real servers on loopback, which answer or stay silent as each test needs.
 
 mod conversation;
 mod faults;
@@ -81,7 +81,7 @@ impl Site {
     }
 
     async fn next(&mut self) -> StreamEvent {
-        within(self.events.recv()).await.expect("the driver lives")
+        within(self.events.recv()).await.expect("the driver runs")
     }
 
     async fn dispatched(&mut self) {

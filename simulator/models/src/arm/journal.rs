@@ -117,7 +117,7 @@ pub struct Counters {
     pub load_balancer_gets: u64,
     /// GETs of pools and of lists of them.
     pub pool_gets: u64,
-    /// PUTs of pools, whatever their answer.
+    /// PUTs of pools, with any answer.
     pub pool_puts: u64,
     /// DELETEs of pools.
     pub pool_deletes: u64,
@@ -137,7 +137,7 @@ pub struct Counters {
     pub refused_by_lock: u64,
     /// Operations canceled by a later write.
     pub superseded: u64,
-    /// Answered requests, whatever the status; without those of another client.
+    /// Answered requests of any status, without those of another client.
     pub answered: u64,
     /// Requests refused for a quota.
     pub throttled: u64,

@@ -51,7 +51,7 @@ impl ArmModel {
         if self.resources.is_empty() {
             return;
         }
-        self.forget_what_has_gone();
+        self.remove_stale_references();
         self.follow_public_ips();
         let (members, nat) = self.users_of_balancers();
         for (lb_key, balancer) in &mut self.balancers {
@@ -129,8 +129,8 @@ impl ArmModel {
         }
     }
 
-    /// Interfaces lose their references to missing pools and NAT rules. Scale sets and their instances keep theirs.
-    fn forget_what_has_gone(&mut self) {
+    /// Removes references of interfaces to missing pools and NAT rules. Scale sets and their instances keep theirs.
+    fn remove_stale_references(&mut self) {
         let balancers = &self.balancers;
         let is_there = |id: &str| {
             balancer_child(id).is_some_and(|(name, kind, child)| {

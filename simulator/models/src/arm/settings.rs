@@ -201,7 +201,7 @@ pub enum UnfinishedWrite {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NicAdminState {
-    /// The write is carried out, as the documentation says about existing pools.
+    /// The write takes effect, as the documentation states for existing pools.
     Allow,
     /// The write gets a 400, with Azure's code and text for a change of the members of such a pool. That Azure would
     /// answer an admin state in this way is an assumption.

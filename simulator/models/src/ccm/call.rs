@@ -66,7 +66,7 @@ pub struct Call {
 /// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// An HTTP answer, whatever its status.
+    /// An HTTP answer of any status.
     Arrived {
         /// Its status.
         status: u16,
@@ -75,7 +75,7 @@ pub enum Answer {
         /// Its body, as received.
         body: Vec<u8>,
     },
-    /// No answer: refused, reset, or timed out. The request may have been carried out.
+    /// No answer: refused, reset, or timed out. The request may have taken effect.
     Lost,
 }
 

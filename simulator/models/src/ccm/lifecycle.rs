@@ -3,8 +3,8 @@
 //!
 //! The controller checks all nodes periodically: a node that is not Ready and whose machine is stopped gets the
 //! shutdown taint; a Ready node loses it. The provider reacts to each change of a node: a node that is not Ready and
-//! has that taint gets out-of-service too, and a Ready node loses it, whatever set it. Both replace the whole list,
-//! with the resourceVersion that they have read. The story deletes nodes whose machine is gone.
+//! has that taint gets out-of-service too, and a Ready node loses it, even if another client has set it. Both replace
+//! the whole list, with the resourceVersion that they have read. The story deletes nodes whose machine was deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -17,13 +17,13 @@ pub struct Settings {
     pub location: String,
     /// `clusterName`, which is also the name of the pool of Services that are not local. Default `kubernetes`.
     pub cluster_name: String,
-    /// Id of the virtual network that it writes into pools without one.
+    /// Id of the virtual network that the manager writes into pools without one.
     pub network: String,
     /// Identity in the shared Lease. Default `cloud-controller-manager`.
     pub holder: String,
     /// Name of the shared Lease in `kube-system`. Default `aks-managed-resource-locker`.
     pub lease: String,
-    /// `leaseDurationSeconds` of a Lease that it creates. Default 900.
+    /// `leaseDurationSeconds` of a Lease that the manager creates. Default 900.
     pub lease_duration_s: u64,
     /// True if the updater of local Services runs. Default true.
     pub updater: bool,
@@ -33,8 +33,8 @@ pub struct Settings {
     pub node_sync_us: u64,
     /// Period with which every Service is reconciled without a change. `None`: never. Default `None`.
     pub resync_us: Option<u64>,
-    /// Period with which it checks for nodes with stopped machines, to taint them (`--node-monitor-period`: 5 s); this
-    /// also enables the taints that follow. `None`: never. Default `None`.
+    /// Period of the check for nodes with stopped machines, which are tainted (`--node-monitor-period`: 5 s). `None`:
+    /// neither checks nor taints. Default `None`.
     pub lifecycle_us: Option<u64>,
     /// Delay of the first retry of a failed Service; doubles. Default 5 s.
     pub retry_us: u64,
@@ -43,15 +43,15 @@ pub struct Settings {
     /// Time for which a read load balancer is cached. 0 reads it for each reconcile, like upstream's list before each
     /// one; older releases cached it for 120 s. Default 0.
     pub cache_us: u64,
-    /// Holds in a thousand that keep the lock for `linger_us` longer. Default 0.
+    /// Probability, in thousandths, that a hold of the lock lasts `linger_us` longer. Default 0.
     pub linger_per_mille: u64,
     /// Additional time of a long hold. Default 0.
     pub linger_us: u64,
-    /// Holds in a thousand in which it crashes with the lock. Default 0.
+    /// Probability, in thousandths, that the process crashes while it holds the lock. Default 0.
     pub crash_per_mille: u64,
     /// Downtime after such a crash. Default 15 s.
     pub down_us: u64,
-    /// True if it only writes back the fields that its models know. Default true.
+    /// True if the manager writes back only the fields that its models know. Default true.
     pub drops_unknown_fields: bool,
 }
 
@@ -89,7 +89,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Returns its own wall clock at `now_us`, in microseconds since 1970.
+    /// Returns the manager's wall clock at `now_us`, in microseconds since 1970.
     pub(super) fn wall_us(&self, now_us: u64) -> u64 {
         let true_time = self.epoch_s.saturating_mul(1_000_000).saturating_add(now_us);
         true_time.saturating_add_signed(self.skew_us)

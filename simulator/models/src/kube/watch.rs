@@ -253,7 +253,7 @@ impl KubeModel {
         [Some(watch.ends_at_us), watch.bookmark_at_us, lagged].into_iter().flatten().min()
     }
 
-    /// Closes a watch whose client has gone.
+    /// Closes a watch whose client has disconnected.
     pub fn close_watch(&mut self, id: WatchId) {
         self.watches.remove(&id);
         self.changed();

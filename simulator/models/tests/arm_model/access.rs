@@ -15,7 +15,7 @@ fn lock(level: &str, scope: &str) -> Lock {
 }
 
 #[test]
-fn z1_what_no_permission_gives_is_403_and_changes_nothing() {
+fn z1_a_request_without_permission_is_403_and_changes_nothing() {
     let mut reader =
         model(Settings { permissions: vec![permission(&["*/read"], &[])], ..Settings::default() });
     assert_eq!(get(&mut reader, &path("lb"), 0).status, 200);

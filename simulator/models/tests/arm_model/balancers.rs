@@ -69,7 +69,7 @@ fn z1_a_new_balancer_is_created_with_its_children() {
 }
 
 #[test]
-fn z1_an_echo_changes_nothing_and_what_is_left_out_vanishes() {
+fn z1_an_echo_changes_nothing_and_omitted_children_vanish() {
     let mut model = model(Settings::default());
     let first = body(&mut model, "lb", 0);
     let etag = model.etag("lb");
@@ -112,7 +112,7 @@ fn z1_an_older_etag_is_refused_and_children_share_it() {
 }
 
 #[test]
-fn z1_dangling_references_double_names_and_nonsense_are_refused() {
+fn z1_dangling_references_and_double_names_are_refused() {
     let mut model = model(Settings::default());
     let good = body(&mut model, "lb", 0);
     let mut dangling = good.clone();
@@ -266,7 +266,7 @@ fn z1_changes_during_a_balancer_write_come_after_it() {
                 model.remove_rule("lb", "old");
                 model.add_pool("lb", "new", &PoolSpec::default());
                 let case = format!("{visibility:?} {unfinished_write:?} {superseded}");
-                assert!(model.is_updating("lb"), "{case}: the write goes on");
+                assert!(model.is_updating("lb"), "{case}: the write continues");
                 let etag = model.etag("lb");
                 if superseded {
                     // Another client's write of a pool supersedes the first write, which is left unfinished.
@@ -290,7 +290,7 @@ fn z1_changes_during_a_balancer_write_come_after_it() {
 }
 
 #[test]
-fn z1_a_rule_that_comes_back_uses_the_probe_that_was_left() {
+fn z1_a_recreated_rule_uses_the_remaining_probe() {
     let mut model = model(Settings::default());
     model.add_rule("lb", "bare", "a", true);
     let with_rule = body(&mut model, "lb", 0);
@@ -334,7 +334,7 @@ fn z1_interface_pools_survive_an_echo_of_the_balancer() {
 }
 
 #[test]
-fn z1_requests_of_the_ccm_are_known_by_their_user_agent() {
+fn z1_requests_of_the_ccm_are_recognised_by_user_agent() {
     let mut model = model(Settings::default());
     let agent = [("User-Agent", "kubernetes-cloudprovider/v1.36")];
     send(&mut model, &request(Method::Get, &path("lb"), &agent, ""), 0);

@@ -47,7 +47,7 @@ fn z1_faults_can_be_limited_in_number_and_to_one_load_balancer() {
 }
 
 #[test]
-fn z1_error_bodies_come_in_all_shapes_that_were_seen() {
+fn z1_error_bodies_have_all_observed_shapes() {
     let shapes = [
         (FaultBody::Standard, Some("/error/code")),
         (FaultBody::PascalCase, Some("/Error/Details/0/Code")),
@@ -172,7 +172,7 @@ fn z1_settings_survive_a_scenario_file() {
 }
 
 #[test]
-fn z1_a_resource_group_or_role_may_be_missing_for_a_moment() {
+fn z1_a_resource_group_or_role_may_be_missing_for_a_time() {
     let planned = |status, code: &str, body| {
         let answer = FaultAnswer { code: code.to_owned(), retry_after: None, ..answer(status, body) };
         let effect = FaultEffect::Answer(answer);

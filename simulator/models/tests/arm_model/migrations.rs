@@ -204,7 +204,7 @@ fn a_dynamic_address_is_lost_with_its_load_balancer() {
         let after = azure.get(&id);
         assert_eq!(after["properties"]["ipAddress"] == before["properties"]["ipAddress"], stays);
         assert!(after["properties"]["ipConfiguration"].is_null(), "nothing uses it");
-        assert_ne!(after["etag"], before["etag"], "its user has gone");
+        assert_ne!(after["etag"], before["etag"], "its user was removed");
     }
 }
 
@@ -294,7 +294,7 @@ fn a_scale_set_blocks_deletion_by_model_and_instances() {
 }
 
 #[test]
-fn what_of_a_scale_set_blocks_is_a_knob_and_so_is_the_status() {
+fn the_blocking_part_of_a_scale_set_is_a_setting() {
     let lenient = |change: fn(&mut Settings)| {
         let mut settings = Settings { in_use_status: 409, ..Settings::default() };
         change(&mut settings);
@@ -318,7 +318,7 @@ fn what_of_a_scale_set_blocks_is_a_knob_and_so_is_the_status() {
 }
 
 #[test]
-fn a_failed_write_of_a_member_heals_with_the_same_body() {
+fn a_failed_write_of_a_member_succeeds_with_the_same_body() {
     let mut azure = Azure::of(Topology::AvailabilitySet);
     let interface = network("networkInterfaces/agents-1-nic");
     azure.model.fail_resource(&interface);
@@ -341,7 +341,7 @@ fn automatic_upgrades_need_no_write_of_instances() {
 }
 
 #[test]
-fn machines_reach_the_internet_by_what_they_have() {
+fn machines_reach_the_internet_by_their_resources() {
     let interface = network("networkInterfaces/agents-0-nic");
     let mut azure = Azure::of(Topology::AvailabilitySet);
     assert_eq!(azure.model.egress(&interface, "Tcp"), Egress::ImplicitSnat);

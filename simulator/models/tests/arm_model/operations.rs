@@ -48,7 +48,7 @@ fn z1_a_real_change_is_updating_until_its_operation_ends() {
 }
 
 #[test]
-fn z1_a_new_pool_gets_201_and_a_changed_one_the_knob() {
+fn z1_a_new_pool_gets_201_and_a_changed_one_the_set_status() {
     let mut settings = asynchronous();
     settings.update_status = 201;
     for settings in [asynchronous(), settings] {

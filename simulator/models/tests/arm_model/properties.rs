@@ -174,7 +174,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn z1_no_request_makes_the_model_panic(
+    fn z1_no_request_causes_a_panic(
         requests in prop::collection::vec((methods(), paths(), headers(), bodies()), 1..8),
         token in any::<bool>(),
     ) {
@@ -217,7 +217,7 @@ proptest! {
     }
 
     #[test]
-    fn z1_a_client_that_waits_its_turn_gets_what_it_wrote(
+    fn z1_sequential_writes_of_a_client_are_read_back(
         writes in prop::collection::vec((0..POOLS.len(), prop::collection::btree_set(0..6_u8, 0..4)), 1..20),
         settings in knobs(),
     ) {

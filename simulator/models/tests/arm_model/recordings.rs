@@ -93,7 +93,7 @@ fn assert_like(ours: &Response, recorded: &Value) {
 }
 
 #[test]
-fn z1_the_recorded_life_of_a_pool_is_answered_alike() {
+fn z1_answers_about_a_pool_match_the_recording() {
     let Some(recording) = data("recorded/backendaddresspoolclient.AZURECLOUD.json") else {
         return;
     };

@@ -39,7 +39,7 @@ fn assert_like(ours: &Response, recording: &Value, at: usize) {
 }
 
 #[test]
-fn the_recorded_life_of_a_public_ip_is_answered_alike() {
+fn answers_about_a_public_ip_match_the_recording() {
     let Some(recording) = data("recorded/publicipaddressclient.AZURECLOUD.json") else { return };
     let mut azure = empty(Settings { basic_retired: false, ..asynchronous() });
     let body = json!({"location": "eastus"});
@@ -54,7 +54,7 @@ fn the_recorded_life_of_a_public_ip_is_answered_alike() {
 }
 
 #[test]
-fn the_recorded_interface_is_answered_alike() {
+fn answers_about_an_interface_match_the_recording() {
     let Some(recording) = data("recorded/interfaceclient.AZURECLOUD.json") else { return };
     let mut azure = empty(asynchronous());
     let body = json!({"location": "eastus", "properties": {"ipConfigurations": [
@@ -89,7 +89,7 @@ fn a_scale_set_works_as_recorded() {
 }
 
 #[test]
-fn a_put_of_what_is_there_changes_nothing() {
+fn a_put_of_the_current_state_changes_nothing() {
     for topology in Topology::ALL {
         let mut azure = Azure::of(topology);
         if topology == Topology::LockedReadOnly {
@@ -153,7 +153,7 @@ fn tags_are_patched_and_the_rest_stays() {
 }
 
 #[test]
-fn what_is_not_there_is_404_and_what_a_type_cannot_do_is_405() {
+fn a_missing_resource_is_404_and_an_unsupported_method_405() {
     let mut azure = Azure::of(Topology::AvailabilitySet);
     let mut answer = |method, id: &str| {
         let answer = azure.call(method, id, &[], &Value::Null);
@@ -205,7 +205,7 @@ fn subnets_and_security_rules_are_written_alone() {
 }
 
 #[test]
-fn a_frontend_serves_while_all_of_its_path_is_there() {
+fn a_frontend_serves_while_its_path_is_complete() {
     let mut azure = Azure::of(Topology::StandardInterfaces);
     let serves = |azure: &Azure| azure.model.frontend_serves("kubernetes", &frontend_name(0));
     assert!(serves(&azure));

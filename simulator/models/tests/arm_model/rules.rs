@@ -39,7 +39,7 @@ fn with_spare(method: &str) -> Azure {
     azure
 }
 
-/// Returns a cluster with a Standard load balancer `standard` beside the Basic ones.
+/// Returns a cluster with a Standard load balancer `standard` in addition to the Basic ones.
 fn beside_standard(topology: Topology) -> Azure {
     let mut azure = Azure::of(topology);
     azure.must_put(&balancer("standard"), &internal_balancer("standard", "Standard", None));
@@ -344,7 +344,7 @@ fn every_rule_has_the_status_and_the_code_of_the_table() {
     let entries = table["rules"].as_array().expect("the table has rules");
     let mut unmet: BTreeMap<&str, &Value> =
         entries.iter().map(|entry| (entry["rule"].as_str().expect("a rule has a name"), entry)).collect();
-    assert_eq!(unmet.len(), entries.len(), "each rule stands once");
+    assert_eq!(unmet.len(), entries.len(), "each rule is listed once");
     for entry in entries {
         let origin = entry["origin"].as_str().expect("a rule has an origin");
         assert!(["recorded", "issue", "documentation", "ours"].contains(&origin), "{entry}");

@@ -25,7 +25,7 @@ fn upgrade(azure: &mut Azure, ids: &Value) -> u16 {
 }
 
 #[test]
-fn instances_stay_behind_until_they_are_written() {
+fn instances_are_outdated_until_they_are_written() {
     let mut azure = Azure::of(Topology::ScaleSetManual);
     assert!(is_latest(&mut azure, 0));
     azure.change(&workers(), |body| leave(of_scale_set(body)));
@@ -39,7 +39,7 @@ fn instances_stay_behind_until_they_are_written() {
 }
 
 #[test]
-fn an_upgrade_by_hand_applies_everything_that_is_pending() {
+fn a_manual_upgrade_applies_all_pending_changes() {
     let mut azure = Azure::of(Topology::ScaleSetManual);
     azure.change(&workers(), |body| {
         body["properties"]["virtualMachineProfile"]["storageProfile"]["imageReference"]["version"] =
@@ -69,7 +69,7 @@ fn a_protected_instance_is_not_upgraded() {
 }
 
 #[test]
-fn sections_that_a_put_leaves_out_stay() {
+fn sections_that_a_put_omits_stay() {
     let mut azure = Azure::of(Topology::HealthProbe);
     let before = azure.get(&workers());
     let profile = before["properties"]["virtualMachineProfile"]["networkProfile"].clone();

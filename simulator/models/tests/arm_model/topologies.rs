@@ -11,7 +11,7 @@ fn network(rest: &str) -> String {
 }
 
 #[test]
-fn every_topology_is_taken_and_its_references_agree() {
+fn every_topology_is_accepted_and_its_references_agree() {
     for topology in Topology::ALL {
         let model = topology.build(Settings::default());
         assert_eq!(model.check_references(), Ok(()), "{}", topology.name());

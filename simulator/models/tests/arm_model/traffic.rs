@@ -31,7 +31,7 @@ fn z1_up_ignores_the_probe_down_wins_and_none_leaves_it() {
 }
 
 #[test]
-fn z1_whether_down_resets_flows_is_a_knob() {
+fn z1_whether_down_resets_flows_is_a_setting() {
     let settings = Settings { down_resets_flows: true, ..Settings::default() };
     assert_eq!(served(&member(settings.clone(), "Down", true), true), (false, Flows::Reset));
     assert_eq!(served(&member(settings, "None", true), false), (false, Flows::Kept));

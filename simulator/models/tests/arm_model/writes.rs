@@ -22,7 +22,7 @@ fn z1_a_put_replaces_the_whole_pool() {
     assert_eq!(minimal.status, 200);
     let pool = model.pool_json("lb", "a").expect("a is there");
     assert_eq!(pool["properties"]["loadBalancerBackendAddresses"], json!([]));
-    assert!(pool["properties"].get("virtualNetwork").is_none(), "what a PUT leaves out is gone");
+    assert!(pool["properties"].get("virtualNetwork").is_none(), "a PUT removes omitted parts");
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn z1_every_write_changes_the_etag_of_the_whole_load_balancer() {
 }
 
 #[test]
-fn z1_a_put_of_what_is_there_changes_nothing() {
+fn z1_a_put_of_the_current_members_changes_nothing() {
     let mut model = model(Settings::default());
     let shown = model.pool_json("lb", "a").expect("a is there");
     let etag = model.etag("lb");
@@ -59,7 +59,7 @@ fn z1_a_put_of_a_missing_pool_creates_it() {
 }
 
 #[test]
-fn z1_unknown_fields_come_back_and_read_only_ones_are_ignored() {
+fn z1_unknown_fields_stay_and_read_only_ones_are_ignored() {
     let mut model = model(Settings::default());
     model.add_rule("lb", "rule", "a", true);
     model.plant_unknown_fields();
@@ -162,7 +162,7 @@ fn z1_a_silently_lost_write_reports_success() {
 }
 
 #[test]
-fn z1_foreign_writes_keep_what_stays_and_show_in_log_and_etag() {
+fn z1_foreign_writes_keep_entries_and_change_log_and_etag() {
     let mut model = model(Settings::default());
     model.plant_unknown_fields();
     let etag = model.etag("lb");

@@ -68,7 +68,7 @@ fn n1_a_node_with_a_stopped_machine_has_both_taints_until_ready() {
 }
 
 #[test]
-fn n1_a_node_not_ready_on_a_running_machine_is_left_alone() {
+fn n1_a_not_ready_node_on_a_running_machine_gets_no_taint() {
     let mut world = ready(watching());
     be_ready(&mut world, "n2", false);
     world.run(60 * SECOND);
@@ -76,7 +76,7 @@ fn n1_a_node_not_ready_on_a_running_machine_is_left_alone() {
 }
 
 #[test]
-fn n1_a_foreign_out_of_service_taint_goes_from_a_ready_node() {
+fn n1_a_foreign_out_of_service_taint_of_a_ready_node_is_removed() {
     let mut world = ready(watching());
     let others = [("maintenance", "NoSchedule"), (OUT_OF_SERVICE, "NoSchedule"), (SHUTDOWN, "NoExecute")];
     let list = |taints: &[(&str, &str)]| -> Value {

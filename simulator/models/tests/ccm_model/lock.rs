@@ -74,7 +74,7 @@ fn z1_an_unexpired_foreign_lease_fails_the_reconcile() {
 }
 
 #[test]
-fn z1_an_unexpired_lease_of_its_own_name_is_entered_again() {
+fn z1_an_unexpired_lease_of_its_own_name_is_taken_again() {
     let mut world = World::new(quiet());
     let spec = json!({"leaseDurationSeconds": 900, "holderIdentity": "Cloud-Controller-Manager",
         "renewTime": wall(0)});
@@ -200,7 +200,7 @@ fn z1_no_previous_holder_counts_as_another_one() {
 }
 
 #[test]
-fn z1_it_dies_with_the_lock_and_enters_it_again_when_it_is_back() {
+fn z1_it_ends_with_the_lock_and_takes_it_again_after_a_restart() {
     let mut world = World::new(Settings { crash_per_mille: 1_000, down_us: 20 * SECOND, ..quiet() });
     world.begin();
     world.run(10 * SECOND);

@@ -151,7 +151,7 @@ fn settings() -> impl Strategy<Value = Settings> {
 
 proptest! {
     #[test]
-    fn z1_no_answer_and_no_object_makes_it_panic_or_stall(
+    fn z1_no_answer_or_object_causes_a_panic_or_stall(
         settings in settings(),
         inputs in prop::collection::vec(facts(), 1..12),
         answers in prop::collection::vec((answers(), any::<bool>()), 1..120),
@@ -168,7 +168,7 @@ proptest! {
                 prop_assert!(deadline >= now || ccm.is_up());
                 now = now.max(deadline);
                 ccm.tick(now, &mut open);
-                prop_assert!(ccm.deadline().is_some_and(|next| next > now), "time would stand still");
+                prop_assert!(ccm.deadline().is_some_and(|next| next > now), "time would stop");
                 continue;
             }
             let call = open.remove(0);

@@ -324,7 +324,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn z1_everything_converges_after_faults_and_deaths(seed in any::<u64>()) {
+    fn z1_everything_converges_after_faults_and_crashes(seed in any::<u64>()) {
         let settings = Settings {
             seed,
             resync_us: Some(60 * SECOND),

@@ -77,7 +77,7 @@ fn z1_an_unchanged_dual_stack_set_costs_no_write() {
 }
 
 #[test]
-fn z1_unchanged_sets_queue_what_upstream_queues() {
+fn z1_unchanged_sets_queue_the_same_as_upstream() {
     let mut world = ready(arm::Settings::default());
     let calls = world.calls(CallTarget::Arm).len();
     world.slice("web", 0, &["n1", "n1"]);
@@ -105,7 +105,7 @@ fn z1_a_refused_change_is_dropped_and_never_retried() {
 }
 
 #[test]
-fn z1_a_missing_pool_is_dropped_without_a_word() {
+fn z1_a_missing_pool_is_dropped_silently() {
     let mut world = ready(arm::Settings::default());
     world.arm.remove_pool("lb", "demo-web");
     world.slice("web", 0, &["n2"]);
@@ -132,7 +132,7 @@ fn z1_a_tick_without_the_lock_keeps_the_queue() {
 }
 
 #[test]
-fn z1_the_whole_drain_is_one_hold_written_group_by_group() {
+fn z1_one_hold_writes_the_whole_queue_group_by_group() {
     let operation = Some(arm::Latency::Fixed { us: 4 * SECOND });
     let mut world = ready(arm::Settings { operation, ..arm::Settings::default() });
     for name in ["a", "b", "c"] {
@@ -167,7 +167,7 @@ fn z1_without_the_updater_only_reconciles_fill_pools() {
 }
 
 #[test]
-fn z1_a_death_empties_queue_and_map() {
+fn z1_a_crash_empties_queue_and_map() {
     let mut world = ready(arm::Settings::default());
     world.slice("web", 0, &["n2"]);
     world.ccms[0].kill(5 * SECOND);

@@ -21,7 +21,7 @@ fn modern(name: &str, node: &str, reason: &str) -> Value {
 }
 
 #[test]
-fn z1_an_event_of_one_group_is_read_in_the_words_of_the_other() {
+fn z1_an_event_of_one_group_is_readable_through_the_other() {
     let mut server = Server::new();
     let mut event = modern("n1.1", "n1", "PreemptScheduled");
     event["series"] = json!({"count": 3, "lastObservedTime": "2026-11-20T00:00:09.000000Z"});
@@ -32,7 +32,7 @@ fn z1_an_event_of_one_group_is_read_in_the_words_of_the_other() {
     assert_eq!((&core["series"], &core["eventTime"]), (&event["series"], &event["eventTime"]));
     assert_eq!(core["reportingComponent"], event["reportingController"]);
     for unset in ["firstTimestamp", "lastTimestamp"] {
-        assert_eq!(core.get(unset), Some(&Value::Null), "{unset} is written all the same");
+        assert_eq!(core.get(unset), Some(&Value::Null), "{unset} is written nevertheless");
     }
     assert_eq!((core.get("source"), core.get("note"), core.get("count")), (Some(&json!({})), None, None));
 
@@ -49,7 +49,7 @@ fn z1_an_event_of_one_group_is_read_in_the_words_of_the_other() {
 }
 
 #[test]
-fn z1_both_groups_have_one_name_one_list_and_one_end() {
+fn z1_both_groups_share_names_lists_and_deletions() {
     let mut server = Server::new();
     assert_eq!(server.post(MODERN, &modern("n1.1", "n1", "R")).0, 201);
     assert_eq!(server.post(CORE, &old("n2.1", "n2", "R")).0, 201);
@@ -147,7 +147,7 @@ fn z1_a_watch_of_the_other_group_selects_by_its_own_names() {
 }
 
 #[test]
-fn z1_rights_are_those_of_a_group_and_not_of_the_store() {
+fn z1_permissions_are_per_group() {
     let mut server = Server::new();
     server.post(MODERN, &modern("n1.1", "n1", "R"));
     server.model.forbid(Resource::Events);
@@ -155,7 +155,7 @@ fn z1_rights_are_those_of_a_group_and_not_of_the_store() {
 }
 
 #[test]
-fn z1_scenarios_write_events_in_the_words_of_either_group() {
+fn z1_scenarios_write_events_in_the_form_of_either_group() {
     let mut server = Server::new();
     let rv = server.model.apply(modern("n1.1", "n1", "R"), 0).expect("an event");
     assert_eq!(server.model.apply(modern("n1.1", "n1", "R"), 0), Ok(rv), "an equal object changes nothing");

@@ -41,7 +41,7 @@ fn z1_a_restart_invalidates_the_newest_versions() {
 }
 
 #[test]
-fn z1_the_model_counts_who_meets_its_knobs() {
+fn z1_the_model_counts_the_requests_that_meet_its_faults() {
     let mut server = Server::new();
     server.service("a");
     assert_eq!(*server.model.fault_effects(), FaultEffects::default());
@@ -228,7 +228,7 @@ fn z1_a_hidden_kind_is_listed_and_streamed_as_empty() {
     assert!(streamed.iter().all(|event| event["type"] == "BOOKMARK"), "{streamed:?}");
     assert_eq!(server.get("/api/v1/namespaces/demo/services/a").0, 200);
     server.service("b");
-    assert_eq!(event_names(&server.poll(before)), ["ADDED b"], "running watches go on");
+    assert_eq!(event_names(&server.poll(before)), ["ADDED b"], "running watches continue");
     server.model.hide(Resource::Services, false);
     assert_eq!(names(&server.get("/api/v1/services").1), ["a", "b"]);
 }

@@ -188,7 +188,7 @@ fn z1_health_version_discovery_and_reviews_are_answered() {
 }
 
 #[test]
-fn z1_users_with_own_tokens_may_do_what_their_rules_say() {
+fn z1_users_with_own_tokens_have_the_permissions_of_their_rules() {
     let mut server = Server::new();
     let mut allowed = |token: &str, verb: &str, path: &str| {
         let review = json!({"spec": {"token": token}});

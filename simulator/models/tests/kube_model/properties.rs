@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn z1_no_bytes_make_the_model_panic(
+    fn z1_no_bytes_cause_a_panic(
         method in prop::sample::select(vec!["GET", "POST", "PUT", "PATCH", "DELETE", "BREW"]),
         path in path(),
         kind in prop::sample::select(vec![

@@ -106,7 +106,7 @@ fn z1_bookmarks_come_periodically_and_before_the_end_of_a_watch() {
     assert_eq!(server.model.watch_deadline(watch, server.now), Some(90_000_000));
     server.now = 90_000_000;
     server.service("b");
-    assert_eq!(event_names(&server.poll(watch)), ["ADDED b"], "what happened before the end is told");
+    assert_eq!(event_names(&server.poll(watch)), ["ADDED b"], "events before the end are sent");
     assert!(server.model.watch_ended(watch));
     assert_eq!(server.model.watch_deadline(watch, server.now), None);
 }
@@ -166,7 +166,7 @@ fn z1_entering_or_leaving_a_selector_adds_or_deletes() {
 }
 
 #[test]
-fn z1_a_watch_of_one_name_in_one_namespace_hears_nothing_else() {
+fn z1_a_watch_of_one_name_gets_no_other_events() {
     let mut server = Server::new();
     let (watch, _) = server.watch(
         "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases?watch=1&fieldSelector=metadata.name%3Dlock",

@@ -306,7 +306,7 @@ fn z1_a_dry_run_answers_and_stores_nothing() {
 }
 
 #[test]
-fn z1_an_event_about_a_node_belongs_into_the_default_namespace() {
+fn z1_an_event_about_a_node_must_be_in_namespace_default() {
     let mut server = Server::new();
     let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"generateName": "n1."},
         "involvedObject": {"kind": "Node", "name": "n1"}, "reason": "R", "message": "m", "type": "Normal"});
@@ -322,7 +322,7 @@ fn z1_an_event_about_a_node_belongs_into_the_default_namespace() {
 }
 
 #[test]
-fn z1_times_of_a_lease_are_kept_as_they_were_written() {
+fn z1_times_of_a_lease_are_stored_unchanged() {
     let mut server = Server::new();
     let mut wanted = lease("lock");
     let spec = json!({"holderIdentity": "us", "leaseDurationSeconds": 60, "leaseTransitions": 3,
@@ -370,7 +370,7 @@ fn z1_another_uid_is_another_object() {
     let (watch, _) = server.watch(&path);
     let stored = server.model.get(Resource::Services, "demo", "web").expect("web");
     assert_eq!(stored["metadata"]["uid"], web["metadata"]["uid"]);
-    server.model.apply(web.clone(), 0).expect("the same again");
+    server.model.apply(web.clone(), 0).expect("the same object");
     server.model.apply(with_uid(web, "11111111-2222-4333-8444-555555555555"), 0).expect("another");
     assert_eq!(super::event_names(&server.poll(watch)), ["DELETED web", "ADDED web"]);
     assert!(

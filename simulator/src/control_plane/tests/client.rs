@@ -1,4 +1,4 @@
-//! Clients of ADS that do what a test tells them: over TCP, TLS or a connection in memory.
+//! ADS clients for tests: over TCP, TLS or a connection in memory.
 
 use std::future::Future;
 use std::io;
@@ -56,7 +56,7 @@ pub(super) fn named(request: DiscoveryRequest, id: &str) -> DiscoveryRequest {
     DiscoveryRequest { node: Some(node), ..request }
 }
 
-/// Takes a response.
+/// Returns an ACK of a response.
 pub(super) fn ack(response: &DiscoveryResponse, names: &[&str]) -> DiscoveryRequest {
     DiscoveryRequest {
         version_info: response.version_info.clone(),
@@ -67,7 +67,7 @@ pub(super) fn ack(response: &DiscoveryResponse, names: &[&str]) -> DiscoveryRequ
     }
 }
 
-/// Refuses a response.
+/// Returns a NACK of a response.
 pub(super) fn nack(response: &DiscoveryResponse, names: &[&str], message: &str) -> DiscoveryRequest {
     let error =
         rpc::Status { code: Code::InvalidArgument.into(), message: message.to_owned(), details: Vec::new() };
@@ -96,7 +96,7 @@ impl Client {
         Self::on(channel(control).await, Some(authorization)).await.expect("a stream")
     }
 
-    /// Returns a client on a connection in memory, and its stream's response headers to come.
+    /// Returns a client on a connection in memory, and a future for the response headers of its stream.
     pub(super) async fn dial(control: &ControlPlane) -> (Self, Opening) {
         let mut ends = vec![control.dial().await.expect("it runs")];
         let dialing = move || {
@@ -138,7 +138,7 @@ impl Client {
     /// Returns the next response.
     pub(super) async fn receive(&mut self) -> DiscoveryResponse {
         let replies = self.replies.as_mut().expect("the stream is open");
-        // Longer than a test on a paused clock waits for what does not come.
+        // Longer than any wait of a test on a paused clock.
         let within = Duration::from_secs(90);
         let received = tokio::time::timeout(within, replies.message()).await.expect("no response in time");
         received.expect("no error").expect("no end")
@@ -155,7 +155,7 @@ impl Client {
     }
 }
 
-/// A client of bytes.
+/// A client that sends and receives bytes.
 pub(super) struct Bytewise {
     replies: Streaming<Bytes>,
 }
@@ -174,7 +174,7 @@ impl Bytewise {
     }
 }
 
-/// An authority and what it has signed.
+/// An authority and its certificates.
 pub(super) struct Tls {
     authority: String,
     certificate: (String, KeyPair),
@@ -192,7 +192,7 @@ impl Tls {
         Self { authority: authority.pem(), certificate: (certificate.pem(), key) }
     }
 
-    /// Returns the identity of a control plane that asks for clients' certificates.
+    /// Returns the identity of a control plane that requires client certificates.
     pub(super) fn identity(&self) -> Identity {
         let (certificates, key) = (self.certificate.0.clone(), self.certificate.1.serialize_pem());
         Identity { certificates, key, client_roots: Some(self.authority.clone()) }
@@ -246,7 +246,7 @@ async fn channel(control: &ControlPlane) -> Channel {
 
 type Dialing<IO> = Pin<Box<dyn Future<Output = io::Result<IO>> + Send>>;
 
-/// Opens connections by a function.
+/// Opens connections with a function.
 struct Connector<F>(F);
 
 impl<F, IO> Service<Uri> for Connector<F>

@@ -1,4 +1,4 @@
-//! Nodes that are cut off in time, late, or never.
+//! Nodes that are drained in time, late, or never.
 
 use serde_json::json;
 use simulator_models::arm::{ArmModel, Latency, Method, PoolSpec, Request, Settings, VirtualNetwork};
@@ -11,7 +11,7 @@ use crate::azure::Azure;
 const SECOND: u64 = 1_000_000;
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Two nodes in the pools `a` and `b`, whose load balancer answers at once.
+/// Two nodes in the pools `a` and `b`, whose load balancer answers without latency.
 struct Bench {
     azure: Azure,
     cluster: KubeModel,
@@ -29,7 +29,7 @@ impl Bench {
             azure.add_pool("lb", pool, &spec);
         }
         let mut azure = Azure::new(azure);
-        azure.begin_downs();
+        azure.track_admin_states();
         let cluster = KubeModel::new(kube::Settings::default());
         let mut bench = Self { azure, cluster, signals: Signals::default() };
         bench.taint(1, false, 0);
@@ -123,7 +123,7 @@ fn n1_a_node_whose_machine_went_before_is_late() {
 fn b_the_oracle_serves_the_earliest_deadline_that_can_be_met() {
     let job = |node, pool, from_us, due_us| Job { node, pool, from_us, due_us };
     let jobs = vec![job(0, 7, 0, 90), job(1, 8, 0, 12), job(2, 7, 5, 60), job(3, 9, 0, 5)];
-    // Node 3 cannot be reached in time, so it comes last; pool 7 takes nodes 0 and 2 along.
+    // Node 3 cannot be in time, so it comes last; the write of pool 7 includes nodes 0 and 2.
     assert_eq!(earliest_deadline_first(jobs, &[10, 20]), [(1, 10), (0, 30), (2, 30), (3, 45)]);
     assert_eq!(earliest_deadline_first(vec![job(0, 1, 40, 50)], &[]), [(0, 40)], "nothing was written there");
     assert_eq!(earliest_deadline_first(Vec::new(), &[10]), []);

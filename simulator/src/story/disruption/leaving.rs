@@ -1,5 +1,4 @@
-//! Acts on nodes that leave service and come back: taints, machines that stop, evictions with notice, and nodes that are
-//! made again under their names.
+//! Actions on draining and returning nodes: taints, stopped machines, evictions with notice, and recreated nodes.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -9,16 +8,16 @@ use super::{Shift, node};
 use crate::notation;
 use crate::world::World;
 
-/// Time before its machine goes a node is given notice, where a story says nothing.
+/// Default time from a notice to the eviction.
 const NOTICE_US: u64 = 30_000_000;
-/// Time after its machine is gone at which a node's object is deleted.
+/// Default time from the end of a machine to the deletion of its node's object.
 const GONE_AFTER_US: u64 = 15_000_000;
-/// The taint that is given with the effect NoExecute; all others get NoSchedule.
+/// The taint with the effect NoExecute; all others have NoSchedule.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-/// The reason of events that tell of an eviction.
+/// The reason of events about an eviction.
 const REASON: &str = "PreemptScheduled";
 
-/// A change of nodes that leave service or come back.
+/// A change of draining or returning nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leaving {
     /// The oldest nodes get a taint.
@@ -32,35 +31,35 @@ pub enum Leaving {
     },
     /// Every node loses its taints with this key.
     Untaint(String),
-    /// The machines of the oldest nodes stop, and so these are not Ready.
+    /// The machines of the oldest nodes stop, so that the nodes are not Ready.
     Stop(usize),
     /// All machines run again, and their nodes are Ready.
     Start,
-    /// Nodes are evicted one after another. A story's timetable has the steps of it.
+    /// Nodes are evicted one after another. The scenario's timetable has the steps.
     Preempt(Preemption),
     /// A step of the eviction of this number.
     Evict(usize, Step),
-    /// The oldest nodes are deleted and made again under their names, Ready and without taints.
+    /// The oldest nodes are recreated with the same names, Ready and without taints.
     Recreate {
         /// Number of nodes.
         count: usize,
-        /// True if they have their addresses again.
+        /// True if they keep their addresses.
         same_addresses: bool,
     },
 }
 
-/// Evictions of the oldest nodes that are not evicted yet, evenly spread.
+/// Evenly spread evictions of the oldest remaining nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preemption {
     /// Number of nodes.
     pub count: usize,
-    /// Within which they begin, in microseconds.
+    /// Time in which they begin, in microseconds.
     pub within_us: u64,
     /// Form of the notice.
     pub form: Form,
-    /// Time before a machine goes notice is given, in microseconds.
+    /// Time from the notice to the end of the machine, in microseconds.
     pub notice_us: u64,
-    /// Time after that at which its node is deleted, in microseconds.
+    /// Time from the end of the machine to the deletion of its node, in microseconds.
     pub gone_after_us: u64,
 }
 
@@ -78,21 +77,21 @@ pub enum Form {
 /// A step of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Notice is given.
+    /// The notice is published.
     Notice {
         /// Form of the notice.
         form: Form,
-        /// Time before the machine goes, in microseconds.
+        /// Time until the end of the machine, in microseconds.
         notice_us: u64,
     },
-    /// The machine goes; the node is no longer Ready.
+    /// The machine ends; the node is no longer Ready.
     NotReady,
     /// The node is deleted, and its pods run elsewhere.
     Gone,
 }
 
 impl Preemption {
-    /// Reads what stands behind `nodes preempt N within TIME`.
+    /// Parses the words after `nodes preempt N within TIME`.
     fn parse(number: &str, time: &str, rest: &[&str]) -> Result<Self, String> {
         let (form, rest) = match rest {
             ["as", "event", rest @ ..] => (Form::Event, rest),
@@ -112,8 +111,8 @@ impl Preemption {
         Ok(Self { count, within_us, form, notice_us, gone_after_us: GONE_AFTER_US })
     }
 
-    /// Returns the steps of all its evictions, the first of which has this number, each with its time after the
-    /// beginning in microseconds.
+    /// Returns the steps of all evictions, which are numbered from `first`, each with its time from the start in
+    /// microseconds.
     pub(in crate::story) fn steps(&self, first: usize) -> Vec<(u64, Leaving)> {
         let Self { count, within_us, form, notice_us, gone_after_us } = *self;
         let of = |index: usize| {
@@ -132,7 +131,7 @@ impl Preemption {
 }
 
 impl Leaving {
-    /// Reads what stands behind `nodes`, this word included; `None` for other words.
+    /// Parses an action on nodes; returns `None` for other actions.
     pub(super) fn parse(words: &[&str]) -> Option<Result<Self, String>> {
         let recreate = |number: &str, same_addresses| {
             count(number).map(|count| Self::Recreate { count, same_addresses })
@@ -156,7 +155,7 @@ impl Leaving {
         Some(act)
     }
 
-    /// Returns the same in a story that runs `speed` times as fast.
+    /// Returns the same change in a scenario that runs `speed` times as fast.
     pub(super) fn faster(self, speed: u32) -> Self {
         let divided = |us: u64| us / u64::from(speed.max(1));
         match self {
@@ -175,7 +174,7 @@ impl Leaving {
         }
     }
 
-    /// Returns whether pools want something else afterwards. What is not Ready stays in its pools.
+    /// Returns whether the required members of pools change. A node that is not Ready stays in its pools.
     pub(super) fn changes_wishes(&self) -> bool {
         match self {
             Self::Evict(_, Step::Gone) | Self::Recreate { .. } => true,
@@ -188,7 +187,7 @@ impl Leaving {
         }
     }
 
-    /// Applies the change to the world, and returns the changes of the models that follow.
+    /// Applies the change to the planned cluster, and returns the resulting changes of the models.
     pub(super) fn begin(&self, world: &mut World, trigger_time: &str) -> Shift {
         let mut shift = Shift::default();
         match self {
@@ -242,15 +241,15 @@ fn evict(number: usize, step: Step, world: &mut World, trigger_time: &str, shift
     }
 }
 
-/// The words of a notice, as the monitor of a node on AKS has them.
+/// The texts of a notice, as published by the node monitor of AKS.
 struct Notice {
-    /// Time at which it is given, in whole seconds.
+    /// Publication time, in whole seconds.
     time: String,
     message: String,
 }
 
 impl Notice {
-    /// Returns one that is given at this time (RFC 3339) of an eviction so long afterwards.
+    /// Creates a notice at this time (RFC 3339) of an eviction this long afterwards.
     fn new(time: &str, notice_us: u64) -> Self {
         let given: Timestamp = time.parse().unwrap_or(Timestamp::UNIX_EPOCH);
         let wait = SignedDuration::from_micros(i64::try_from(notice_us).unwrap_or(i64::MAX));
@@ -291,12 +290,12 @@ pub(super) enum Edit {
     Taint(Value),
     /// The node loses its taints with this key.
     Untaint(String),
-    /// The node gets this condition, in place of that of the same type.
+    /// The node gets this condition, which replaces the one of the same type.
     Condition(Value),
 }
 
 impl Edit {
-    /// Writes it, where the node is there and it changes anything.
+    /// Applies the edit, if the node exists and changes.
     pub(super) fn write(&self, model: &mut KubeModel, name: &str, now_us: u64) {
         let Some(mut node) = model.get(Resource::Nodes, "", name) else { return };
         if self.change(&mut node) {
@@ -322,7 +321,7 @@ impl Edit {
                 if left.len() == before.len() {
                     return false;
                 }
-                // The server leaves an empty list out.
+                // The server omits an empty list.
                 node["spec"]["taints"] = if left.is_empty() { Value::Null } else { left.into() };
             }
             Self::Condition(new) => {
@@ -336,7 +335,7 @@ impl Edit {
     }
 }
 
-/// Stops the machines of these nodes and runs all others; a node whose machine runs again is Ready.
+/// Stops the machines of these nodes and starts all others; a node whose machine starts is Ready.
 pub(super) fn stop_machines(cluster: &mut crate::cluster::Cluster, stopped: &[String], now_us: u64) {
     let now = stopped.iter().cloned().collect();
     let before = std::mem::replace(&mut cluster.stopped, now);
@@ -355,7 +354,7 @@ fn taint(key: &str, value: &str) -> Value {
     }
 }
 
-/// Returns the condition of a node that is Ready, or whose kubelet is silent.
+/// Returns the Ready condition of a Ready node, or of a node whose kubelet does not report.
 fn readiness(ready: bool) -> Value {
     build::node("", &[], &[], ready, &[])["status"]["conditions"][0].take()
 }

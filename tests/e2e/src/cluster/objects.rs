@@ -1,4 +1,4 @@
-//! Kubernetes objects as the tests need them.
+//! Kubernetes objects for the tests.
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 /// The label of everything that the tests create.
 const LABEL: &str = "azure-backend-pool-controller.io/e2e";
-/// Nodes with this label are no members.
+/// Nodes with this label are excluded.
 const LEFT_OUT: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
-/// Control-plane nodes are no members by default.
+/// Control-plane nodes are excluded by default.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 fn typed<T: serde::de::DeserializeOwned>(object: Value) -> T {

@@ -19,9 +19,9 @@ use crate::wait;
 
 /// The annotation that pauses a Service.
 const PAUSE: &str = "azure-backend-pool-controller.io/pause";
-/// Maximum time in which the cloud-controller-manager makes a load balancer, and the controller writes a pool.
+/// Maximum time in which the cloud-controller-manager creates a load balancer, and the controller writes a pool.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
-/// Most nodes that tests use.
+/// Maximum number of nodes that tests use.
 const MAX_NODES: usize = 3;
 
 /// The environment of the tests.
@@ -91,7 +91,7 @@ impl<'a> Stage<'a> {
         self.create_as(objects::service(name), name, nodes).await
     }
 
-    /// The same, with the annotation that pauses it.
+    /// Creates a Service with the annotation that pauses it.
     pub(super) async fn create_paused(&self, name: &str, nodes: &[usize]) -> anyhow::Result<Service> {
         let mut service = objects::service(name);
         service.annotations_mut().insert(PAUSE.to_owned(), "true".to_owned());
@@ -105,7 +105,7 @@ impl<'a> Stage<'a> {
         self.services().create(&new, &service).await.with_context(|| format!("Service {name}"))
     }
 
-    /// Waits until the cloud-controller-manager has given a Service its address, which it does last.
+    /// Waits until the cloud-controller-manager has set the address of a Service, which is its last step.
     pub(super) async fn ensured(&self, service: &Service) -> anyhow::Result<()> {
         let name = service.name_any();
         let what = format!("Service {name} has an address");
@@ -135,7 +135,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Returns the members of a Service's own pool; `None`: no rule of the Service is there yet.
+    /// Returns the members of a Service's own pool; `None`: the Service has no rule yet.
     pub(super) async fn members(&self, service: &Service) -> anyhow::Result<Option<BTreeSet<String>>> {
         let uid = service.uid().context("the Service has a uid")?;
         let prefix: String = format!("a{}", uid.replace('-', "")).chars().take(32).collect();
@@ -206,7 +206,8 @@ impl<'a> Stage<'a> {
         .await
     }
 
-    /// Deletes what the tests have created. The cloud-controller-manager takes down what it has made for it.
+    /// Deletes what the tests have created. The cloud-controller-manager deletes the resources that it has created for
+    /// it.
     pub(super) async fn clear_up(self) -> anyhow::Result<()> {
         let (all, now) = (
             ListParams::default().labels("azure-backend-pool-controller.io/e2e=true"),
@@ -226,8 +227,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Returns the members of the pool to which a rule with this beginning of its name sends; `None`: there is no such
-/// rule.
+/// Returns the members of the pool of a rule with this prefix of its name; `None`: there is no such rule.
 fn members_by(balancer: &Value, prefix: &str) -> anyhow::Result<Option<BTreeSet<String>>> {
     let properties = &balancer["properties"];
     let list = |name: &str| properties[name].as_array().into_iter().flatten();

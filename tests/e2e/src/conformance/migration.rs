@@ -1,5 +1,5 @@
-//! Questions of the migration from Basic to Standard load balancers. Azure has retired Basic load balancers, so some
-//! questions need an existing one, and some need virtual machines: these stay open here.
+//! Questions about the migration from Basic to Standard load balancers. Azure has retired Basic load balancers, so some
+//! questions need an existing one, and some need virtual machines: these are not answered here.
 
 use anyhow::ensure;
 use arm::RawAnswer;
@@ -10,8 +10,7 @@ use super::stage::Stage;
 use super::{Finding, How, Question, answered, open, question};
 use crate::azure::{describe, is_unknown, operation};
 
-const NEEDS_BASIC: &str =
-    "it needs a Basic load balancer that is there already; Azure creates none since 2025-09-30";
+const NEEDS_BASIC: &str = "it needs an existing Basic load balancer; Azure creates none since 2025-09-30";
 const NEEDS_SCALE_SET: &str = "it needs a scale set with instances, which this suite does not create";
 
 const fn needs(name: &'static str, about: &'static str, what: &'static str) -> Question {
@@ -48,7 +47,7 @@ pub(super) const QUESTIONS: [Question; 16] = [
     question!("sku-change", "How is the change of a load balancer's or address's SKU answered?", sku_change),
     question!(
         "private-address",
-        "Is a private address free at once after its load balancer is deleted?",
+        "Is a private address free immediately after its load balancer is deleted?",
         private_address
     ),
     question!("basic-ipv6", "How is a static Basic IPv6 address answered?", basic_ipv6),
@@ -85,7 +84,7 @@ pub(super) const QUESTIONS: [Question; 16] = [
     ),
 ];
 
-/// Returns the finding from the creation of a resource; it is deleted at the end.
+/// Returns the finding from the creation of a resource, which is deleted at the end.
 fn creation(answer: &RawAnswer) -> anyhow::Result<Finding> {
     if is_unknown(answer) {
         return open("this server has no such resources");

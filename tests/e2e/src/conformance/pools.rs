@@ -1,4 +1,4 @@
-//! Questions about the fields that a pool takes, keeps and refuses.
+//! Questions about the fields that a pool accepts, keeps and refuses.
 
 use std::collections::BTreeSet;
 
@@ -15,18 +15,18 @@ pub(super) const QUESTIONS: [Question; 8] = [
     question!("echo", "Which fields of a pool and of its addresses are echoed?", echo),
     question!(
         "absent-array",
-        "What becomes of the members when the PUT has no array of addresses?",
+        "Which members remain after a PUT without an array of addresses?",
         absent_array
     ),
     question!("most-addresses", "Is a pool of more than 1000 addresses refused?", most_addresses),
     question!(
         "down-beside-outbound-rule",
-        "Is adminState Down taken in a pool that an outbound rule uses?",
+        "Is adminState Down accepted in a pool that an outbound rule uses?",
         down_outbound
     ),
     question!(
         "nic-admin-state",
-        "Is adminState Down taken in a pool that network interfaces fill?",
+        "Is adminState Down accepted in a pool that network interfaces fill?",
         down_interfaces
     ),
     question!("delete", "How is the DELETE of a pool answered?", delete),
@@ -113,7 +113,7 @@ async fn most_addresses(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     }
     stage.azure.done("the write of 1001 addresses", &answer).await?;
     stage.write("second", stage.members(&[])).await?;
-    answered("no: 1001 addresses are taken")
+    answered("no: 1001 addresses are accepted")
 }
 
 async fn down_outbound(stage: &Stage<'_>) -> anyhow::Result<Finding> {
@@ -124,7 +124,8 @@ async fn down_outbound(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     body["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] = json!("Down");
     let answer = stage.azure.put(&stage.pool("outbound"), body).await?;
     if answer.status >= 300 {
-        let text = format!("no: {}; the simulated ARM takes it and has no knob for that", describe(&answer));
+        let text =
+            format!("no: {}; the simulated ARM accepts it and has no knob for that", describe(&answer));
         return answered(text);
     }
     stage.azure.done("the write of Down", &answer).await?;

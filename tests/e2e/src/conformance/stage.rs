@@ -1,5 +1,5 @@
-//! The environment of the experiments: a virtual network, a public address and a Standard load balancer of the suite's
-//! own. A server without networks or addresses, as a simulated one may be, has the load balancer alone.
+//! The environment of the experiments: the suite's own virtual network, public address and Standard load balancer. A
+//! server without networks or addresses, as a simulated one may be, has only the load balancer.
 
 use std::cell::{Cell, RefCell};
 
@@ -14,13 +14,13 @@ use crate::report::{Case, Outcome};
 /// The suite's own resources.
 pub(crate) struct Stage<'a> {
     pub(crate) azure: &'a Azure,
-    /// The common beginning of all names.
+    /// The common prefix of all names.
     pub(crate) name: String,
     /// True if the server has virtual networks.
     pub(crate) has_networks: bool,
     /// True if the server has public addresses.
     pub(crate) has_addresses: bool,
-    /// The last octet of the address that was used last.
+    /// The last octet of the most recently used address.
     last: Cell<u8>,
     /// The ids of what was created; deleted in reverse order.
     created: RefCell<Vec<String>>,
@@ -30,7 +30,7 @@ pub(crate) struct Stage<'a> {
 pub(crate) const POOLS: [&str; 4] = ["first", "second", "outbound", "interfaces"];
 
 impl<'a> Stage<'a> {
-    /// Creates everything; an error comes with what is there by then.
+    /// Creates everything; an error includes the resources created so far.
     pub(crate) async fn set_up(azure: &'a Azure) -> Result<Stage<'a>, (Stage<'a>, anyhow::Error)> {
         let id = uuid::Uuid::new_v4().simple().to_string();
         let mut stage = Stage {
@@ -63,7 +63,7 @@ impl<'a> Stage<'a> {
         self.azure.done("the load balancer is created", &made).await
     }
 
-    /// Creates a resource, unless the server has no such resources: then it says so.
+    /// Creates a resource. Returns false if the server has no such resources.
     async fn create_where_known(&self, id: &str, body: Value) -> anyhow::Result<bool> {
         let made = self.put_new(id, body).await?;
         if is_unknown(&made) {
@@ -73,7 +73,7 @@ impl<'a> Stage<'a> {
         Ok(true)
     }
 
-    /// Creates a resource that [`Stage::clear_up`] deletes; the answer, whatever it is, after its operation.
+    /// Creates a resource that [`Stage::clear_up`] deletes. Returns any answer, after its operation.
     pub(crate) async fn try_create(&self, path: &str, body: Value) -> anyhow::Result<RawAnswer> {
         let id = self.azure.id(path);
         let made = self.put_new(&id, body).await?;
@@ -83,7 +83,7 @@ impl<'a> Stage<'a> {
         Ok(made)
     }
 
-    /// PUT of a new resource, which is deleted in the end unless it is refused.
+    /// Sends a PUT of a new resource, which is deleted at the end unless it is refused.
     async fn put_new(&self, id: &str, body: Value) -> anyhow::Result<RawAnswer> {
         self.created.borrow_mut().push(id.to_owned());
         let made = self.azure.put(id, body).await?;
@@ -132,7 +132,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Returns an address in the network that no pool has had yet.
+    /// Returns an unused address of the network.
     pub(crate) fn fresh(&self) -> String {
         self.last.set(self.last.get().wrapping_add(1).max(10));
         format!("10.254.0.{}", self.last.get())
@@ -147,7 +147,7 @@ impl<'a> Stage<'a> {
         } })
     }
 
-    /// Writes a pool and waits for the end; the answer of the write.
+    /// Writes a pool and waits for the operation; returns the answer of the write.
     pub(crate) async fn write(&self, pool: &str, body: Value) -> anyhow::Result<RawAnswer> {
         let answer = self.azure.put(&self.pool(pool), body).await?;
         self.azure.done(&format!("pool {pool} is written"), &answer).await?;
@@ -166,7 +166,7 @@ impl<'a> Stage<'a> {
         self.azure.at_rest(&self.name).await.context("the suite's load balancer")
     }
 
-    /// Deletes everything; the cases are what could not be deleted.
+    /// Deletes everything; the cases name resources that could not be deleted.
     pub(crate) async fn clear_up(self) -> Vec<Case> {
         let begin = Instant::now();
         let ids: Vec<String> = self.created.borrow().iter().rev().cloned().collect();
@@ -179,12 +179,12 @@ impl<'a> Stage<'a> {
         if left.is_empty() {
             return Vec::new();
         }
-        let outcome = Outcome::Failed(format!("delete these by yourself: {}", left.join("; ")));
+        let outcome = Outcome::Failed(format!("delete these manually: {}", left.join("; ")));
         let about = "The suite's own resources are deleted.";
         vec![Case { suite: "conformance", name: "clear-up", about, outcome, took: begin.elapsed() }]
     }
 
-    /// Deletes a resource, if it is there and the server deletes such resources.
+    /// Deletes a resource, if it exists and the server can delete it.
     pub(crate) async fn remove(&self, id: &str) -> anyhow::Result<()> {
         let answer = self.azure.delete(id).await?;
         if answer.status == 404 || is_unknown(&answer) {

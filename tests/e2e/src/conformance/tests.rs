@@ -1,4 +1,4 @@
-//! The suite against the simulated ARM: it must find out how that one is set.
+//! The suite against the simulated ARM: its findings must match the settings.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::environment::Environment;
 use crate::report::{Case, Outcome};
 use crate::{Options, Suite};
 
-/// Asks questions whose names contain `focus` of a simulated ARM with these settings.
+/// Runs the questions whose names contain `focus` against a simulated ARM with these settings.
 async fn run_cases(settings: Settings, focus: &str) -> (Vec<Case>, Map<String, Value>) {
     let set = [
         ("AZURE_SUBSCRIPTION_ID", settings.subscription.clone()),
@@ -64,7 +64,7 @@ async fn every_measured_knob_matches_the_simulated_arm() {
         ..one.clone()
     };
     let third = Settings { lock_retry_after_header: false, lock_retry_after_s: 5, ..one.clone() };
-    // They take place in as many subscriptions, at the same time.
+    // They run concurrently, each in its own subscription.
     let sets = [one, other, third];
     let run_cases = join_all(sets.iter().map(|set| run_cases(set.clone(), ""))).await;
     for (set, (cases, knobs)) in sets.into_iter().zip(run_cases) {
@@ -77,7 +77,7 @@ async fn every_measured_knob_matches_the_simulated_arm() {
             ..settings.clone()
         };
         let mut expected = plain(&set);
-        // What is not refused has no lock to tell of, and what is not superseded leaves nothing behind.
+        // Without a refusal there is no lock, and without a superseded write there is no remaining state.
         match set.concurrent_write {
             ConcurrentWrite::Refuse => expected.unfinished_write = Settings::default().unfinished_write,
             ConcurrentWrite::Supersede | ConcurrentWrite::Mixed { .. } => {
@@ -87,17 +87,17 @@ async fn every_measured_knob_matches_the_simulated_arm() {
         }
         assert_eq!(plain(&found), expected);
         let Some(Latency::LogNormal { median_us, .. }) = found.operation else { panic!("{found:?}") };
-        // It has begun before its answer arrives, and polls see its end a little later.
+        // The operation begins before its answer arrives, and polls see its end slightly later.
         assert!((200_000..4_000_000).contains(&median_us), "{median_us}");
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_seen_stays_open_and_turns_no_knob() {
+async fn unanswered_questions_change_no_setting() {
     let (cases, knobs) = run_cases(Settings { operation: None, ..Settings::default() }, "").await;
     assert!(failures(&cases).is_empty(), "{:#?}", failures(&cases));
     let is_open = |name: &str| {
-        let case = cases.iter().find(|case| case.name == name).expect("it is asked");
+        let case = cases.iter().find(|case| case.name == name).expect("the question exists");
         matches!(case.outcome, Outcome::Skipped(_))
     };
     for name in [
@@ -118,7 +118,7 @@ async fn what_cannot_be_seen_stays_open_and_turns_no_knob() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_fails_the_question_and_not_the_run() {
+async fn a_refusal_fails_the_question_and_not_the_run() {
     let permissions = Vec::new();
     let (cases, knobs) = run_cases(Settings { permissions, ..Settings::default() }, "if-match").await;
     assert_eq!(failures(&cases).len(), 1, "{cases:#?}");

@@ -1,4 +1,4 @@
-//! Writes of pools in time: operations, visibility, two at once.
+//! Timing of writes of pools: operations, visibility, two at the same time.
 
 use anyhow::ensure;
 use arm::RawAnswer;
@@ -8,7 +8,7 @@ use super::stage::{Stage, addresses};
 use super::{Finding, Question, answered, log_normal, open, question, turns};
 use crate::azure::{describe, operation};
 
-/// Number of tries of a request that must meet a running operation.
+/// Number of attempts of a request that must meet a running operation.
 const TRIES: usize = 3;
 
 pub(super) const QUESTIONS: [Question; 6] = [
@@ -29,10 +29,10 @@ pub(super) const QUESTIONS: [Question; 6] = [
         "Is a write refused or does it supersede while another one runs on the load balancer?",
         concurrent
     ),
-    question!("unfinished-write", "What does a superseded write leave in its pool?", unfinished),
+    question!("unfinished-write", "Which members has the pool after a superseded write?", unfinished),
 ];
 
-/// Writes a pool that has a member already, and gives the answer at once.
+/// Writes a pool that already has a member, and returns the immediate answer.
 async fn write_again(stage: &Stage<'_>, pool: &str) -> anyhow::Result<(String, RawAnswer)> {
     let (before, after) = (stage.fresh(), stage.fresh());
     stage.write(pool, stage.members(&[&before])).await?;
@@ -46,7 +46,7 @@ fn state(body: &Value) -> &str {
     body["properties"]["provisioningState"].as_str().unwrap_or_default()
 }
 
-/// Returns whether an answer says that an operation runs on.
+/// Returns whether an operation continues after this answer.
 fn runs_on(answer: &RawAnswer) -> bool {
     operation(answer).is_some() && state(&answer.body) != "Succeeded"
 }
@@ -131,7 +131,7 @@ async fn visible(stage: &Stage<'_>) -> anyhow::Result<Finding> {
             turns("visibility", "atEnd", format!("no; it shows the old ones with provisioningState {state}"))
         };
     }
-    open("the operation was over before the GET each time")
+    open("the operation ended before the GET each time")
 }
 
 async fn etag_at_end(stage: &Stage<'_>) -> anyhow::Result<Finding> {
@@ -149,15 +149,15 @@ async fn etag_at_end(stage: &Stage<'_>) -> anyhow::Result<Finding> {
 
 /// Results of two writes of different pools that were sent one right after the other.
 struct Met {
-    /// The answer to the second.
+    /// The answer to the second write.
     second: RawAnswer,
-    /// The end of the first one.
+    /// The final status of the first write.
     first: String,
-    /// The member that the first one wrote.
+    /// The member that the first write added.
     member: String,
 }
 
-/// Sends two writes until the second meets the first one's operation; `None`: it never did.
+/// Sends two writes until the second one meets the operation of the first; returns `None` if it never does.
 async fn meet(stage: &Stage<'_>) -> anyhow::Result<Option<Met>> {
     for _ in 0..TRIES {
         stage.at_rest().await?;
@@ -173,7 +173,7 @@ async fn meet(stage: &Stage<'_>) -> anyhow::Result<Option<Met>> {
 }
 
 const NEVER_MET: &str =
-    "both writes went well each time: the first was over, or Azure lets them run side by side";
+    "both writes succeeded each time: the first had ended, or Azure runs them concurrently";
 
 async fn concurrent(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     let Some(Met { second, first, .. }) = meet(stage).await? else { return open(NEVER_MET) };
@@ -201,12 +201,12 @@ fn seconds_in(message: &str) -> Option<u32> {
 async fn unfinished(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     let Some(Met { second, first, member }) = meet(stage).await? else { return open(NEVER_MET) };
     if second.status >= 300 {
-        return open("writes are refused and not superseded, so none is left unfinished");
+        return open("writes are refused and not superseded, so none stays unfinished");
     }
     stage.at_rest().await?;
     if addresses(&stage.read("first").await?).contains(&member.as_str()) {
         turns("unfinishedWrite", "kept", format!("its members; it ended {first}"))
     } else {
-        turns("unfinishedWrite", "reverted", format!("what was there before; it ended {first}"))
+        turns("unfinishedWrite", "reverted", format!("its earlier members; it ended {first}"))
     }
 }

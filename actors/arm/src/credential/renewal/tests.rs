@@ -49,7 +49,7 @@ impl Bench {
         }
     }
 
-    /// Returns a bench with a token of this lifetime in seconds.
+    /// Creates a bench with a token of this lifetime in seconds.
     fn holding(name: &str, seconds: u64) -> Bench {
         let mut bench = Bench::new();
         bench.call();
@@ -74,7 +74,7 @@ impl Bench {
             match output {
                 Out::RequestToken(request) => {
                     assert_eq!(self.open.replace(request), None, "one request at a time");
-                    assert!(self.now >= self.retry_after_ends, "it wants to be left alone");
+                    assert!(self.now >= self.retry_after_ends, "no request during Retry-After");
                     self.requested.push(request);
                 }
                 Out::GiveUp(request) => {
@@ -89,11 +89,14 @@ impl Bench {
         assert_eq!(self.renewal.check(), Ok(()));
     }
 
-    /// A call gets a token, which must be valid whatever the wall clock shows.
+    /// Gives a token to a call, and asserts that it is valid, with any wall clock.
     fn give(&mut self, caller: Caller, token: &str) {
         let (received_at, seconds) = self.received_at[token];
         let left = Duration::from_secs(seconds).saturating_sub(self.now.since(received_at));
-        assert!(left > USABLE_FOR || self.now.since(received_at) < PAUSE, "{token} is good for {left:?}");
+        assert!(
+            left > USABLE_FOR || self.now.since(received_at) < MIN_REQUEST_INTERVAL,
+            "{token} is good for {left:?}"
+        );
         self.given.push((caller, token.to_owned()));
     }
 
@@ -160,7 +163,7 @@ fn c3_a_token_is_renewed_in_its_last_six_minutes() {
     bench.pass(SECOND).call().call();
     assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned(); 2], 2), "one request");
     bench.pass(20 * SECOND).call();
-    assert_eq!(bench.given(), ["old"], "however long it takes");
+    assert_eq!(bench.given(), ["old"], "for any duration");
     bench.brings("new", 3_600);
     assert_eq!(bench.call().given(), ["new"]);
     assert_eq!(bench.requests(), 2);
@@ -186,7 +189,7 @@ fn c3_an_old_token_is_used_until_its_last_half_minute() {
     bench.refuses(None);
     bench.pass(SECOND).call();
     assert!(bench.given().is_empty());
-    assert_eq!(bench.requests(), 3, "without a token the first refusal counts for a second alone");
+    assert_eq!(bench.requests(), 3, "without a token the first refusal counts for one second");
     bench.refuses(None);
     assert_eq!(bench.refused(), ["no"]);
 }
@@ -205,7 +208,7 @@ fn c3_without_a_token_a_refusal_is_repeated_and_backs_off() {
 }
 
 #[test]
-fn c3_a_throttled_token_endpoint_rests_up_to_five_minutes() {
+fn c3_retry_after_of_a_token_endpoint_is_capped_at_5_min() {
     for (told, kept) in [(20, 20), (1, 1), (3_600, 300)] {
         let mut bench = Bench::new();
         bench.call();
@@ -215,7 +218,7 @@ fn c3_a_throttled_token_endpoint_rests_up_to_five_minutes() {
         bench.pass(Duration::from_millis(1)).call();
         assert_eq!(bench.requests(), 2, "Retry-After {told}");
     }
-    // Also while the old token is valid, and when Azure has rejected it meanwhile.
+    // Also while the old token is valid, and when Azure has rejected it in the meantime.
     let mut bench = Bench::holding("old", 300);
     bench.pass(10 * SECOND).call();
     bench.refuses(Some(60 * SECOND));
@@ -246,7 +249,7 @@ fn c3_many_calls_without_a_token_share_one_request() {
 }
 
 #[test]
-fn c3_a_request_without_an_answer_is_given_up_after_30_s() {
+fn c3_a_token_request_times_out_after_30_s() {
     let mut bench = Bench::new();
     bench.call().pass(29 * SECOND).call();
     assert!(bench.refused().is_empty());
@@ -258,21 +261,21 @@ fn c3_a_request_without_an_answer_is_given_up_after_30_s() {
     bench.pass(SECOND).call();
     assert_eq!(bench.requests(), 2);
     bench.handle(In::RequestFailed { request: late, reason: "late".into(), retry_after: None });
-    assert!(bench.refused().is_empty(), "an answer to a request that was given up means nothing");
+    assert!(bench.refused().is_empty(), "the answer to an abandoned request is ignored");
     bench.brings("token", 3_600);
     assert_eq!(bench.given(), ["token"]);
 }
 
 #[test]
-fn c3_a_clock_that_is_set_back_makes_no_token_longer() {
+fn c3_setting_the_clock_back_extends_no_token() {
     let mut bench = Bench::holding("old", 3_600);
     bench.set = -86_400;
     bench.pass(3_240 * SECOND).call();
     assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned()], 2));
     bench.refuses(None);
     bench.pass(331 * SECOND).call();
-    assert!(bench.given().is_empty(), "it is over");
-    // A token that comes then is valid for its stated lifetime.
+    assert!(bench.given().is_empty(), "it has expired");
+    // A later token is valid for its stated lifetime.
     bench.brings("new", 3_600);
     assert_eq!(bench.given(), ["new"]);
     assert_eq!(bench.pass(3_000 * SECOND).call().given(), ["new"]);
@@ -280,7 +283,7 @@ fn c3_a_clock_that_is_set_back_makes_no_token_longer() {
 }
 
 #[test]
-fn c3_a_clock_that_jumps_ahead_ends_tokens_early_but_no_wait() {
+fn c3_a_clock_jump_ends_tokens_early_but_no_wait() {
     let mut bench = Bench::holding("old", 3_600);
     bench.pass(60 * SECOND);
     bench.set = 3_400;
@@ -291,7 +294,7 @@ fn c3_a_clock_that_jumps_ahead_ends_tokens_early_but_no_wait() {
     bench.call();
     assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned()], 2));
     bench.set = 0;
-    assert_eq!(bench.pass(60 * SECOND).call().given(), ["old"], "set right again, it is good as before");
+    assert_eq!(bench.pass(60 * SECOND).call().given(), ["old"], "after the correction it is valid again");
     assert_eq!(bench.requests(), 2);
     bench.set = 86_400;
     bench.call();
@@ -323,7 +326,7 @@ fn c3_an_expiring_token_is_not_requested_by_each_call() {
 }
 
 #[test]
-fn w5_a_token_that_azure_has_refused_is_never_given_out_again() {
+fn w5_a_rejected_token_is_never_used_again() {
     let mut bench = Bench::holding("old", 3_600);
     bench.handle(In::TokenRejected(Secret::new("old")));
     bench.call();
@@ -333,7 +336,7 @@ fn w5_a_token_that_azure_has_refused_is_never_given_out_again() {
     bench.brings("new", 3_600);
     assert_eq!(bench.given(), ["new"]);
     bench.handle(In::TokenRejected(Secret::new("old")));
-    assert_eq!((bench.call().given(), bench.requests()), (vec!["new".to_owned()], 3), "it is long gone");
+    assert_eq!((bench.call().given(), bench.requests()), (vec!["new".to_owned()], 3), "it expired long ago");
 }
 
 #[test]
@@ -377,9 +380,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     /// Safety: one request at a time, and none during the authority's `Retry-After`. No call gets a token that has
-    /// expired by the monotonic clock, or one that Azure has rejected, unless that was within half a minute of
-    /// another rejection. Liveness: each call is answered within half a minute. An authority that gives tokens again
-    /// is asked within five minutes and a half.
+    /// expired by the monotonic clock, or one that Azure has rejected, unless that was within half a minute of another
+    /// rejection. Liveness: each call is answered within half a minute. After a failure, the authority gets a request
+    /// within five and a half minutes.
     #[test]
     fn c3_each_call_is_answered_in_time_by_one_request_at_a_time(steps in steps()) {
         let mut bench = Bench::new();

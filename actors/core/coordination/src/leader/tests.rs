@@ -72,7 +72,7 @@ impl Server {
         self.history.extend(self.facts());
     }
 
-    /// Restores the storage to this state of the Lease; versions count on from there. No version occurs twice, because
+    /// Restores the storage to this state of the Lease; versions continue from there. No version occurs twice, because
     /// a restored Lease almost never gets the same version again.
     fn set_back(&mut self, to: usize) {
         self.history.truncate(to + 1);
@@ -90,7 +90,7 @@ impl Server {
         self.version += self.set_backs;
     }
 
-    /// Executes a request; returns `None` for a watch whose state is still the newest.
+    /// Executes a request; returns `None` for a watch if its state is still the newest.
     fn execute(&mut self, request: &LeaseRequest) -> Option<LeaseAnswer> {
         let newest = self.facts();
         Some(match (request, newest) {
@@ -201,7 +201,7 @@ impl Drive {
         self.now = self.now.max(now);
     }
 
-    /// The API server answers all requests, except watches without news.
+    /// The API server answers all requests, except watches without a change.
     fn served(&mut self, server: &mut Server) {
         let mut waiting = VecDeque::new();
         while let Some((call, request)) = self.requests.pop_front() {
@@ -224,7 +224,7 @@ impl Drive {
         matches!(self.leadership, Leadership::Leading { .. })
     }
 
-    /// Returns until when it leads; a process whose writer is quiet sends nothing any more.
+    /// Returns the time until which it leads; a process with a quiet writer sends no more requests.
     fn until(&self) -> Option<Now> {
         if matches!(self.leader.shutdown, Shutdown::Releasing { .. }) {
             return None;
@@ -236,7 +236,7 @@ impl Drive {
     }
 }
 
-/// A leader in its term, at second 0.
+/// Returns a leader in its term, at second 0.
 fn leading(identity: &str, server: &mut Server) -> Drive {
     let mut drive = Drive::elected(identity);
     drive.served(server);
@@ -246,7 +246,7 @@ fn leading(identity: &str, server: &mut Server) -> Drive {
 }
 
 #[test]
-fn w8_whoever_creates_the_lease_leads_at_once_and_needs_no_list_twice() {
+fn w8_a_creator_of_the_lease_leads_immediately() {
     let mut server = Server::default();
     let mut one = Drive::elected("one");
     one.served(&mut server);
@@ -260,7 +260,7 @@ fn w8_whoever_creates_the_lease_leads_at_once_and_needs_no_list_twice() {
 }
 
 #[test]
-fn w8_a_leader_renews_every_5_s_and_leadership_counts_from_the_sending() {
+fn w8_a_renewal_extends_leadership_from_its_sending() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     one.at(Now::from_millis(4_999));
@@ -277,14 +277,14 @@ fn w8_a_leader_renews_every_5_s_and_leadership_counts_from_the_sending() {
 }
 
 #[test]
-fn w8_leadership_is_given_up_30_s_after_the_last_renewal_that_succeeded() {
+fn w8_leadership_ends_30_s_after_the_last_successful_renewal() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     one.at(Now::from_millis(29_999));
     assert!(one.leads());
     one.at(at(30));
     assert_eq!(one.leadership, Leadership::Standby);
-    // The API server is back, and no other process came: a new term, with most recent lists.
+    // The API server is back, and no other process has led: a new term begins, with most recent lists.
     one.at(at(40));
     one.served(&mut server);
     one.served(&mut server);
@@ -295,7 +295,7 @@ fn w8_leadership_is_given_up_30_s_after_the_last_renewal_that_succeeded() {
 
 #[test]
 fn w8_taking_an_expired_lease_again_lists_again() {
-    // Until the Lease expires, no other process can lead. Afterwards etcd may be restored to the hold that this process
+    // Until the Lease expires, no other process can lead. Later, etcd may be restored to the hold that this process
     // knows.
     for (second, relists) in [(44, false), (45, true)] {
         let mut server = Server::default();
@@ -309,27 +309,27 @@ fn w8_taking_an_expired_lease_again_lists_again() {
 }
 
 #[test]
-fn w8_a_release_is_taken_up_at_once_by_a_standby_that_awaits_it() {
+fn w8_a_watching_standby_takes_over_after_a_release() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     let mut two = Drive::elected("two");
     two.served(&mut server);
     assert!(matches!(two.requests.front(), Some((_, LeaseRequest::Watch(..)))));
     one.send(In::Shutdown);
-    assert!(one.leads(), "what is sent is still waited for");
+    assert!(one.leads(), "the process waits for the sent request");
     one.send(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     assert!(one.done && !one.leads());
     assert_eq!(one.free, Some(ReleasedLeases { own: true, shared: true }));
     assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.clone()), None);
     two.served(&mut server);
-    assert_eq!(two.confirms, [(Epoch(2), true)], "another has led before: lists are made again");
+    assert_eq!(two.confirms, [(Epoch(2), true)], "another process has led: lists are repeated");
     two.opened();
-    assert!(two.leads(), "no settling after a release");
+    assert!(two.leads(), "no wait after a release");
 }
 
 #[test]
-fn w8_after_a_crash_the_lease_is_taken_after_45_s_and_writes_wait_20_s() {
+fn w8_after_a_crash_a_standby_waits_45_s_and_writes_wait_20_s() {
     let mut server = Server::default();
     drop(leading("one", &mut server));
     let mut two = Drive::elected("two");
@@ -358,7 +358,7 @@ fn w8_a_take_over_with_a_lost_answer_waits_for_the_last_write() {
     let mut two = Drive::elected("two");
     two.served(&mut server);
     two.at(at(45));
-    // A watch that was given up has no answer.
+    // An abandoned watch has no answer.
     let (call, request) = two.requests.pop_back().expect("it takes the Lease");
     assert!(matches!(request, LeaseRequest::Replace(..)));
     server.execute(&request);
@@ -373,7 +373,7 @@ fn w8_a_take_over_with_a_lost_answer_waits_for_the_last_write() {
 }
 
 #[test]
-fn w8_whoever_ends_while_it_settles_leaves_the_lease_to_lapse() {
+fn w8_a_shutdown_while_settling_lets_the_lease_expire() {
     let mut server = Server::default();
     drop(leading("one", &mut server));
     let mut two = Drive::elected("two");
@@ -386,7 +386,7 @@ fn w8_whoever_ends_while_it_settles_leaves_the_lease_to_lapse() {
     two.requests.clear();
     two.send(In::WriterQuiet { shared_is_free: true });
     assert!(two.done);
-    assert!(two.requests.is_empty(), "nor is a release on its way: {:?}", two.requests);
+    assert!(two.requests.is_empty(), "no release is in flight: {:?}", two.requests);
     assert_eq!(two.free, Some(ReleasedLeases { own: false, shared: true }));
     assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
     let mut three = Drive::elected("three");
@@ -395,7 +395,7 @@ fn w8_whoever_ends_while_it_settles_leaves_the_lease_to_lapse() {
 }
 
 #[test]
-fn w8_each_term_has_its_own_number_also_when_the_holder_stays() {
+fn w8_each_term_of_one_holder_has_its_own_number() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     for term in 2..5 {
@@ -416,7 +416,7 @@ fn w8_each_term_has_its_own_number_also_when_the_holder_stays() {
 }
 
 #[test]
-fn w8_a_renewal_that_meets_another_holder_ends_the_term() {
+fn w8_a_renewal_that_finds_another_holder_ends_the_term() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     let edit = LeaseEdit {
@@ -436,7 +436,7 @@ fn w8_a_renewal_that_meets_another_holder_ends_the_term() {
 }
 
 #[test]
-fn w8_an_emptied_or_deleted_lease_ends_the_term_and_is_contended_for() {
+fn w8_an_emptied_or_deleted_lease_ends_the_term() {
     for delete in [false, true] {
         let mut server = Server::default();
         let mut one = leading("one", &mut server);
@@ -449,7 +449,7 @@ fn w8_an_emptied_or_deleted_lease_ends_the_term_and_is_contended_for() {
         }
         one.at(at(5));
         one.served(&mut server);
-        assert!(!one.leads(), "others may have taken it meanwhile");
+        assert!(!one.leads(), "another process may have acquired it in the meantime");
         one.served(&mut server);
         one.opened();
         assert_eq!(one.leadership, Leadership::Leading { epoch: Epoch(2), until: at(50) });
@@ -458,7 +458,7 @@ fn w8_an_emptied_or_deleted_lease_ends_the_term_and_is_contended_for() {
 }
 
 #[test]
-fn w8_a_lease_emptied_by_the_operator_is_no_release_of_its_holder() {
+fn w8_emptying_the_lease_by_hand_is_no_release() {
     let mut server = Server::default();
     drop(leading("one", &mut server));
     let mut two = Drive::elected("two");
@@ -471,14 +471,11 @@ fn w8_a_lease_emptied_by_the_operator_is_no_release_of_its_holder() {
     two.served(&mut server);
     assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
     two.at(Now::from_millis(64_999));
-    assert!(
-        two.confirms.is_empty(),
-        "the holder may not know of it yet, and its last write may still arrive"
-    );
+    assert!(two.confirms.is_empty(), "the holder may not have seen it, and its last write may still arrive");
 }
 
 #[test]
-fn w8_an_absurd_duration_keeps_nobody_out_forever() {
+fn w8_an_absurd_lease_duration_is_limited() {
     let mut server = Server::default();
     drop(leading("one", &mut server));
     server.lease.as_mut().expect("it exists").duration = Duration::from_secs(i32::MAX.unsigned_abs().into());
@@ -492,7 +489,7 @@ fn w8_an_absurd_duration_keeps_nobody_out_forever() {
 }
 
 #[test]
-fn w8_a_deleted_lease_of_a_living_holder_is_no_release() {
+fn w8_deleting_the_lease_of_a_holder_is_no_release() {
     let mut server = Server::default();
     drop(leading("one", &mut server));
     let mut two = Drive::elected("two");
@@ -513,15 +510,15 @@ fn in_flight(drive: &Drive) -> Option<&LeaseRequest> {
 
 /// Answers the watch in flight.
 fn awaited(drive: &mut Drive, answer: LeaseAnswer) {
-    let (call, request) = drive.requests.pop_back().expect("something is asked");
+    let (call, request) = drive.requests.pop_back().expect("there is a request");
     assert!(matches!(request, LeaseRequest::Watch(..)), "{request:?}");
     drive.send(In::Lease(call, answer));
 }
 
-/// A standby that has observed a renewal of "one" at second 5, and the first state, that of second 0.
+/// Returns a standby that has observed a renewal of "one" at second 5, and the first state, of second 0.
 fn standby(server: &mut Server) -> (Drive, Arc<LeaseFacts>) {
     let mut one = leading("one", server);
-    let first = server.facts().expect("it is held");
+    let first = server.facts().expect("the Lease has a holder");
     one.at(at(5));
     one.served(server);
     let mut two = Drive::elected("two");
@@ -531,13 +528,13 @@ fn standby(server: &mut Server) -> (Drive, Arc<LeaseFacts>) {
 }
 
 #[test]
-fn w8_an_older_state_from_a_lagging_watch_extends_no_hold() {
+fn w8_an_outdated_state_of_a_watch_extends_no_hold() {
     let mut server = Server::default();
     let (mut two, older) = standby(&mut server);
     for second in [20, 30, 40, 49] {
         two.at(at(second));
         awaited(&mut two, LeaseAnswer::Seen(Arc::clone(&older)));
-        assert!(matches!(in_flight(&two), Some(LeaseRequest::Get)), "the Lease is looked at");
+        assert!(matches!(in_flight(&two), Some(LeaseRequest::Get)), "the Lease is read");
         two.served(&mut server);
     }
     two.at(at(50));
@@ -549,11 +546,11 @@ fn w8_an_older_state_from_a_lagging_watch_extends_no_hold() {
     );
     two.at(at(70));
     two.opened();
-    assert!(two.leads(), "nor is there a longer wait");
+    assert!(two.leads(), "the wait is not longer");
 }
 
 #[test]
-fn w8_an_older_release_or_deletion_from_a_watch_frees_no_held_lease() {
+fn w8_an_outdated_release_of_a_watch_frees_no_lease() {
     let mut server = Server::default();
     let (two, first) = standby(&mut server);
     let released = LeaseFacts { holder: None, duration: Some(seconds(1)), ..LeaseFacts::clone(&first) };
@@ -565,7 +562,7 @@ fn w8_an_older_release_or_deletion_from_a_watch_frees_no_held_lease() {
         awaited(&mut two, old);
         assert!(matches!(in_flight(&two), Some(LeaseRequest::Get)));
         assert_eq!(two.leader.observed.holder().as_deref(), Some("one"));
-        // A read that fails changes nothing.
+        // A failed read changes nothing.
         two.at(at(27));
         two.served(&mut server);
         two.served(&mut server);
@@ -575,7 +572,7 @@ fn w8_an_older_release_or_deletion_from_a_watch_frees_no_held_lease() {
 }
 
 #[test]
-fn w8_a_state_whose_version_is_no_number_is_read_before_it_is_believed() {
+fn w8_a_state_without_a_numeric_version_is_read_again() {
     let mut server = Server::default();
     let (mut two, first) = standby(&mut server);
     let version = ResourceVersion("later".into());
@@ -589,7 +586,7 @@ fn w8_a_state_whose_version_is_no_number_is_read_before_it_is_believed() {
 }
 
 #[test]
-fn w8_a_watch_that_goes_on_lagging_is_asked_once_a_second() {
+fn w8_a_lagging_watch_is_requested_once_a_second() {
     let mut server = Server::default();
     let (mut two, older) = standby(&mut server);
     let mut looks = 0;
@@ -608,21 +605,21 @@ fn w8_a_watch_that_goes_on_lagging_is_asked_once_a_second() {
 }
 
 #[test]
-fn w8_an_older_state_does_not_end_the_term_of_whoever_holds_the_lease() {
+fn w8_an_outdated_state_does_not_end_the_holders_term() {
     let mut server = Server::default();
     let (mut two, older) = standby(&mut server);
-    let (call, _) = two.requests.back().cloned().expect("it awaits the end of the hold");
+    let (call, _) = two.requests.back().cloned().expect("it watches for the end of the hold");
     two.at(at(50));
     two.served(&mut server);
     two.at(at(70));
     two.opened();
     assert!(two.leads());
     two.send(In::Lease(call, LeaseAnswer::Seen(older)));
-    assert!(two.leads() && two.unmatched == 1, "an earlier await is not answered any more");
+    assert!(two.leads() && two.unmatched == 1, "an earlier watch gets no more answers");
 }
 
 #[test]
-fn w8_gate_times_are_noted_with_the_next_renewal_for_the_successor() {
+fn w8_gate_times_are_stored_in_the_lease_for_a_successor() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     let gates = GateTimes { reads_until: None, writes_until: Some(at(500)) };
@@ -643,11 +640,11 @@ fn w8_gate_times_are_noted_with_the_next_renewal_for_the_successor() {
     two.served(&mut server);
     late.served(&mut server);
     late.opened();
-    assert!(late.leads() && late.remembered.is_empty(), "what has passed is not remembered");
+    assert!(late.leads() && late.remembered.is_empty(), "past times are not stored");
 }
 
 #[test]
-fn pools_out_of_sync_are_noted_in_the_lease_and_handed_to_the_next_leader() {
+fn pools_out_of_sync_are_stored_in_the_lease_for_a_successor() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     let pool = PoolId::new(LbName::new("lb"), PoolName::new("shop-web"));
@@ -662,15 +659,15 @@ fn pools_out_of_sync_are_noted_in_the_lease_and_handed_to_the_next_leader() {
     two.send(In::OutOfSync(Arc::default()));
     two.served(&mut server);
     two.opened();
-    assert_eq!(two.out_of_sync, [Arc::clone(&late)], "what a standby believes is not noted before");
+    assert_eq!(two.out_of_sync, [Arc::clone(&late)], "a standby's data is not stored before the term");
     two.at(at(20));
     two.served(&mut server);
-    assert_eq!(server.facts().expect("a Lease").out_of_sync, late, "nor after the term has begun");
+    assert_eq!(server.facts().expect("a Lease").out_of_sync, late, "nor after the start of the term");
     two.send(In::OutOfSync(Arc::default()));
     two.at(at(30));
     two.served(&mut server);
-    assert!(server.facts().expect("a Lease").out_of_sync.is_empty(), "the leader's word counts");
-    // What an earlier term has carried ends too.
+    assert!(server.facts().expect("a Lease").out_of_sync.is_empty(), "the leader's data is stored");
+    // Data of an earlier term ends too.
     two.send(In::Shutdown);
     two.send(In::WriterQuiet { shared_is_free: true });
     two.served(&mut server);
@@ -681,7 +678,7 @@ fn pools_out_of_sync_are_noted_in_the_lease_and_handed_to_the_next_leader() {
 }
 
 #[test]
-fn w8_a_process_that_ends_takes_nothing_and_releases_an_open_take() {
+fn w8_a_shutdown_acquires_no_lease_and_releases_a_pending_one() {
     let mut server = Server::default();
     let mut one = Drive::elected("one");
     let (call, request) = one.requests.pop_front().expect("it looks");
@@ -689,7 +686,7 @@ fn w8_a_process_that_ends_takes_nothing_and_releases_an_open_take() {
     let (call, request) = one.requests.pop_front().expect("it takes");
     one.send(In::Shutdown);
     one.send(In::WriterQuiet { shared_is_free: true });
-    assert!(!one.done, "the Lease may be ours");
+    assert!(!one.done, "the process may hold the Lease");
     one.send(In::Lease(call, server.execute(&request).expect("an answer")));
     one.served(&mut server);
     assert!(one.done && one.confirms.is_empty());
@@ -711,7 +708,7 @@ fn w8_a_shutdown_waits_at_most_3_s_for_the_lease_to_be_released() {
 }
 
 #[test]
-fn w8_a_lease_lost_for_lack_of_renewals_is_not_reported_as_free() {
+fn w8_a_lease_lost_without_renewals_is_not_reported_as_free() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     one.at(at(25));
@@ -721,11 +718,11 @@ fn w8_a_lease_lost_for_lack_of_renewals_is_not_reported_as_free() {
     one.at(at(32));
     assert!(one.done && !one.leads());
     assert_eq!(one.free, Some(ReleasedLeases { own: false, shared: true }));
-    assert_eq!(server.lease.and_then(|lease| lease.holder).as_deref(), Some("one"), "and it is not");
+    assert_eq!(server.lease.and_then(|lease| lease.holder).as_deref(), Some("one"), "the Lease is not free");
 }
 
 #[test]
-fn w8_a_standby_that_ends_asks_for_nothing() {
+fn w8_a_shutdown_of_a_standby_sends_no_request() {
     let mut server = Server::default();
     drop(leading("one", &mut server));
     let mut two = Drive::elected("two");
@@ -736,7 +733,7 @@ fn w8_a_standby_that_ends_asks_for_nothing() {
     assert_eq!(
         two.free,
         Some(ReleasedLeases { own: true, shared: false }),
-        "what the writer says of its own is passed on"
+        "the writer's message is forwarded"
     );
 }
 
@@ -755,7 +752,7 @@ fn c4_a_dry_run_leads_without_a_lease() {
 }
 
 #[test]
-fn a3_answers_that_nobody_waits_for_change_nothing() {
+fn a3_unexpected_answers_change_nothing() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     one.send(In::Lease(CallId(99), LeaseAnswer::Absent));
@@ -765,7 +762,7 @@ fn a3_answers_that_nobody_waits_for_change_nothing() {
     assert!(one.leads() && !one.done);
 }
 
-/// A leader that has renewed the Lease twice, so that it has had three states, at second 10.
+/// Returns a leader that has renewed the Lease twice, so that there are three states, at second 10.
 fn renewed_twice(server: &mut Server) -> Drive {
     let mut one = leading("one", server);
     for second in [5, 10] {
@@ -783,15 +780,15 @@ fn proof(known: u64, read: u64) -> Option<SetBack> {
 }
 
 #[test]
-fn w8_a_leader_whose_lease_is_older_than_it_was_ends() {
+fn w8_a_leader_ends_when_it_reads_an_older_lease() {
     let mut server = Server::default();
     let mut one = renewed_twice(&mut server);
     server.set_back(0);
     one.at(at(15));
-    // It tries to renew, another client seems to have been faster, and it reads.
+    // Its renewal gets a conflict, as if another client had been faster, and it reads.
     one.served(&mut server);
     assert_eq!(one.set_back, proof(3_000, 1_000));
-    assert!(!one.leads(), "nothing is written by what it knows of another past");
+    assert!(!one.leads(), "it does not write data of the other history");
     one.at(at(500));
     assert!(one.requests.is_empty() && one.leader.deadline().is_none() && one.confirms.len() == 1);
     let lease = server.lease.clone().expect("the Lease stays as it is");
@@ -799,7 +796,7 @@ fn w8_a_leader_whose_lease_is_older_than_it_was_ends() {
 }
 
 #[test]
-fn w8_a_process_after_a_storage_was_restored_waits_for_the_last_hold() {
+fn w8_a_process_after_a_rollback_waits_for_the_last_hold() {
     let mut server = Server::default();
     let _gone = renewed_twice(&mut server);
     server.set_back(0);
@@ -831,7 +828,7 @@ fn w8_a_standby_ends_too_when_it_reads_an_older_lease() {
 }
 
 #[test]
-fn w8_a_lease_that_is_past_what_was_seen_again_proves_nothing() {
+fn w8_a_lease_with_a_newer_version_proves_no_rollback() {
     let mut server = Server::default();
     let one = renewed_twice(&mut server);
     let mut two = Drive::elected("two");
@@ -850,11 +847,11 @@ fn w8_a_lease_that_is_past_what_was_seen_again_proves_nothing() {
     two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(80));
     two.served(&mut server);
-    assert!(two.set_back.is_none() && !two.leads(), "it goes on, and lists again for a term of its own");
+    assert!(two.set_back.is_none() && !two.leads(), "it continues, and lists again for its own term");
 }
 
 #[test]
-fn w8_another_state_of_the_same_version_is_of_another_past() {
+fn w8_another_state_of_the_same_version_proves_a_rollback() {
     let mut server = Server::default();
     let one = renewed_twice(&mut server);
     let mut two = Drive::elected("two");
@@ -868,7 +865,7 @@ fn w8_another_state_of_the_same_version_is_of_another_past() {
         fresh.at(at(second));
         fresh.served(&mut server);
     }
-    assert_eq!(server.version, known, "the new term's Lease has the version of before");
+    assert_eq!(server.version, known, "the new term's Lease has the earlier version");
     let (call, _) = two.requests.pop_front().expect("it awaits");
     two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(45));
@@ -877,7 +874,7 @@ fn w8_another_state_of_the_same_version_is_of_another_past() {
 }
 
 #[test]
-fn w8_what_a_watch_of_the_lease_brings_proves_nothing() {
+fn w8_a_state_from_a_watch_proves_no_rollback() {
     let mut server = Server::default();
     let _one = renewed_twice(&mut server);
     let mut two = Drive::elected("two");
@@ -890,7 +887,7 @@ fn w8_what_a_watch_of_the_lease_brings_proves_nothing() {
 }
 
 #[test]
-fn w8_a_lease_made_again_proves_something_only_by_an_older_version() {
+fn w8_a_recreated_lease_proves_a_rollback_if_it_is_older() {
     for (version, proves) in [(500, true), (7_000, false)] {
         let mut server = Server::default();
         let mut one = renewed_twice(&mut server);
@@ -904,20 +901,20 @@ fn w8_a_lease_made_again_proves_something_only_by_an_older_version() {
 }
 
 #[test]
-fn w8_a_process_that_ends_anyway_leaves_a_lease_that_was_restored() {
+fn w8_a_shutdown_does_not_release_a_restored_lease() {
     let mut server = Server::default();
     let mut one = renewed_twice(&mut server);
     one.send(In::Shutdown);
     server.set_back(0);
     one.at(at(15));
     one.served(&mut server);
-    assert!(!one.leads() && one.set_back.is_none() && !one.done, "the writer is still waited for");
+    assert!(!one.leads() && one.set_back.is_none() && !one.done, "the process waits for the writer");
     one.send(In::WriterQuiet { shared_is_free: true });
     assert_eq!(one.free, Some(ReleasedLeases { own: false, shared: true }));
     assert_eq!(server.lease.and_then(|lease| lease.holder).as_deref(), Some("one"));
 }
 
-/// An event in a world of several processes.
+/// An event in a simulation of several processes.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// This many milliseconds pass.
@@ -926,8 +923,8 @@ enum Event {
     Serve(usize, bool),
     /// The oldest request of a process is lost before it arrives.
     Lose(usize),
-    /// A lagging API server answers the watch of a process with the state of this many versions ago or, where there was
-    /// none, with a deletion.
+    /// A lagging API server answers the watch of a process with an earlier state, this many versions ago, or with a
+    /// deletion if there is none.
     Lag(usize, usize),
     /// The Directory of a process opens its term.
     Open(usize),
@@ -939,7 +936,7 @@ enum Event {
     Crash(usize),
     /// No request of this process, or of none, reaches the API server from now on.
     Cut(Option<usize>),
-    /// The API server is down for 41 s, and its storage is restored to the state of this many versions ago.
+    /// The API server is down for 41 s, and its storage is restored to an earlier state, this many versions ago.
     SetBack(usize),
 }
 
@@ -967,7 +964,7 @@ struct World {
     started: usize,
     /// The process whose requests do not reach the API server.
     cut: Option<usize>,
-    /// Until when the last PUT of a crashed process may arrive.
+    /// Time until which the last PUT of a crashed process may arrive.
     last_put_until: Now,
 }
 
@@ -1043,7 +1040,7 @@ impl World {
             Event::Stop(who, stop) => {
                 let (drive, stopped) = &mut self.processes[who];
                 if std::mem::replace(stopped, stop) && !stop {
-                    // It continues with the present clock: everything that became due meanwhile is done now.
+                    // It continues at the current time, and does everything that became due.
                     drive.now = self.now;
                     drive.at(self.now);
                 }
@@ -1078,7 +1075,7 @@ impl World {
     fn restart_ended(&mut self) {
         for who in 0..self.processes.len() {
             if self.processes[who].0.set_back.is_some() {
-                assert!(self.server.set_backs > 0, "the storage was not set back");
+                assert!(self.server.set_backs > 0, "the storage was not restored");
                 self.processes[who] = (self.start(), false);
             }
         }
@@ -1091,7 +1088,8 @@ impl World {
         }
     }
 
-    /// Checks safety: at no moment may two processes send a PUT, nor one while another's last PUT may still arrive.
+    /// Checks safety: two processes never send PUTs at the same time, nor one while another's last PUT may still
+    /// arrive.
     fn check(&mut self) {
         let may_send =
             |drive: &Drive| drive.until().is_some_and(|until| self.now <= until.minus(seconds(25)));
@@ -1118,7 +1116,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn w8_no_two_processes_may_write_at_once_and_in_the_end_one_does(
+    fn w8_at_most_one_process_may_write_and_finally_one_does(
         events in prop::collection::vec(event(), 1..250),
     ) {
         let mut world = World::new();
@@ -1148,7 +1146,7 @@ proptest! {
 }
 
 #[test]
-fn a4_a_process_that_ends_before_it_has_begun_ends_at_once() {
+fn a4_a_shutdown_before_the_start_ends_immediately() {
     let mut drive = Drive::new("a", LeaderElection::Enabled(TIMES));
     drive.send(In::Shutdown);
     drive.send(In::WriterQuiet { shared_is_free: true });
@@ -1158,13 +1156,13 @@ fn a4_a_process_that_ends_before_it_has_begun_ends_at_once() {
 }
 
 #[test]
-fn w8_after_three_lost_renewals_writes_pause_and_after_five_it_stands_by() {
+fn w8_lost_renewals_pause_writes_and_then_end_the_term() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     let (mut sent, mut in_flight, mut stood_by) = (Vec::new(), Vec::new(), None);
     for second in 1..=40 {
         one.at(at(second));
-        // What the port reports of a request without an answer.
+        // The port reports a request without an answer.
         for (call, since) in std::mem::take(&mut in_flight) {
             if at(since).plus(ANSWER_WITHIN) > one.now {
                 in_flight.push((call, since));
@@ -1180,15 +1178,15 @@ fn w8_after_three_lost_renewals_writes_pause_and_after_five_it_stands_by() {
         stood_by = stood_by.or((!one.leads()).then_some(second));
     }
     assert_eq!((&sent[..5], stood_by), (&[5, 10, 15, 20, 25][..], Some(30)));
-    // A PUT needs 25 s that remain of 45: up to second 20.
-    assert_eq!(one.unmatched, 0, "no answer comes after it was given up");
+    // A PUT needs 25 s of the 45 s: it may start until second 20.
+    assert_eq!(one.unmatched, 0, "no answer arrives after the time-out");
 }
 
 #[test]
 fn w8_a_term_after_another_leader_begins_with_most_recent_data() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
-    // It is cut off, and gives up.
+    // The process is disconnected and stops leading.
     one.at(at(31));
     assert!(!one.leads());
     one.requests.clear();
@@ -1204,7 +1202,7 @@ fn w8_a_term_after_another_leader_begins_with_most_recent_data() {
     two.send(In::WriterQuiet { shared_is_free: true });
     two.served(&mut server);
     assert!(two.done);
-    // The first process is back; the answer to its take is lost, so that it finds that it holds the Lease already.
+    // The first process is back; the answer to its acquisition is lost, so that it finds itself as the holder.
     let mut lost = false;
     for second in 100..120 {
         one.at(at(second));
@@ -1217,11 +1215,11 @@ fn w8_a_term_after_another_leader_begins_with_most_recent_data() {
         }
     }
     assert!(lost && one.confirms.len() == 2, "{:?}", one.confirms);
-    assert!(one.confirms[1].1, "lists from before the cut do not know what two has written");
+    assert!(one.confirms[1].1, "lists from before the disconnection lack the writes of process two");
 }
 
 #[test]
-fn w8_a_server_that_answers_conflict_to_every_write_is_not_pressed() {
+fn w8_repeated_conflicts_are_retried_slowly() {
     for leads in [false, true] {
         let mut server = Server::default();
         let mut one = if leads { leading("one", &mut server) } else { Drive::elected("one") };
@@ -1260,7 +1258,7 @@ fn w8_a_lost_race_is_read_immediately_after_a_successful_write() {
 }
 
 #[test]
-fn w8_failing_watches_are_shown_and_a_read_finds_a_release() {
+fn w8_failed_watches_are_shown_and_a_read_finds_a_release() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     let mut two = Drive::elected("two");

@@ -1,4 +1,4 @@
-//! Pauses on the test's clock, against a ConfigMap that other clients write too.
+//! Pauses on the test's clock, with a ConfigMap that other clients write too.
 
 mod off;
 mod properties;
@@ -64,7 +64,7 @@ impl Server {
             let Value::Since { head, at, tail } = value else { panic!("no pause: {value:?}") };
             data.insert(Arc::clone(key), format!("{head}\nsince: @{}\n{tail}", at.as_micros()).into());
         }
-        // A write that changes nothing makes no new version, as in the API server.
+        // A write without a change creates no new version, as in the API server.
         if before != self.data {
             self.version += 1;
         }
@@ -99,7 +99,7 @@ struct Bench {
     answers: Vec<(RequestId, Answer)>,
     policy: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
     view: Option<PolicyView>,
-    /// Metrics: whether the last read of the pauses succeeded, and whether a term waits for them.
+    /// Metrics: true if the last read of the pauses succeeded, and true if a term waits for them.
     measured: Option<(bool, bool)>,
 }
 
@@ -113,7 +113,7 @@ impl Bench {
         bench
     }
 
-    /// A process whose first read was answered.
+    /// Returns a process after its first read.
     fn begun(server: Server) -> Bench {
         let mut bench = Bench::new(server, PauseStorage::ConfigMap);
         bench.serve();
@@ -142,7 +142,7 @@ impl Bench {
         assert_eq!(self.pauses.check(), Ok(()));
     }
 
-    /// Lets its timers run up to a moment.
+    /// Advances the clock to this time.
     fn wait(&mut self, until: Now) {
         while let Some(due) = self.pauses.deadline().filter(|due| *due <= until) {
             self.now = self.now.max(due);
@@ -155,7 +155,7 @@ impl Bench {
 
     /// Returns the next request.
     fn next(&mut self) -> (CallId, ConfigMapRequest) {
-        self.requests.pop_front().expect("something is asked")
+        self.requests.pop_front().expect("there is a request")
     }
 
     /// Executes and answers requests until there are none.
@@ -176,17 +176,17 @@ impl Bench {
     }
 
     fn known(&self) -> (Option<u64>, OperatorPolicy) {
-        let (term, policy) = self.policy.as_ref().expect("wishes were said");
+        let (term, policy) = self.policy.as_ref().expect("the policy was sent");
         (term.map(|term| term.0), OperatorPolicy::clone(policy))
     }
 }
 
 #[test]
-fn g6_without_a_config_map_nothing_is_paused_and_each_term_reads_again() {
+fn g6_without_a_config_map_no_pauses_and_a_read_per_term() {
     let mut bench = Bench::begun(Server::default());
     assert_eq!(bench.known(), (None, OperatorPolicy::default()));
     bench.send(In::Confirm(Epoch(4)));
-    assert_eq!(bench.known().0, None, "nothing was read since the term began");
+    assert_eq!(bench.known().0, None, "there was no read since the start of the term");
     bench.serve();
     assert_eq!(bench.known(), (Some(4), OperatorPolicy::default()));
     bench.send(In::Confirm(Epoch(4)));
@@ -194,7 +194,7 @@ fn g6_without_a_config_map_nothing_is_paused_and_each_term_reads_again() {
 }
 
 #[test]
-fn w8_a_read_that_began_before_the_term_does_not_count_for_it() {
+fn w8_a_read_from_before_a_term_does_not_count_for_it() {
     let mut bench = Bench::begun(Server::default());
     bench.wait(at(20));
     let (old, request) = bench.next();
@@ -209,7 +209,7 @@ fn w8_a_read_that_began_before_the_term_does_not_count_for_it() {
 }
 
 #[test]
-fn g6_an_unreadable_config_map_opens_no_term_and_the_view_says_why() {
+fn g6_an_unreadable_config_map_opens_no_term() {
     let mut bench = Bench::begun(Server::default());
     bench.send(In::Confirm(Epoch(3)));
     for n in 0..5 {
@@ -230,7 +230,7 @@ fn g6_an_unreadable_config_map_opens_no_term_and_the_view_says_why() {
 }
 
 #[test]
-fn g6_what_the_operator_edits_is_seen_within_15_seconds() {
+fn g6_an_edit_by_the_operator_is_seen_within_15_s() {
     let mut bench = Bench::begun(Server::default());
     bench.server =
         Server::with(&[("pause.everything", "the network is being rebuilt"), ("snapshot.a_1", "x")]);
@@ -270,7 +270,7 @@ fn g6_a_pause_is_answered_when_its_write_is_seen() {
     assert_eq!(bench.server.keys(), ["kept", "snapshot.a_1"]);
 }
 
-/// A write that begins between the two would be one of which the operator was told that it cannot begin.
+/// Otherwise a write could begin after the operator was told that none can.
 #[test]
 fn g6_a_pause_is_reported_before_the_operator_is_answered() {
     let mut bench = Bench::begun(Server::default());
@@ -282,7 +282,7 @@ fn g6_a_pause_is_reported_before_the_operator_is_answered() {
     let seen = bench.server.execute(bench.now, &request);
     let mut out = Vec::new();
     bench.pauses.step(bench.now, In::ConfigMap(call, seen), &mut out);
-    let place = |wanted: fn(&Out) -> bool| out.iter().position(wanted).expect("it is said");
+    let place = |wanted: fn(&Out) -> bool| out.iter().position(wanted).expect("the pause is reported");
     let pause = place(|said| matches!(said, Out::OperatorPolicy { policy, .. } if policy.only_observes()));
     let answer = place(|said| matches!(said, Out::Answer(RequestId(7), Answer::Done(Done::Paused(_)))));
     assert!(pause < answer, "{out:?}");
@@ -309,7 +309,7 @@ fn g6_a_failed_read_in_a_term_is_repeated_soon() {
             bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(failed)));
         }
     }
-    assert!((18..=25).contains(&looks), "a right that is gone is not asked for all the time: {looks}");
+    assert!((18..=25).contains(&looks), "reads without a right are rare: {looks}");
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn g6_a_write_without_an_answer_is_read_back_before_the_reply() {
 }
 
 #[test]
-fn g6_an_existing_pause_is_written_again_so_that_no_older_write_ends_it() {
+fn g6_an_existing_pause_is_rewritten_against_older_writes() {
     let mut bench = Bench::begun(Server::with(&[("pause.everything", "")]));
     bench.resume(1, Scope::Everything);
     let (call, request) = bench.next();
@@ -366,7 +366,7 @@ fn h3_the_operator_is_answered_within_10_seconds() {
 }
 
 #[test]
-fn g6_a_denied_write_of_the_config_map_is_answered_at_once() {
+fn g6_a_denied_write_is_answered_immediately() {
     let mut bench = Bench::begun(Server::default());
     bench.pause(1, Scope::Everything);
     let (call, _) = bench.next();
@@ -377,7 +377,7 @@ fn g6_a_denied_write_of_the_config_map_is_answered_at_once() {
 }
 
 #[test]
-fn g6_pools_whose_names_meet_in_one_key_are_paused_and_resumed_apart() {
+fn g6_pools_with_the_same_key_are_paused_separately() {
     let of = |lb: &str, name: &str| Scope::Pool(PoolId::new(LbName::new(lb), PoolName::new(name)));
     let mut bench = Bench::begun(Server::default());
     for (n, scope) in [(1, of("a.b", "c")), (2, of("a", "b.c")), (3, of("a", "b.c"))] {
@@ -394,7 +394,7 @@ fn g6_pools_whose_names_meet_in_one_key_are_paused_and_resumed_apart() {
 }
 
 #[test]
-fn g6_an_unreadable_key_is_reported_and_an_unreadable_global_pause_pauses() {
+fn g6_an_unreadable_global_pause_still_pauses() {
     let server = Server::with(&[
         ("pause.pool.x", "kubernetes"),
         ("pause.pool.y", "kubernetes/a b"),
@@ -423,7 +423,7 @@ fn g6_an_unreadable_key_is_reported_and_an_unreadable_global_pause_pauses() {
 }
 
 #[test]
-fn g6_a_reason_of_several_lines_cannot_forge_others_and_long_ones_are_cut() {
+fn g6_a_reason_cannot_forge_other_lines() {
     let mut bench = Bench::begun(Server::default());
     let reason = Some(format!("one\nby: mallory\r\n{}", "x".repeat(5_000)).into());
     bench.send(In::Pause { id: RequestId(1), scope: Scope::Everything, by: Some("al\nice".into()), reason });
@@ -449,7 +449,7 @@ fn c4_in_a_dry_run_the_mode_is_known_and_pauses_are_refused() {
 }
 
 #[test]
-fn g6_deadlines_are_never_past_and_waiting_costs_a_read_each_15_s() {
+fn g6_an_idle_process_reads_every_15_s() {
     let mut bench = Bench::begun(Server::default());
     let mut looks = 0;
     for second in 2..=602 {
@@ -461,7 +461,7 @@ fn g6_deadlines_are_never_past_and_waiting_costs_a_read_each_15_s() {
     assert_eq!(looks, 40);
 }
 
-/// A process that restores pre-images, after its first read.
+/// Returns a process that restores a snapshot, after its first read.
 fn restoring(how: Restoring) -> Bench {
     let params =
         Params { mode: Mode::Enforce, storage: PauseStorage::ConfigMap, effect: PauseEffect::Restoring(how) };
@@ -473,7 +473,7 @@ fn restoring(how: Restoring) -> Bench {
 }
 
 #[test]
-fn g6_a_restore_leaves_alone_what_is_paused_by_itself_unless_named() {
+fn g6_a_restore_skips_separately_paused_pools_unless_named() {
     for respects_narrow_pauses in [true, false] {
         for requires_global_pause in [true, false] {
             let mut bench = restoring(Restoring { requires_global_pause, respects_narrow_pauses });
@@ -489,18 +489,18 @@ fn g6_a_restore_leaves_alone_what_is_paused_by_itself_unless_named() {
             let (_, heeded) = bench.policy.clone().expect("told");
             let single = usize::from(respects_narrow_pauses);
             assert_eq!((heeded.pools.len(), heeded.services.len()), (single, single));
-            assert_eq!(heeded.everything, None, "it is what it waits for, or it does not count");
+            assert_eq!(heeded.everything, None, "the pause of everything is expected, or does not apply");
         }
     }
 }
 
 #[test]
-fn g6_a_restore_writes_only_while_everything_is_paused_for_others() {
+fn g6_a_restore_writes_only_during_a_pause_of_everything() {
     let mut bench = restoring(Restoring { requires_global_pause: true, respects_narrow_pauses: false });
     let heeded = |bench: &Bench| bench.policy.clone().expect("told").1;
     let shown = |bench: &Bench| bench.view.clone().expect("shown").policy.expect("known");
-    assert!(heeded(&bench).only_observes(), "the others are not kept from writing yet");
-    assert_eq!(*shown(&bench), OperatorPolicy::default(), "what is shown is what is noted");
+    assert!(heeded(&bench).only_observes(), "other processes may still write");
+    assert_eq!(*shown(&bench), OperatorPolicy::default(), "the view has the stored pauses");
 
     let by = Some(Arc::from("restore"));
     bench.send(In::Pause { id: RequestId(1), scope: Scope::Everything, by, reason: None });
@@ -511,16 +511,16 @@ fn g6_a_restore_writes_only_while_everything_is_paused_for_others() {
 
     bench.send(In::Pause { id: RequestId(2), scope: Scope::Pool(pool("shop-web")), by: None, reason: None });
     bench.serve();
-    assert_eq!(heeded(&bench).pools.len(), 0, "no other pause counts");
+    assert_eq!(heeded(&bench).pools.len(), 0, "no other pause applies");
     assert_eq!(shown(&bench).pools.len(), 1);
 
     bench.send(In::Resume { id: RequestId(3), scope: Scope::Everything });
     bench.serve();
-    assert!(heeded(&bench).only_observes(), "resuming ends the restoring too");
+    assert!(heeded(&bench).only_observes(), "a resume also ends the restore");
 }
 
 #[test]
-fn e2_unreadable_pauses_and_a_term_that_waits_for_them_are_measured() {
+fn e2_unreadable_pauses_and_a_waiting_term_are_measured() {
     let mut bench = Bench::new(Server::default(), PauseStorage::ConfigMap);
     let fails = |bench: &mut Bench| {
         let (call, _) = bench.next();
@@ -538,5 +538,5 @@ fn e2_unreadable_pauses_and_a_term_that_waits_for_them_are_measured() {
     bench.wait(at(240));
     bench.requests.drain(..bench.requests.len() - 1);
     fails(&mut bench);
-    assert_eq!(bench.measured, Some((false, false)), "the term that has begun goes on");
+    assert_eq!(bench.measured, Some((false, false)), "the running term continues");
 }

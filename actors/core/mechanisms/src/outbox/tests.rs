@@ -33,7 +33,7 @@ impl Coalesce for Message {
     }
 }
 
-/// The rules of the queue, without care for memory.
+/// The rules of the queue, without its memory management.
 #[derive(Default)]
 struct Model {
     waiting: BTreeMap<usize, Message>,

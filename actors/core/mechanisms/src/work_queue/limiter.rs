@@ -63,14 +63,15 @@ mod tests {
 
     const N3: Params = Params { max_backoff: Duration::from_secs(15), ..Params::S4 };
 
-    /// The delays after each of these failures of one item, far enough apart that the bucket is always full.
+    /// Returns the delays after this many failures of one item, which occur rarely enough that the bucket is always
+    /// full.
     fn waits(params: Params, failures: u64) -> Vec<Duration> {
         let mut limiter = Limiter::new(params);
         (0..failures).map(|n| limiter.count_failure(Now::from_millis(n * 1_000_000), &"demo")).collect()
     }
 
     #[test]
-    fn s4_an_item_waits_5_ms_doubling_with_each_failure_up_to_1000_s() {
+    fn s4_the_wait_of_an_item_doubles_from_5_ms_to_1000_s() {
         let waits = waits(Params::S4, 20);
         for (wait, millis) in waits.iter().zip([5, 10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 5_120]) {
             assert_eq!(*wait, Duration::from_millis(millis));
@@ -92,13 +93,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_below_the_first_wait_counts() {
+    fn a_cap_below_the_first_wait_applies() {
         let params = Params { max_backoff: Duration::from_millis(2), ..Params::S4 };
         assert_eq!(waits(params, 2), [Duration::from_millis(2); 2]);
     }
 
     #[test]
-    fn s4_a_hundred_items_are_let_through_at_once_and_then_ten_in_each_second() {
+    fn s4_100_items_pass_at_once_and_then_10_per_second() {
         let mut limiter = Limiter::new(Params::S4);
         let waits: Vec<Duration> = (0..150).map(|item| limiter.count_failure(Now::ZERO, &item)).collect();
         assert!(waits[..100].iter().all(|wait| *wait == Duration::from_millis(5)), "each has failed once");
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_the_longer_of_both_waits_counts() {
+    fn s4_the_longer_of_both_waits_applies() {
         let mut limiter = Limiter::new(Params { burst: 2, ..Params::S4 });
         let now = Now::from_millis(7);
         let table = [("one", 5), ("one", 10), ("two", 100), ("one", 200), ("two", 300)];
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_a_token_is_taken_also_where_an_item_s_own_wait_is_longer() {
+    fn s4_a_token_is_taken_even_if_an_items_own_wait_is_longer() {
         let mut limiter = Limiter::new(Params { burst: 11, ..Params::S4 });
         let own: Vec<Duration> = (0..11).map(|_| limiter.count_failure(Now::ZERO, &"often")).collect();
         assert_eq!(own[10], Duration::from_millis(5_120));
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_items_fail_by_themselves_and_a_forgotten_one_begins_again() {
+    fn s4_each_item_has_its_own_wait_until_it_is_forgotten() {
         let mut limiter = Limiter::new(Params::S4);
         assert_eq!([0; 3].map(|_| limiter.count_failure(Now::ZERO, &"one").as_millis()), [5, 10, 20]);
         assert_eq!(limiter.count_failure(Now::ZERO, &"two"), Duration::from_millis(5));
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn without_rate_or_room_a_retry_waits_for_ever() {
+    fn without_rate_or_capacity_a_retry_waits_forever() {
         let mut limiter = Limiter::new(Params { burst: 0, ..Params::S4 });
         assert_eq!(limiter.count_failure(Now::ZERO, &"demo"), Duration::MAX);
     }

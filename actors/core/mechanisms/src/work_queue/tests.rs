@@ -4,7 +4,7 @@ mod properties;
 
 use super::*;
 
-/// An error in S4's sense.
+/// An error as defined in S4.
 const ERROR: Result<Done, Failed> = Err(Failed { asked: Done::Success });
 
 /// The limiter of admin state (N3).
@@ -22,13 +22,13 @@ fn queue() -> WorkQueue<&'static str> {
     WorkQueue::new(Params::S4)
 }
 
-/// Takes all ready items in order, and leaves them in work.
+/// Takes all ready items in order, and does not end their work.
 fn take_all<Item: Ord + Clone>(queue: &mut WorkQueue<Item>, now: Now) -> Vec<Item> {
     std::iter::from_fn(|| queue.take(now)).collect()
 }
 
-/// The time in milliseconds from each end of the work, with this result, to its next start; the worker is always
-/// available.
+/// Returns the time in milliseconds from each end of the work, with this result, to its next start; the worker is
+/// always available.
 fn gaps(queue: &mut WorkQueue<&'static str>, result: Result<Done, Failed>, count: usize) -> Vec<u64> {
     let mut now = at(1_000);
     let mut gaps = Vec::new();
@@ -36,7 +36,7 @@ fn gaps(queue: &mut WorkQueue<&'static str>, result: Result<Done, Failed>, count
     for _ in 0..count {
         assert_eq!(queue.take(now), Some("demo"));
         queue.finish(now, &"demo", result);
-        let due = queue.deadline().expect("it has another turn");
+        let due = queue.deadline().expect("it runs again");
         assert_eq!(queue.take(due.minus(Duration::from_micros(1))), None, "too early");
         gaps.push((due.as_micros() - now.as_micros()) / 1_000);
         now = due;
@@ -45,7 +45,7 @@ fn gaps(queue: &mut WorkQueue<&'static str>, result: Result<Done, Failed>, count
 }
 
 #[test]
-fn s4_the_gap_between_retries_of_an_error_starts_at_5_ms_and_doubles() {
+fn s4_the_gap_between_retries_starts_at_5_ms_and_doubles() {
     let shown = gaps(&mut queue(), ERROR, 10);
     assert_eq!(shown, [5, 10, 20, 40, 80, 160, 320, 640, 1_280, 2_560]);
 }
@@ -54,7 +54,7 @@ fn s4_the_gap_between_retries_of_an_error_starts_at_5_ms_and_doubles() {
 /// longer gaps come from the limiter. These are the milliseconds of each error from the ninth on, and of the
 /// `Starting` line after it.
 #[test]
-fn s4_the_longer_gaps_between_retries_are_those_of_the_article_s_log() {
+fn s4_longer_gaps_between_retries_match_the_articles_log() {
     let log = [(26_318, 27_598), (27_598, 30_158), (30_158, 35_279), (35_280, 45_520), (45_520, 66_001)];
     let ours = gaps(&mut queue(), ERROR, 13);
     for (gap, (error, starting)) in ours[8..].iter().zip(log) {
@@ -63,17 +63,17 @@ fn s4_the_longer_gaps_between_retries_are_those_of_the_article_s_log() {
 }
 
 #[test]
-fn s4_a_result_that_asks_to_requeue_is_limited_like_an_error() {
+fn s4_a_requeue_result_is_limited_like_an_error() {
     assert_eq!(gaps(&mut queue(), Ok(Done::Requeue), 12), gaps(&mut queue(), ERROR, 12));
 }
 
 #[test]
-fn s4_the_item_s_own_wait_grows_to_1000_s_and_no_further() {
+fn s4_an_items_own_wait_grows_to_1000_s() {
     assert_eq!(gaps(&mut queue(), ERROR, 20)[17..], [655_360, 1_000_000, 1_000_000]);
 }
 
 #[test]
-fn n3_the_item_s_own_wait_grows_to_the_configured_cap_and_no_further() {
+fn n3_an_items_own_wait_grows_to_the_configured_maximum() {
     assert_eq!(gaps(&mut WorkQueue::new(N3), ERROR, 14)[11..], [10_240, 15_000, 15_000]);
 }
 
@@ -101,14 +101,14 @@ fn s4_new_items_are_not_limited() {
 }
 
 #[test]
-fn s4_news_of_an_item_that_waits_because_of_errors_are_not_limited() {
+fn s4_an_addition_skips_the_wait_after_errors() {
     let mut queue = queue();
     gaps(&mut queue, ERROR, 14);
     let waits_until = queue.deadline().expect("it waits");
     let soon = waits_until.minus(millis(30_000));
     queue.add(soon, "demo");
     assert_eq!(queue.take(soon), Some("demo"));
-    assert_eq!(queue.requeues(&"demo"), 14, "its failures count still");
+    assert_eq!(queue.requeues(&"demo"), 14, "its failures still count");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn s4_requeue_after_is_not_limited() {
 }
 
 #[test]
-fn s4_requeue_after_forgets_the_failures_before_it() {
+fn s4_requeue_after_resets_the_failures() {
     let mut queue = queue();
     let result = Ok(Done::RequeueAfter(millis(30)));
     gaps(&mut queue, ERROR, 5);
@@ -132,7 +132,7 @@ fn s4_requeue_after_forgets_the_failures_before_it() {
 }
 
 #[test]
-fn s4_requeue_after_is_lost_when_it_is_returned_along_with_an_error() {
+fn s4_requeue_after_is_ignored_with_an_error() {
     for asked in [Done::RequeueAfter(millis(3)), Done::RequeueAfter(millis(90_000)), Done::Requeue] {
         let lost = gaps(&mut queue(), Err(Failed { asked }), 4);
         assert_eq!(lost, [5, 10, 20, 40], "{asked:?}");
@@ -152,7 +152,7 @@ fn s4_requeue_after_no_time_is_success() {
 }
 
 #[test]
-fn s4_success_forgets_the_failures_before_it() {
+fn s4_success_resets_the_failures() {
     let mut queue = queue();
     gaps(&mut queue, ERROR, 6);
     let now = queue.deadline().expect("it waits");
@@ -166,7 +166,7 @@ fn s4_success_forgets_the_failures_before_it() {
 }
 
 #[test]
-fn s4_add_rate_limited_adds_after_what_the_limiter_says() {
+fn s4_add_rate_limited_adds_after_the_limiters_delay() {
     let mut queue = WorkQueue::new(Params { burst: 2, ..Params::S4 });
     for item in ["one", "two", "three"] {
         queue.add_rate_limited(at(50), item);
@@ -178,7 +178,7 @@ fn s4_add_rate_limited_adds_after_what_the_limiter_says() {
 }
 
 #[test]
-fn s4_requeues_are_counted_for_each_item_until_it_is_forgotten() {
+fn s4_requeues_are_counted_per_item_until_a_reset() {
     let mut queue = queue();
     (0..3).for_each(|_| queue.add_rate_limited(at(0), "one"));
     queue.add_rate_limited(at(0), "two");
@@ -186,7 +186,11 @@ fn s4_requeues_are_counted_for_each_item_until_it_is_forgotten() {
     assert_eq!(["one", "two", "three"].map(|item| queue.requeues(&item)), [3, 1, 0]);
     queue.forget(&"one");
     assert_eq!(["one", "two", "three"].map(|item| queue.requeues(&item)), [0, 1, 0]);
-    assert_eq!(take_all(&mut queue, at(5)), ["three", "one", "two"], "what is forgotten waits as before");
+    assert_eq!(
+        take_all(&mut queue, at(5)),
+        ["three", "one", "two"],
+        "after a reset the wait is the initial one"
+    );
 }
 
 #[test]
@@ -212,7 +216,7 @@ fn s4_results_are_counted_by_kind() {
 }
 
 #[test]
-fn an_item_that_is_added_often_has_one_turn() {
+fn an_item_that_is_added_often_runs_once() {
     let mut queue = queue();
     for item in ["one", "two", "one", "one", "two"] {
         queue.add(at(0), item);
@@ -221,7 +225,7 @@ fn an_item_that_is_added_often_has_one_turn() {
 }
 
 #[test]
-fn an_item_added_during_its_work_has_one_more_turn() {
+fn an_item_added_during_its_work_runs_again() {
     let mut queue = queue();
     queue.add(at(0), "one");
     assert_eq!(queue.take(at(0)), Some("one"));
@@ -236,7 +240,7 @@ fn an_item_added_during_its_work_has_one_more_turn() {
 }
 
 #[test]
-fn an_item_that_becomes_due_during_its_work_has_one_more_turn() {
+fn an_item_that_becomes_due_during_its_work_runs_again() {
     let mut queue = queue();
     queue.add_after(at(0), "one", millis(5));
     queue.add(at(0), "one");
@@ -258,18 +262,18 @@ fn an_item_becomes_ready_at_the_earliest_time_it_was_added_for() {
     assert!(!queue.is_ready(at(1_299)) && queue.is_ready(at(1_300)));
     assert_eq!(take_all(&mut queue, at(1_300)), ["one"]);
     queue.done(at(1_300), &"one");
-    assert!(queue.is_idle(), "the later moments are not kept: {queue:?}");
+    assert!(queue.is_idle(), "later times are dropped: {queue:?}");
 }
 
 #[test]
-fn an_item_that_is_added_after_no_time_is_ready_at_once() {
+fn an_item_with_no_delay_is_ready_immediately() {
     let mut queue = queue();
     queue.add_after(at(1_000), "one", Duration::ZERO);
     assert_eq!((queue.take(at(1_000)), queue.deadline()), (Some("one"), None));
 }
 
 #[test]
-fn ready_items_are_taken_in_the_order_in_which_they_became_ready() {
+fn items_are_taken_in_the_order_in_which_they_became_ready() {
     let mut queue = queue();
     queue.add_after(at(0), "due second", millis(20));
     queue.add_after(at(0), "due first", millis(10));
@@ -280,7 +284,7 @@ fn ready_items_are_taken_in_the_order_in_which_they_became_ready() {
 }
 
 #[test]
-fn what_waits_tells_its_moment_and_what_is_ready_tells_that() {
+fn next_start_is_known_for_waiting_and_ready_items() {
     let mut queue = queue();
     assert_eq!((queue.deadline(), queue.is_ready(at(0))), (None, false));
     queue.add(at(0), "one");
@@ -293,7 +297,7 @@ fn what_waits_tells_its_moment_and_what_is_ready_tells_that() {
 }
 
 #[test]
-fn s4_an_item_says_when_its_turn_is_also_behind_the_common_limit() {
+fn s4_next_start_includes_the_common_limit() {
     let mut queue = WorkQueue::new(Params { burst: 1, ..Params::S4 });
     for item in ["one", "two"] {
         queue.add(at(0), item);
@@ -305,7 +309,7 @@ fn s4_an_item_says_when_its_turn_is_also_behind_the_common_limit() {
 }
 
 #[test]
-fn n3_an_item_that_is_gone_leaves_the_line_the_wait_and_the_limiter() {
+fn n3_a_retired_item_leaves_queue_wait_and_limiter() {
     let mut queue = queue();
     queue.add(at(0), "in line");
     queue.add(at(0), "behind");
@@ -320,7 +324,7 @@ fn n3_an_item_that_is_gone_leaves_the_line_the_wait_and_the_limiter() {
 }
 
 #[test]
-fn n3_the_work_on_an_item_that_is_gone_is_only_counted() {
+fn n3_the_work_of_a_retired_item_is_only_counted() {
     for result in [ERROR, Ok(Done::Requeue), Ok(Done::RequeueAfter(millis(9))), Ok(Done::Success)] {
         let mut queue = queue();
         queue.add(at(0), "one");
@@ -334,7 +338,7 @@ fn n3_the_work_on_an_item_that_is_gone_is_only_counted() {
 }
 
 #[test]
-fn n3_an_item_that_returns_during_its_old_work_begins_after_that() {
+fn n3_an_item_added_again_starts_after_its_old_work() {
     let mut queue = queue();
     queue.add(at(0), "one");
     queue.take(at(0));
@@ -349,7 +353,7 @@ fn n3_an_item_that_returns_during_its_old_work_begins_after_that() {
 }
 
 #[test]
-fn a_result_of_work_that_nobody_does_is_passed_over() {
+fn a_result_without_running_work_is_ignored() {
     let mut queue = queue();
     queue.add(at(0), "in line");
     for item in ["in line", "never seen"] {
@@ -361,7 +365,7 @@ fn a_result_of_work_that_nobody_does_is_passed_over() {
 }
 
 #[test]
-fn work_that_ends_without_a_result_leaves_the_failures_as_they_are() {
+fn work_that_ends_without_a_result_keeps_the_failures() {
     let mut queue = queue();
     gaps(&mut queue, ERROR, 3);
     let now = queue.deadline().expect("it waits");

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn n2_a_provider_id_names_a_machine_of_a_scale_set_or_one_of_its_own() {
+    fn n2_a_provider_id_names_a_scale_set_instance_or_a_vm() {
         let compute = format!("{GROUP}/providers/Microsoft.Compute");
         let set = "virtualMachineScaleSets/aks-nodepool1-12345678-vmss";
         let cases = [
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn n2_a_node_and_its_interface_name_the_same_machine_in_any_spelling() {
+    fn n2_a_node_and_its_interface_match_in_any_spelling() {
         let id = |subscription: &str, group: &str, rest: &str| {
             format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/{rest}")
         };
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_takes_no_more_room_in_an_entry_than_a_pointer() {
+    fn an_instance_uses_one_pointer_in_an_entry() {
         assert_eq!(size_of::<Option<InstanceId>>(), size_of::<usize>());
     }
 }

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_a_hostile_text_costs_little() {
+    fn c1_a_hostile_text_causes_little_work() {
         let needles = needles();
         for piece in [&TOKEN[..15], &TOKEN[8..23], &TOKEN[8..16], "=", "%"] {
             let text = piece.repeat((64 << 10) / piece.len());

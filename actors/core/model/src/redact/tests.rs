@@ -1,4 +1,4 @@
-//! What is removed and what is kept, in tables and for arbitrary text.
+//! Removed and kept texts, in tables and for arbitrary text.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ const JWT: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl-_x";
 const BOOTSTRAP: &str = "abcdef.0123456789abcdef";
 
 #[test]
-fn c1_tokens_and_queries_are_taken_out_and_everything_else_is_kept() {
+fn c1_only_tokens_and_queries_are_removed() {
     let rows = [
         (format!("a {JWT} b"), "a # b"),
         (format!("Bearer={JWT}"), "Bearer=#"),
@@ -92,16 +92,16 @@ fn c1_ordinary_words_are_kept() {
 }
 
 #[test]
-fn c1_what_is_known_is_taken_out_however_it_is_written() {
+fn c1_known_secrets_are_removed_in_any_encoding() {
     let known = "a b/c\"+d";
     let text = "1 a b/c\"+d 2 a+b%2Fc%22%2Bd 3 a%20b%2Fc%22%2Bd 4 a b/c\\\"+d 5";
     let expected = "1 # 2 # 3 # 4 # 5".replace('#', REDACTED);
     assert_eq!(redacted_of(text, &[known, ""]), expected);
-    assert_eq!(redacted_of(text, &[""]), text, "nothing is known of no secret");
+    assert_eq!(redacted_of(text, &[""]), text, "without secrets nothing is removed");
 }
 
 #[test]
-fn c1_no_half_of_a_secret_is_left_wherever_a_text_is_cut() {
+fn c1_no_part_of_a_secret_is_left_where_a_text_is_cut() {
     let known = "planted-secret";
     for before in (0..60).chain(MAX_TEXT - 40..MAX_TEXT + 5) {
         for filler in ["x", " ", "x "] {
@@ -128,7 +128,7 @@ fn c1_no_half_of_a_secret_is_left_wherever_a_text_is_cut() {
 }
 
 #[test]
-fn c1_a_text_that_is_made_to_cost_time_costs_little() {
+fn c1_a_malicious_text_takes_little_time() {
     for part in [
         "://",
         "bearer=",
@@ -151,7 +151,7 @@ fn c1_a_text_that_is_made_to_cost_time_costs_little() {
     ] {
         for length in [MAX_TEXT, 4 * MAX_TEXT] {
             let text = part.repeat(length / part.len());
-            // Each word that may be base64 is decoded, but no more of it than this.
+            // Each word that may be base64 is decoded, up to this limit.
             let most = text.len() * 128;
             let visited_bytes = secrets_in(&text, &text, &[]).visited_bytes;
             assert!(visited_bytes <= most, "{part}: {visited_bytes} of {}", text.len());
@@ -162,7 +162,7 @@ fn c1_a_text_that_is_made_to_cost_time_costs_little() {
 }
 
 #[test]
-fn c1_a_long_user_and_password_is_removed_though_half_decoded() {
+fn c1_a_long_user_and_password_is_removed() {
     // "a" alone, in base64: the decoded text has no colon.
     let long = "YWFh".repeat(300);
     assert_eq!(redacted(&format!("Basic {long}, b")), format!("Basic {REDACTED}, b"));
@@ -246,7 +246,7 @@ proptest! {
     }
 
     #[test]
-    fn c1_any_text_at_all_is_told_in_one_short_line(text in any::<String>(), known in any::<String>()) {
+    fn c1_any_text_is_printed_as_one_short_line(text in any::<String>(), known in any::<String>()) {
         let line = safe_line(&text, &[&known], 100);
         prop_assert!(line.len() <= 100 && !line.contains('\n'));
         let again = Printable::line(&line);

@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x2_kinds_are_told_by_their_type_urls_which_end_in_the_labels_of_a78() {
+    fn x2_kinds_are_recognised_by_type_urls_with_a78_labels() {
         for kind in ResourceKind::ALL {
             assert_eq!(ResourceKind::of_type_url(kind.type_url()), Some(kind));
             assert_eq!(kind.type_url(), format!("type.googleapis.com/{}", kind.resource_type()));
@@ -385,18 +385,18 @@ mod tests {
     }
 
     #[test]
-    fn x1_a88_only_of_clusters_does_a_response_name_all_that_exist() {
+    fn x1_a88_only_cluster_responses_are_complete() {
         assert_eq!(ResourceKind::ALL.map(ResourceKind::is_complete), [true, false]);
     }
 
     #[test]
-    fn x1_a88_not_found_and_permission_denied_alone_are_data_errors() {
+    fn x1_a88_only_not_found_and_permission_denied_are_data_errors() {
         let data: Vec<Code> = Code::ALL.into_iter().filter(|code| code.is_data_error()).collect();
         assert_eq!(data, [Code::NotFound, Code::PermissionDenied]);
     }
 
     #[test]
-    fn codes_have_grpc_s_numbers_and_names_and_other_numbers_mean_unknown() {
+    fn codes_have_grpcs_numbers_and_others_mean_unknown() {
         for (number, code) in (0..).zip(Code::ALL) {
             assert_eq!((code.number(), Code::of_number(number)), (number, code));
         }

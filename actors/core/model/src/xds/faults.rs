@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_faults_the_first_few_are_told_and_the_others_counted() {
+    fn the_first_faults_are_listed_and_the_others_counted() {
         let of = |count: usize| {
             let mut faults = Faults::default();
             (0..count).for_each(|n| faults.add(format_args!("endpoints[{n}]"), "is wrong"));

@@ -32,7 +32,7 @@ fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// This second of the wall clock.
+/// Returns this second of the wall clock.
 fn wall(second: i64) -> Option<Wall> {
     Some(Wall::from_micros(second * 1_000_000))
 }
@@ -41,7 +41,7 @@ fn taint(key: &str, value: &str, effect: &str) -> Taint {
     Taint { key: key.into(), value: value.into(), effect: effect.into() }
 }
 
-/// The taint that we add.
+/// Returns the controller's taint.
 fn mark() -> Taint {
     taint(DRAINING, SPOT_EVICTION, "NoSchedule")
 }
@@ -50,7 +50,7 @@ fn spot_pool() -> Taint {
     taint("kubernetes.azure.com/scalesetpriority", "spot", "NoSchedule")
 }
 
-/// A Ready node in its first state.
+/// Returns a Ready node in its first state.
 fn node(name: &str) -> NodeFact {
     NodeFact {
         uid: uid(name),
@@ -79,7 +79,7 @@ fn key(name: &str) -> EventKey {
     EventKey { namespace: "default".into(), name: name.into() }
 }
 
-/// A new event about a node, in its first state.
+/// Returns a new event about a node, in its first state.
 fn event(of: &str) -> PreemptionObject {
     PreemptionObject {
         key: key(&format!("{of}.1")),
@@ -93,7 +93,7 @@ fn event(of: &str) -> PreemptionObject {
     }
 }
 
-/// The event in a later state.
+/// Returns the event in a later state.
 fn later_state(event: &PreemptionObject) -> PreemptionObject {
     let n: u64 = event.resource_version.0.parse().expect("a number");
     PreemptionObject { resource_version: version(n + 1), ..event.clone() }
@@ -114,7 +114,7 @@ fn denied() -> TaintAnswer {
 struct Bench {
     notices: EvictionNotices,
     now: Now,
-    /// Whether records are stored at once.
+    /// True if records are stored immediately.
     records: bool,
     acts: bool,
     patches: Vec<(CallId, TaintPatch)>,
@@ -122,7 +122,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Creates a bench that knows these nodes.
+    /// Creates a bench with these nodes.
     fn of(nodes: &[NodeFact]) -> Bench {
         let mut bench = Bench {
             notices: EvictionNotices::default(),
@@ -151,7 +151,7 @@ impl Bench {
                 panic!("{output:?}");
             }
         }
-        assert!(self.notices.deadline().is_none_or(|at| at > self.now), "nothing is left to do now");
+        assert!(self.notices.deadline().is_none_or(|at| at > self.now), "no work is due");
     }
 
     fn deliver(&mut self, fact: &NodeFact) {
@@ -180,10 +180,10 @@ impl Bench {
         self.observe(Seen::ListDone { resource_version: version(9), serves: Serves::default() });
     }
 
-    /// The only patch requested since the last call.
+    /// Returns the only patch requested since the last call.
     fn patch(&mut self) -> (CallId, TaintPatch) {
         let patches = std::mem::take(&mut self.patches);
-        let [patch] = &patches[..] else { panic!("not one patch: {patches:?}") };
+        let [patch] = &patches[..] else { panic!("not exactly one patch: {patches:?}") };
         patch.clone()
     }
 
@@ -223,7 +223,8 @@ impl Bench {
     }
 }
 
-/// A node with our taint after an event. The notice has passed 30 s after the start.
+/// Returns a bench with a node that has the controller's taint after an event. The notice has passed 30 s after the
+/// start.
 fn marked_by_us() -> Bench {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("a"));
@@ -234,7 +235,7 @@ fn marked_by_us() -> Bench {
 }
 
 #[test]
-fn n1_an_event_is_a_notice_for_its_node_and_marks_it_once_it_is_recorded() {
+fn n1_an_event_taints_its_node_after_the_record() {
     let mut bench = Bench::of(&[node("a"), node("b")]);
     bench.records = false;
     assert_eq!(bench.changed(), []);
@@ -255,7 +256,7 @@ fn n1_an_event_is_a_notice_for_its_node_and_marks_it_once_it_is_recorded() {
 }
 
 #[test]
-fn n1_the_taint_is_added_to_those_that_are_there() {
+fn n1_the_taint_is_added_to_existing_taints() {
     let mut bench = Bench::of(&[NodeFact { taints: vec![spot_pool()], ..node("a") }]);
     bench.event(event("a"));
     assert_eq!(bench.edit(), TaintEdit::AddTo);
@@ -268,12 +269,12 @@ fn n1_a_failed_metadata_query_is_no_notice() {
     bench.event(PreemptionObject { message: failed.into(), ..event("a") });
     bench.deliver(&NodeFact { preempt: condition(failed, 2_000), ..node("a") });
     assert_eq!(bench.statuses("a"), (false, false));
-    bench.event(PreemptionObject { message: "no words that we know".into(), ..later_state(&event("a")) });
+    bench.event(PreemptionObject { message: "unknown text".into(), ..later_state(&event("a")) });
     assert_eq!(bench.statuses("a"), (true, true), "any other event is one");
 }
 
-/// Whether a notice with these times counts for a node that is, or is not, Ready. Checks events from a list and from
-/// a watch, and conditions of new and known nodes.
+/// Returns whether a notice with these times counts for a node that is, or is not, Ready. Checks events from a list and
+/// from a watch, and conditions of new and known nodes.
 fn counts(age: Option<Duration>, not_before: Option<NotBefore>, ready: bool) -> bool {
     let node = NodeFact { ready, ..node("a") };
     let event = PreemptionObject { age, not_before, ..event("a") };
@@ -343,7 +344,7 @@ fn n1_a_notice_about_an_unknown_node_is_reported_after_60_s() {
 }
 
 #[test]
-fn n1_freeze_reboot_redeploy_terminate_and_rebalance_are_no_notices() {
+fn n1_scheduled_events_other_than_preempt_are_no_notices() {
     let mut bench = Bench::of(&[node("a")]);
     for event in ["Freeze", "Reboot", "Redeploy", "Terminate", "Rebalance"] {
         let preempt = condition(&NOTICE.replace("Preempt", event), 2_000);
@@ -385,7 +386,7 @@ fn s1_an_event_and_a_condition_of_one_eviction_are_one_notice() {
 }
 
 #[test]
-fn s1_an_event_counts_once_however_many_lists_contain_it() {
+fn s1_an_event_in_several_lists_counts_once() {
     let mut bench = marked_by_us();
     bench.deliver(&NodeFact { version: version(3), ..node("a") });
     assert_eq!(bench.statuses("a"), (false, false), "the operator has cleared the taint");
@@ -426,7 +427,7 @@ fn s1_after_the_taint_was_cleared_only_a_newer_event_counts() {
     let late = PreemptionObject { age: Some(seconds(3)), ..later_state(&event("a")) };
     bench.event(late.clone());
     bench.event(PreemptionObject { key: key("late"), age: Some(seconds(2)), ..event("a") });
-    assert_eq!(bench.statuses("a"), (false, false), "they were said before");
+    assert_eq!(bench.statuses("a"), (false, false), "they were sent before");
     bench.event(PreemptionObject { age: Some(seconds(1)), ..later_state(&late) });
     assert_eq!(bench.statuses("a"), (true, true));
     assert_eq!(bench.edit(), TaintEdit::AddFirst);
@@ -460,7 +461,7 @@ fn s1_after_the_taint_was_cleared_only_another_condition_counts() {
 }
 
 #[test]
-fn s1_a_condition_older_than_the_clearing_of_the_taint_does_not_count() {
+fn s1_a_condition_from_before_the_taint_was_cleared_is_ignored() {
     for heard in [None, condition(NOTICE, 1_999)] {
         let mut bench = marked_by_us();
         bench.deliver(&NodeFact { preempt: heard, ..marked(&node("a"), 2) });
@@ -476,7 +477,7 @@ fn s1_a_condition_older_than_the_clearing_of_the_taint_does_not_count() {
 }
 
 #[test]
-fn n1_a_notice_that_is_older_than_its_node_is_of_another_one() {
+fn n1_a_notice_older_than_its_node_is_about_another_node() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(PreemptionObject { at: wall(999), ..event("a") });
     bench.deliver(&NodeFact { preempt: condition(NOTICE, 999), ..node("a") });
@@ -486,7 +487,7 @@ fn n1_a_notice_that_is_older_than_its_node_is_of_another_one() {
 }
 
 #[test]
-fn s1_a_node_created_again_under_its_name_counts_as_new() {
+fn s1_a_recreated_node_counts_as_new() {
     let mut bench = marked_by_us();
     let successor = NodeFact { uid: uid("new"), created: wall(3_000), ..node("a") };
     bench.deliver(&successor);
@@ -524,12 +525,12 @@ fn n1_an_event_waits_60_s_for_its_node() {
     assert_eq!(
         (bench.statuses("a"), bench.statuses("new")),
         ((false, false), (true, true)),
-        "that of its UID"
+        "the node with its UID"
     );
 }
 
 #[test]
-fn n1_what_else_is_seen_is_no_notice() {
+fn n1_other_objects_are_no_notices() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("gone"));
     let key = ObjectKey::Preemption(key("gone.1"));

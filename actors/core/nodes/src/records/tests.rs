@@ -1,4 +1,4 @@
-//! Tests that a record is read as it was written, and of unreadable records.
+//! Tests of the round trip of a record, and of unreadable records.
 
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn as_text(value: &Value) -> Text {
 
 fn read(text: &str) -> Result<Record, &'static str> {
     let text = Text { text: text.into(), time: None };
-    Record::read("down.uid-7", &text, READ, NOW).expect("a key of ours")
+    Record::read("down.uid-7", &text, READ, NOW).expect("a key of the controller")
 }
 
 fn record() -> Record {
@@ -40,7 +40,7 @@ fn record() -> Record {
 }
 
 #[test]
-fn n4_a_record_is_written_so_that_people_can_read_it() {
+fn n4_a_record_is_readable_text() {
     let text = as_text(&record().written());
     let expected = "node-7\nips: 10.0.0.7 fd00::7\ninstance: pool1/3\nforeign: kubernetes/shop-web\n\
                     since: 2026-11-22T16:30:35.000000Z\ntaint: ours\nby: a later release\n";
@@ -60,7 +60,7 @@ fn n4_records_survive_unknown_lines() {
 }
 
 #[test]
-fn n4_what_cannot_be_read_makes_nothing_ours() {
+fn n4_an_unreadable_record_claims_nothing() {
     let broken = [
         "",
         "\n \n",
@@ -74,7 +74,7 @@ fn n4_what_cannot_be_read_makes_nothing_ours() {
     assert!(broken.iter().all(|text| read(text).is_err()));
     let text = Text { text: "node-7".into(), time: None };
     let of = |key: &str| Record::read(key, &text, READ, NOW);
-    assert!(of("pause.pool.x").is_none() && of("start.x").is_none(), "keys of others");
+    assert!(of("pause.pool.x").is_none() && of("start.x").is_none(), "foreign keys");
     assert!(of("down.").expect("of ours").is_err() && of("down.a_b").expect("of ours").is_err());
 }
 
@@ -93,7 +93,7 @@ fn n4_many_exceptions_are_kept_short() {
     pools.iter().for_each(|pool| foreign.add(pool));
     assert_eq!((foreign.named.len(), foreign.short.len()), (NAMED, 992));
     assert!(pools.iter().all(|pool| foreign.holds(pool)));
-    assert!(foreign.holds(&pool("KUBERNETES-INTERNAL", "Shop-999")), "however it is spelt");
+    assert!(foreign.holds(&pool("KUBERNETES-INTERNAL", "Shop-999")), "in any spelling");
     assert!(!foreign.holds(&pool("kubernetes-internal", "shop-1000")));
     let long = Record { foreign, ..record() };
     assert!(long.size() <= LONGEST, "{}", long.size());
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn n4_no_text_breaks_the_reader_and_what_it_reads_it_can_write(text in "(\\PC|\n|ips:|foreign: #|taint: ours){0,60}") {
+    fn n4_a_record_of_any_text_is_equal_after_writing(text in "(\\PC|\n|ips:|foreign: #|taint: ours){0,60}") {
         let text = Text { text: text.into(), time: None };
         if let Some(Ok(record)) = Record::read("down.u", &text, READ, NOW) {
             let again = Record::read("down.u", &as_text(&record.written()), READ, NOW);

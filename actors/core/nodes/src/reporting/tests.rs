@@ -104,7 +104,7 @@ struct Bench {
     now: Now,
     reporting: Reporting,
     nodes: Vec<Node>,
-    /// Number of Ready nodes that are Down, and of all Ready nodes.
+    /// Numbers of Ready nodes that are Down, and of all Ready nodes.
     bound: (usize, usize),
     azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
     pools: Pools,
@@ -120,7 +120,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Creates a bench with this many nodes. All are in both pools but the last, which is in none. Events are posted.
+    /// Creates a bench with this number of nodes. All except the last are in both pools. Events are posted.
     fn new(nodes: u8) -> Bench {
         let params = Params {
             role: Role::On,
@@ -234,7 +234,7 @@ impl Bench {
         self.changed = true;
     }
 
-    /// Lets the writer fail at it.
+    /// Makes the write of the update fail.
     fn fail(&mut self, pool: &PoolId, n: u8) {
         let uid = self.uid(n);
         self.queue.add(self.now, uid.clone());
@@ -248,7 +248,7 @@ impl Bench {
         self.reporting.failed(Some(pool), &[uid], "HTTP 500".into());
     }
 
-    /// Returns the reports of now.
+    /// Returns the current reports.
     fn report(&mut self) -> Emitted {
         let statuses: Vec<NodeStatus<'_>> = self.nodes.iter().filter_map(Node::status).collect();
         let seen = ReportInput {
@@ -305,7 +305,7 @@ impl Bench {
         self.report()
     }
 
-    /// Only the events after another second.
+    /// Returns the events after another second.
     fn reports(&mut self) -> Vec<Report> {
         self.later().reports
     }
@@ -327,11 +327,11 @@ fn failed(pool: Option<PoolId>, why: &str, retry: u32, next: Option<Duration>) -
 }
 
 #[test]
-fn s1_it_is_reported_once_that_a_node_is_down_and_once_that_it_is_back() {
+fn s1_a_down_and_a_return_are_reported_once_each() {
     let mut bench = Bench::new(3);
     for _ in 0..2 {
         bench.put(1, NodeState::Draining);
-        assert_eq!(bench.reports(), [], "not before all is done");
+        assert_eq!(bench.reports(), [], "not before all pools are written");
         assert_eq!(bench.cut(1), [bench.about(1, down(2, 2))]);
         bench.put(1, NodeState::Draining);
         assert_eq!(bench.reports(), []);
@@ -350,7 +350,7 @@ fn s1_it_is_reported_once_that_a_node_is_down_and_once_that_it_is_back() {
 }
 
 #[test]
-fn s1_an_entry_with_an_unknown_admin_state_is_not_down_and_is_named() {
+fn s1_an_entry_with_an_unknown_state_is_named_and_not_down() {
     let mut bench = Bench::new(3);
     bench.put(1, NodeState::Draining);
     assert_eq!(bench.reports(), []);
@@ -368,7 +368,7 @@ fn s1_an_entry_with_an_unknown_admin_state_is_not_down_and_is_named() {
 }
 
 #[test]
-fn s1_a_node_that_is_in_no_pool_or_deleted_is_not_reported() {
+fn s1_a_deleted_node_or_one_in_no_pool_is_not_reported() {
     let mut bench = Bench::new(3);
     for state in [NodeState::Draining, NodeState::Down, NodeState::Restoring] {
         bench.put(3, state);
@@ -393,7 +393,7 @@ fn s1_a_node_that_is_in_no_pool_or_deleted_is_not_reported() {
     assert_eq!(bench.reports(), []);
     bench.nodes[1].fact = None;
     bench.put(2, None);
-    assert_eq!(bench.reports(), [], "it is gone at once");
+    assert_eq!(bench.reports(), [], "it is deleted immediately");
 }
 
 #[test]
@@ -404,7 +404,7 @@ fn s1_a_return_without_posted_events_is_reported_later() {
     bench.reporting.set_term(Some(Epoch(1)));
     assert_eq!(bench.reports(), [bench.about(1, down(2, 2))]);
     bench.acts = false;
-    assert_eq!(bench.cut(2), [], "nothing is begun");
+    assert_eq!(bench.cut(2), [], "no update has begun");
     bench.acts = true;
     assert_eq!(bench.reports(), [bench.about(2, down(2, 2))]);
 
@@ -420,7 +420,7 @@ fn s1_a_return_without_posted_events_is_reported_later() {
 }
 
 #[test]
-fn n3_the_first_of_consecutive_failures_is_reported_with_its_retry() {
+fn n3_the_first_of_a_row_of_failures_is_reported() {
     let mut bench = Bench::new(3);
     let [web, internal] = pools();
     bench.put(1, NodeState::Draining);
@@ -431,7 +431,7 @@ fn n3_the_first_of_consecutive_failures_is_reported_with_its_retry() {
     bench.now = bench.now.plus(Duration::from_millis(300));
     bench.fail(&internal, 1);
     let output = bench.report();
-    assert_eq!(output.reports, [], "the row goes on");
+    assert_eq!(output.reports, [], "the failures continue");
     let [(_, Some(view))] = &output.nodes[..] else { panic!("{output:?}") };
     assert_eq!((view.retries, view.last_error.as_deref()), (2, Some("HTTP 500")));
     assert_eq!(view.next, Some(bench.now.plus(Duration::from_millis(10))));
@@ -440,15 +440,15 @@ fn n3_the_first_of_consecutive_failures_is_reported_with_its_retry() {
     bench.put(1, NodeState::Draining);
     let output = bench.later();
     let [(_, Some(view))] = &output.nodes[..] else { panic!("{output:?}") };
-    assert_eq!(view.last_error, None, "it has ended");
+    assert_eq!(view.last_error, None, "the failures have ended");
     bench.fail(&web, 1);
     assert_eq!(bench.report().reports.len(), 1);
     bench.put(1, NodeState::Restoring);
     assert_eq!(bench.reports(), []);
     bench.fail(&web, 1);
-    assert_eq!(bench.report().reports.len(), 1, "another thing is wanted");
+    assert_eq!(bench.report().reports.len(), 1, "another state is required");
     bench.fail(&web, 2);
-    assert_eq!(bench.reports(), [], "a node of which nothing is wanted has no failures");
+    assert_eq!(bench.reports(), [], "a node without updates has no failures");
 }
 
 #[test]
@@ -494,11 +494,11 @@ fn n4_a_node_that_cannot_be_recorded_is_reported_once() {
     bench.put(1, NodeState::Draining);
     assert_eq!(bench.reports(), []);
     bench.fail(&pools()[0], 1);
-    assert_eq!(bench.report().reports.len(), 1, "it was recorded: this is another row");
+    assert_eq!(bench.report().reports.len(), 1, "it was recorded: these are new failures");
 }
 
 #[test]
-fn n5_each_held_node_is_reported_once_a_term_and_the_controller_once() {
+fn n5_each_held_node_is_reported_once_per_term() {
     let mut bench = Bench::new(7);
     bench.bound = (2, 6);
     for (n, state) in [(1, NodeState::Draining), (2, NodeState::Recording), (3, NodeState::Held)] {
@@ -541,5 +541,9 @@ fn n4_a_foreign_admin_state_is_reported_once_per_node_and_term() {
     assert_eq!(bench.reports(), [], "a draining node is not reported");
     bench.put(2, NodeState::Restoring);
     let told = EventKind::AdminForeign { pools: 1, example: internal, state: State::Down };
-    assert_eq!(bench.reports(), [bench.about(2, told)], "an exception is not taken back; the other is ours");
+    assert_eq!(
+        bench.reports(),
+        [bench.about(2, told)],
+        "an exception is not restored; the other Down is the controller's"
+    );
 }

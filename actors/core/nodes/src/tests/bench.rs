@@ -1,4 +1,4 @@
-//! The bench of the tests.
+//! Drives the machine on the test's clock, with its writer, pools and API server.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -87,9 +87,9 @@ pub(super) struct Bench {
     pub(super) server: Server,
     /// Requests about our ConfigMap without an answer.
     pub(super) requests: VecDeque<(CallId, ConfigMapRequest)>,
-    /// Whether they are answered at once.
+    /// Whether the requests are answered immediately.
     pub(super) answers: bool,
-    /// Number of reads and writes of it.
+    /// Number of reads and writes of our ConfigMap.
     pub(super) gets: usize,
     pub(super) writes: usize,
     /// Due updates at the writer, and the set that was sent to it.
@@ -181,7 +181,7 @@ impl Bench {
         self.step(In::Leadership(Leadership::Leading { epoch, until: Now::NEVER }));
     }
 
-    /// Replaces the process by one that knows all nodes and pools, and does not lead yet.
+    /// Replaces the process by one that knows all nodes and pools, and has no term yet.
     pub(super) fn restart(&mut self, role: Role) {
         self.params.role = role;
         self.machine = AdminState::new(self.params.clone());
@@ -289,23 +289,23 @@ impl Bench {
         }
     }
 
-    /// Lets the API server carry out the oldest request about our ConfigMap.
+    /// Lets the API server execute the oldest request about our ConfigMap.
     pub(super) fn answer(&mut self) {
-        let (call, request) = self.requests.pop_front().expect("something is asked");
+        let (call, request) = self.requests.pop_front().expect("a request waits");
         let answer = self.server.carry_out(self.now, &request);
         self.step(In::ConfigMap(call, answer));
     }
 
-    /// The same for all requests.
+    /// Lets the API server execute all requests.
     pub(super) fn answer_all(&mut self) {
         while !self.requests.is_empty() {
             self.answer();
         }
     }
 
-    /// Fails the oldest request, whether it is carried out or not.
+    /// Fails the oldest request, which the API server has executed or not.
     pub(super) fn fail_ask(&mut self, carried_out: bool, failure: RequestFailure) {
-        let (call, request) = self.requests.pop_front().expect("something is asked");
+        let (call, request) = self.requests.pop_front().expect("a request waits");
         if carried_out {
             self.server.carry_out(self.now, &request);
         }
@@ -320,7 +320,7 @@ impl Bench {
         due
     }
 
-    /// Lets the writer carry out the due update of a pool.
+    /// Lets the writer apply the due update of a pool.
     pub(super) fn write(&mut self, id: &PoolId) {
         self.due.remove(id);
         let set = Arc::clone(&self.set);
@@ -332,7 +332,7 @@ impl Bench {
         self.withdrawn(id);
     }
 
-    /// What the writer knows of a pool without its content.
+    /// Returns the writer's information about a pool without its content.
     pub(super) fn states(&self, id: &PoolId) -> PoolAdminStates {
         PoolAdminStates {
             at: self.now,
@@ -344,13 +344,13 @@ impl Bench {
         }
     }
 
-    /// Nothing of what was withdrawn is left of a pool.
+    /// Reports that the withdrawn work of a pool has ended.
     pub(super) fn withdrawn(&mut self, id: &PoolId) {
         let withdrawn = Some(self.set.generation);
         self.step(In::AdminStates(id.clone(), PoolAdminStates { withdrawn, ..self.states(id) }));
     }
 
-    /// A pool as a GET shows it.
+    /// Returns a pool as a GET returns it.
     pub(super) fn facts_of(&self, id: &PoolId) -> Arc<PoolFacts> {
         let entry = |(ip, state): (&IpAddr, &State)| Entry {
             name: ip.to_string().into(),
@@ -363,7 +363,7 @@ impl Bench {
         Arc::new(pool_at_rest(id.clone(), entries))
     }
 
-    /// Reads a pool as the writer, sends it if it has Downs, and sends a PUT if this set requires one.
+    /// Reads a pool as the writer, delivers it if it has Downs, and sends a PUT if this set requires one.
     pub(super) fn carry_out(&mut self, id: &PoolId, set: &Draining) {
         let facts = self.facts_of(id);
         let entries = self.azure.entry(id.clone()).or_default();
@@ -391,7 +391,7 @@ impl Bench {
         self.step(In::AdminStates(id.clone(), PoolAdminStates { facts, ended, ..self.states(id) }));
     }
 
-    /// Lets the writer fail at a pool.
+    /// Lets the write of a pool fail.
     pub(super) fn fail(&mut self, id: &PoolId, status: u16) {
         let due = self.due.remove(id).expect("it is due");
         self.finished(id, due.generation, Some(failure(status)));
@@ -449,7 +449,7 @@ impl Bench {
         self.azure.get_mut(&pool("lb", "web")).expect("a pool").insert(ips(n)[0], state);
     }
 
-    /// The Down addresses, with the number of entries.
+    /// Returns the Down addresses, with the number of entries.
     pub(super) fn downs(&self) -> BTreeMap<IpAddr, usize> {
         let mut downs = BTreeMap::new();
         for (ip, state) in self.azure.values().flatten() {
@@ -460,13 +460,13 @@ impl Bench {
         downs
     }
 
-    /// The nodes in the set.
+    /// Returns the nodes in the set.
     pub(super) fn drains(&self) -> Vec<&str> {
         let uids: BTreeSet<&NodeUid> = self.set.addresses.values().collect();
         uids.into_iter().map(|uid| uid.as_str().trim_start_matches("uid-of-")).collect()
     }
 
-    /// The nodes with a record.
+    /// Returns the nodes with a record.
     pub(super) fn recorded(&self) -> Vec<&str> {
         let keys = self.server.keys().into_iter();
         keys.filter_map(|key| key.strip_prefix("down.uid-of-")).collect()

@@ -4,7 +4,7 @@ use super::*;
 use model::assignment::PausedBy;
 use model::operator_request::{Done, Refusal, Stays};
 
-/// Six nodes, of which four have a signal and three are admitted.
+/// Creates a bench with six nodes, of which four have a signal and three are admitted.
 fn held() -> Bench {
     let mut bench = Bench::new(6);
     for n in 1..=4 {
@@ -38,7 +38,7 @@ fn n5_nodes_whose_record_is_being_written_count() {
     let states: Vec<_> = (1..=5).filter_map(|n| bench.state(n)).map(NodeState::as_str).collect();
     assert_eq!(states, ["recording", "recording", "recording", "held", "held"]);
     bench.deliver(node(1, &[]));
-    assert_eq!(bench.state(4), Some(NodeState::Recording), "there is room");
+    assert_eq!(bench.state(4), Some(NodeState::Recording), "the limit is not reached");
     bench.answer_all();
     assert_eq!(bench.drains(), ["node-2", "node-3", "node-4"]);
 }
@@ -53,7 +53,7 @@ fn n5_the_report_contains_the_numbers_behind_the_limit() {
 }
 
 #[test]
-fn n5_a_recorded_node_goes_down_at_once_whatever_else_is_down() {
+fn n5_a_recorded_node_goes_down_whatever_else_is_down() {
     let mut bench = held();
     release(&mut bench, Scope::Node(name(4)));
     bench.run_until_stable();
@@ -62,7 +62,7 @@ fn n5_a_recorded_node_goes_down_at_once_whatever_else_is_down() {
     }
     bench.restart(Role::On);
     bench.lead(2);
-    assert_eq!(bench.drains().len(), 4, "they are Down already, and stay so");
+    assert_eq!(bench.drains().len(), 4, "they are Down already, and stay Down");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn n5_a_released_node_stays_released_until_its_signals_end() {
 }
 
 #[test]
-fn n5_a_release_of_everything_is_passed_on_with_the_nodes_that_go() {
+fn n5_a_release_of_everything_contains_the_released_nodes() {
     let mut bench = held();
     bench.deliver(node(5, &[SHUTDOWN]));
     bench.step(In::Release(RequestId(3), Scope::Everything));
@@ -107,7 +107,7 @@ fn n5_a_release_of_everything_is_passed_on_with_the_nodes_that_go() {
 }
 
 #[test]
-fn n5_only_who_cuts_nodes_out_lets_them_go() {
+fn n5_only_a_machine_that_drains_nodes_releases_them() {
     let mut bench = held();
     let refused = |bench: &mut Bench| match release(bench, Scope::Node(name(4))) {
         Answer::Refused(refusal) => refusal,
@@ -118,7 +118,7 @@ fn n5_only_who_cuts_nodes_out_lets_them_go() {
     bench.set_policy(1, OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() });
     assert_eq!(refused(&mut bench), Refusal::Paused(PausedBy::Everything));
     bench.step(In::Release(RequestId(3), Scope::Everything));
-    assert_eq!(bench.released.pop(), Some((RequestId(3), vec![])), "the Directory says why not");
+    assert_eq!(bench.released.pop(), Some((RequestId(3), vec![])), "the Directory gives the reason");
     bench.set_policy(1, OperatorPolicy::default());
     bench.step(In::Leadership(Leadership::Standby));
     assert_eq!(refused(&mut bench), Refusal::NotLeading);

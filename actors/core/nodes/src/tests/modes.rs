@@ -1,4 +1,4 @@
-//! Tests of the modes (switched off, dry run, paused), and of missed backends.
+//! Tests of the modes (switched off, dry run, paused), and of backends that are added during a write.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn off() -> OperatorPolicy {
     OperatorPolicy { admin_state_off: true, ..OperatorPolicy::default() }
 }
 
-/// Two of eight nodes are Down, of which one is deleted. Another client has set a third one Down.
+/// Creates a bench with eight nodes. Two are Down, of which one is deleted. Another client has set a third node Down.
 fn busy() -> Bench {
     let mut bench = Bench::new(8);
     bench.set_foreign(5, State::Down);
@@ -21,16 +21,16 @@ fn busy() -> Bench {
 }
 
 #[test]
-fn n4_switched_off_it_restores_what_is_ours_and_then_does_nothing() {
+fn n4_switched_off_it_restores_our_downs_and_then_idles() {
     let mut bench = busy();
     bench.restart(Role::Off);
     bench.lead(2);
-    assert_eq!(bench.take_due(), all(RESTORE), "though the taint is still there");
+    assert_eq!(bench.take_due(), all(RESTORE), "although the taint still exists");
     bench.run_until_stable();
     assert_eq!(
         bench.downs(),
         [(ips(5)[0], 1)].into(),
-        "also of the node that is gone, and nothing of others"
+        "also the Downs of the deleted node, and no foreign Down"
     );
     assert!(bench.recorded().is_empty() && bench.is_idle());
     let (gets, writes, looks) = (bench.gets, bench.writes, bench.requested_reads);
@@ -54,7 +54,7 @@ fn n4_switched_off_it_restores_what_is_ours_and_then_does_nothing() {
 }
 
 #[test]
-fn n4_a_note_switches_off_until_it_goes() {
+fn n4_the_key_switches_off_until_it_is_removed() {
     let mut bench = busy();
     bench.deliver(node(3, &[SHUTDOWN]));
     bench.answers = false;
@@ -77,7 +77,7 @@ fn n4_a_note_switches_off_until_it_goes() {
 }
 
 #[test]
-fn n4_without_records_nothing_is_called_in_any_role() {
+fn n4_without_records_no_role_sends_a_call() {
     for role in [Role::On, Role::Off] {
         let mut bench = Bench::leading(role, RecordStorage::ConfigMap, 4);
         for n in 1..=4 {
@@ -97,7 +97,7 @@ fn n4_without_records_nothing_is_called_in_any_role() {
 }
 
 #[test]
-fn c4_a_dry_run_writes_nothing_and_counts_withheld_work_as_done() {
+fn c4_a_dry_run_counts_withheld_work_as_done() {
     let mut bench = Bench::leading(Role::On, RecordStorage::Nothing, 4);
     bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!((bench.take_due(), bench.gets, bench.writes), (all(DOWN), 0, 0), "it counts as recorded");
@@ -115,7 +115,7 @@ fn c4_a_dry_run_writes_nothing_and_counts_withheld_work_as_done() {
     }
     assert_eq!((bench.take_due().len(), bench.state(1)), (0, Some(NodeState::Down)), "no GET per minute");
     bench.deliver(node(2, &[SHUTDOWN]));
-    assert_eq!(bench.take_due(), all(DOWN), "another set is shown again");
+    assert_eq!(bench.take_due(), all(DOWN), "another set is reported again");
     withhold(&mut bench);
     bench.deliver(node(1, &[]));
     bench.deliver(node(2, &[]));
@@ -126,7 +126,7 @@ fn c4_a_dry_run_writes_nothing_and_counts_withheld_work_as_done() {
 }
 
 #[test]
-fn g6_while_everything_is_paused_no_record_is_made_and_the_set_shrinks() {
+fn g6_during_a_pause_no_record_is_created_and_the_set_shrinks() {
     let mut bench = Bench::new(8);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.write(&pool("lb", "web"));
@@ -142,7 +142,7 @@ fn g6_while_everything_is_paused_no_record_is_made_and_the_set_shrinks() {
     assert_eq!((bench.state(2), bench.recorded()), (Some(NodeState::Held), vec!["node-1"]));
     bench.set_policy(1, OperatorPolicy::default());
     bench.run_until_stable();
-    assert_eq!((bench.downs().len(), bench.recorded()), (2, vec!["node-2"]), "it goes on by itself");
+    assert_eq!((bench.downs().len(), bench.recorded()), (2, vec!["node-2"]), "it continues by itself");
 }
 
 #[test]
@@ -159,10 +159,10 @@ fn n2_an_addition_of_an_older_set_goes_down_at_once() {
         bench.step(In::AdminStates(shop.clone(), PoolAdminStates { in_doubt, ..bench.states(&shop) }));
     };
     missed(&mut bench);
-    assert_eq!(bench.take_due(), [("lb/shop".to_owned(), DOWN)], "of a pool that was never seen");
+    assert_eq!(bench.take_due(), [("lb/shop".to_owned(), DOWN)], "of a pool that was never read");
     assert_eq!(bench.state(1), Some(NodeState::Draining));
     bench.observe_at("lb", began);
-    assert!(bench.due.contains_key(&shop), "an older observation says nothing about it");
+    assert!(bench.due.contains_key(&shop), "an older observation does not count");
     bench.azure.insert(shop.clone(), [(ips(1)[0], State::None)].into());
     bench.run_until_stable();
     assert_eq!((bench.downs()[&ips(1)[0]], bench.state(1)), (3, Some(NodeState::Down)));
@@ -173,7 +173,7 @@ fn n2_an_addition_of_an_older_set_goes_down_at_once() {
     assert_eq!(bench.take_due(), [("lb/shop".to_owned(), DOWN)]);
     bench.azure.remove(&shop);
     bench.observe_all();
-    assert!(bench.due.is_empty(), "a newer one does");
+    assert!(bench.due.is_empty(), "a newer observation counts");
 }
 
 #[test]
@@ -191,16 +191,16 @@ fn n2_the_newer_of_a_read_and_a_state_from_the_writer_counts() {
     bench.observe_all();
     assert_eq!(bench.take_due(), [("lb/web".to_owned(), DOWN)]);
     bench.step(In::AdminStates(web.clone(), older));
-    assert!(bench.due.contains_key(&web), "what the writer knew before the read does not count");
+    assert!(bench.due.contains_key(&web), "older information of the writer does not count");
     bench.pass(10);
     bench.set_foreign(1, State::Down);
     let newer = of_writer(&bench);
     bench.step(In::AdminStates(web.clone(), newer));
-    assert!(bench.due.is_empty(), "what it knows since does");
+    assert!(bench.due.is_empty(), "newer information of the writer counts");
 }
 
 #[test]
-fn n2_a_pool_that_was_read_since_is_not_absent() {
+fn n2_a_pool_that_was_read_later_is_not_absent() {
     let mut bench = Bench::new(4);
     let (web, at) = (pool("lb", "web"), bench.now);
     bench.pass(10);
@@ -214,7 +214,7 @@ fn n2_a_pool_that_was_read_since_is_not_absent() {
 }
 
 #[test]
-fn d1_n2_where_only_listed_pools_are_ours_a_node_goes_down_in_these() {
+fn d1_n2_with_listed_pools_a_node_goes_down_only_in_these() {
     let web = pool("lb", "web");
     let mut bench = Bench::silent(Role::On, 3);
     bench.params.listed = [web.clone()].into();

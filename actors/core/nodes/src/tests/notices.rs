@@ -1,5 +1,5 @@
-//! Tests of eviction notices: the node goes Down, and its record says that the taint is ours before the taint is
-//! added (N1).
+//! Tests of eviction notices: the node goes Down, and its record marks the taint as ours before the taint is added
+//! (N1).
 
 use super::*;
 use model::ids::EventKey;
@@ -21,7 +21,7 @@ fn event(n: u8) -> In {
 }
 
 #[test]
-fn n1_a_notice_sets_its_node_down_and_the_taint_follows_its_record() {
+fn n1_a_notice_sets_its_node_down_and_is_recorded_first() {
     let mut bench = Bench::new(4);
     bench.answers = false;
     bench.step(event(1));
@@ -55,7 +55,7 @@ fn n1_a_notice_for_a_down_node_is_recorded_before_the_taint() {
 }
 
 #[test]
-fn n1_a_successor_knows_by_the_record_that_the_taint_is_ours() {
+fn n1_the_record_shows_a_successor_that_the_taint_is_ours() {
     let mut bench = Bench::new(4);
     bench.step(event(1));
     let (call, _) = bench.taints.pop().expect("a patch");
@@ -90,14 +90,14 @@ fn n1_an_equal_taint_after_a_crash_before_the_patch_is_ours() {
     bench.deliver(node(1, &[DRAINING]));
     bench.lead(2);
     bench.run_until_stable();
-    // Without the record's word, a taint of ours could stay on a Ready node.
+    // Without the mark in the record, a taint of ours could stay on a Ready node.
     bench.pass(631_000);
     let (_, patch) = bench.taints.pop().expect("a patch");
     assert_eq!(patch.edit, TaintEdit::Remove { at: 0 });
 }
 
 #[test]
-fn n1_a_notice_that_came_on_standby_counts_for_a_minute() {
+fn n1_a_notice_received_on_standby_counts_for_a_minute() {
     for (waits, drains) in [(30_000, 1), (90_000, 0)] {
         let mut bench = Bench::silent(Role::On, 4);
         for n in 1..=4 {
@@ -113,7 +113,7 @@ fn n1_a_notice_that_came_on_standby_counts_for_a_minute() {
 }
 
 #[test]
-fn n4_switched_off_a_notice_is_none() {
+fn n4_switched_off_a_notice_is_ignored() {
     let mut bench = Bench::leading(Role::Off, RecordStorage::ConfigMap, 4);
     bench.step(event(1));
     bench.pass(60_000);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use model::object::RequestFailure;
 
-/// Something that happens.
+/// An event.
 #[derive(Clone, Debug)]
 enum Event {
     Node(u8, NodeEvent),
@@ -22,23 +22,23 @@ enum Event {
 
 #[derive(Clone, Debug)]
 enum NodeEvent {
-    /// Its taints change to these.
+    /// The taints of the node change to these.
     Taints(u8),
-    /// It becomes Ready, or NotReady.
+    /// The node becomes Ready, or NotReady.
     Ready(bool),
-    /// It is deleted, or created again.
+    /// The node is deleted, or created again.
     Replaced,
     Deleted,
-    /// The operator releases it.
+    /// The operator releases the node.
     Released,
 }
 
 #[derive(Clone, Debug)]
 enum WriteEvent {
-    /// The writer writes the due pool at this index, or fails at it.
+    /// The writer writes the due pool at this index, or the write fails.
     Done(usize),
     Fails(usize, u16),
-    /// The write begins. It is carried out even if it is withdrawn from now on, and ends later.
+    /// The write begins. It is applied even if it is withdrawn from now on, and ends later.
     Begins(usize),
     Ends,
 }
@@ -48,7 +48,7 @@ enum WriteEvent {
 enum ServerEvent {
     /// It answers the oldest request.
     Answers,
-    /// It fails. A write may be carried out nevertheless.
+    /// It fails the oldest request. A write may take effect nevertheless.
     Fails {
         carried_out: bool,
         denied: bool,
@@ -62,7 +62,7 @@ enum TermEvent {
     Leads,
     Paused(bool),
     Off(bool),
-    /// The process ends, and its request in flight is carried out or not. Another process takes over.
+    /// The process ends, and its request in flight takes effect or not. Another process takes over.
     Restarts {
         carried_out: bool,
     },
@@ -140,8 +140,8 @@ impl World {
         due.keys().nth(at % due.len().max(1)).cloned()
     }
 
-    /// Carries out everything that is due in a term of its own, including retries and reads.
-    fn comes_to_rest(&mut self) {
+    /// Begins a term and runs everything that is due, including retries and reads.
+    fn run_to_idle(&mut self) {
         self.bench.answers = true;
         self.lead();
         self.bench.pass(60_000);
@@ -189,14 +189,14 @@ impl World {
     }
 
     /// Checks that no write has restored what another client has set.
-    fn no_foreign_down_is_taken_back(&self) {
+    fn check_foreign_downs(&self) {
         for (pool, ip) in &self.foreign {
             let state = self.bench.azure[pool].get(ip);
             assert!(state.is_none_or(|state| *state == State::Down), "{ip} in {pool} is {state:?}");
         }
     }
 
-    /// Carries out the current write with the set that it began with.
+    /// Ends the current write with the set that it began with.
     fn end(&mut self) {
         let Some((id, set)) = self.begun.take() else { return };
         self.bench.in_flight = None;
@@ -224,7 +224,7 @@ impl World {
             Event::Pass(millis) => self.bench.pass(millis.into()),
         }
         self.no_down_without_a_signal();
-        self.no_foreign_down_is_taken_back();
+        self.check_foreign_downs();
     }
 
     fn node(&mut self, n: u8, event: NodeEvent) {
@@ -266,7 +266,7 @@ impl World {
                 let busy = self.begun.as_ref().map(|(id, _)| id);
                 let Some(id) = self.nth_due(at).filter(|id| Some(id) != busy) else { return };
                 if code == 404 {
-                    // It was deleted, and is created again.
+                    // The pool was deleted, and is created again.
                     let entries = self.bench.azure.entry(id.clone()).or_default();
                     entries.values_mut().for_each(|state| *state = State::None);
                     self.foreign.retain(|(pool, _)| *pool != id);
@@ -344,7 +344,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn n1_n2_n4_whatever_happens_every_entry_is_right_in_the_end(
+    fn n1_n2_n4_every_entry_is_correct_in_the_end(
         events in prop::collection::vec(event(), 0..80),
     ) {
         let mut world = World::new();
@@ -364,7 +364,7 @@ proptest! {
                 world.bench.deliver(fact);
             }
         }
-        world.comes_to_rest();
+        world.run_to_idle();
         let bench = &world.bench;
         for (n, fact) in &world.nodes {
             let drains = fact.as_ref().is_some_and(|fact| !fact.taints.is_empty());
@@ -374,19 +374,19 @@ proptest! {
                 }
             }
         }
-        // A node that has returned has no record any more, and a draining one has.
+        // A restored node has no record any more, and a draining node has one.
         for fact in world.nodes.values().flatten() {
             let is_recorded = bench.server.text(&format!("down.{}", fact.uid)).is_some();
             prop_assert_eq!(is_recorded, !fact.taints.is_empty(), "{:?}: {:?}", fact, bench.server.keys());
         }
-        world.no_foreign_down_is_taken_back();
+        world.check_foreign_downs();
         prop_assert!(bench.is_idle(), "{:?}", bench.machine.queue);
         let restores = bench.machine.nodes.restores().keys().collect::<Vec<_>>();
         prop_assert!(bench.due.is_empty() && world.begun.is_none(), "{restores:?}");
     }
 
     #[test]
-    fn n4_without_foreign_writes_no_node_stays_down_that_does_not_drain(
+    fn n4_without_foreign_writes_only_draining_nodes_stay_down(
         events in prop::collection::vec(event(), 0..80),
     ) {
         let mut world = World::new();
@@ -400,7 +400,7 @@ proptest! {
             let fact = world.nodes.get(&n).cloned().flatten().map_or(fact, |known| NodeFact { taints: Vec::new(), ..known });
             world.bench.deliver(fact);
         }
-        world.comes_to_rest();
+        world.run_to_idle();
         prop_assert_eq!(world.bench.downs(), BTreeMap::new());
         prop_assert!(world.bench.is_idle() && world.bench.set.restorable.is_empty());
     }

@@ -1,18 +1,18 @@
-//! Tests of records: a node has a record before its first Down, and as long as anything of it may be Down (N4).
+//! Tests of records: a node has a record before its first Down, and as long as any entry of it may be Down (N4).
 
 use super::*;
 use model::object::RequestFailure;
 
 const WEB: fn() -> PoolId = || pool("lb", "web");
 
-/// A leader whose requests about our ConfigMap wait.
+/// Creates a leader whose requests about our ConfigMap wait.
 fn slow(nodes: u8) -> Bench {
     let mut bench = Bench::new(nodes);
     bench.answers = false;
     bench
 }
 
-/// The lines of a record without the time.
+/// Returns the lines of a record without the time.
 fn lines(bench: &Bench, n: u8) -> Vec<String> {
     let text = bench.server.text(&format!("down.uid-of-node-{n}")).expect("it is recorded");
     text.lines().filter(|line| !line.starts_with("since:")).map(str::to_owned).collect()
@@ -29,7 +29,7 @@ fn n4_a_node_is_recorded_before_it_enters_the_set() {
     assert_eq!(bench.state(1), Some(NodeState::Recording));
     assert_eq!((bench.set.generation, bench.due.len(), bench.requests.len()), (0, 0, 1));
     bench.pass(5_900);
-    assert_eq!((bench.set.generation, bench.requests.len()), (0, 1), "however long that takes");
+    assert_eq!((bench.set.generation, bench.requests.len()), (0, 1), "for any duration");
     bench.answer();
     assert_eq!(lines(&bench, 1), ["node-1", "ips: 10.0.0.1 fd00::1"]);
     assert_eq!(bench.take_due(), all(DOWN), "in the turn of the answer");
@@ -39,7 +39,7 @@ fn n4_a_node_is_recorded_before_it_enters_the_set() {
 }
 
 #[test]
-fn n4_one_write_carries_all_records_that_wait() {
+fn n4_one_write_contains_all_waiting_records() {
     let mut bench = slow(8);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.deliver(node(2, &[SHUTDOWN]));
@@ -52,7 +52,7 @@ fn n4_one_write_carries_all_records_that_wait() {
 }
 
 #[test]
-fn n4_a_signal_that_ends_before_the_record_was_written_takes_it_back() {
+fn n4_a_signal_that_ends_early_removes_the_record_again() {
     let mut bench = slow(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.deliver(node(1, &[]));
@@ -66,7 +66,7 @@ fn n4_a_signal_that_ends_before_the_record_was_written_takes_it_back() {
     bench.observe_all();
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.answer();
-    assert_eq!(bench.state(1), Some(NodeState::Recording), "the record that was written lacks the exception");
+    assert_eq!(bench.state(1), Some(NodeState::Recording), "the written record lacks the exception");
     bench.answer_all();
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
     bench.run_until_stable();
@@ -93,7 +93,7 @@ fn n4_after_a_conflict_or_lost_answer_the_record_is_read() {
 }
 
 #[test]
-fn n4_failures_are_retried_quickly_at_first_and_slowly_when_denied() {
+fn n4_denied_requests_are_retried_slower_than_others() {
     let mut bench = slow(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     let mut waits = Vec::new();
@@ -115,7 +115,7 @@ fn n4_failures_are_retried_quickly_at_first_and_slowly_when_denied() {
     bench.deliver(node(2, &[SHUTDOWN]));
     bench.fail_ask(false, failed("no"));
     let at = bench.machine.records.deadline().expect("tried again");
-    assert_eq!(at.since(bench.now), Duration::from_millis(100), "what failed before is forgotten");
+    assert_eq!(at.since(bench.now), Duration::from_millis(100), "earlier failures do not count");
 }
 
 fn is_failure(report: &Report) -> bool {
@@ -123,7 +123,7 @@ fn is_failure(report: &Report) -> bool {
 }
 
 #[test]
-fn n4_a_request_whose_answer_never_comes_is_given_up() {
+fn n4_a_request_without_an_answer_times_out() {
     let mut bench = slow(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.requests.clear();
@@ -134,7 +134,7 @@ fn n4_a_request_whose_answer_never_comes_is_given_up() {
 }
 
 #[test]
-fn n4_a_server_that_does_not_keep_a_record_is_not_pressed() {
+fn n4_a_server_that_drops_a_record_gets_paced_writes() {
     let mut bench = Bench::new(4);
     bench.server.put("start.somebody", "else");
     bench.server.drops = true;
@@ -148,22 +148,22 @@ fn n4_a_server_that_does_not_keep_a_record_is_not_pressed() {
 }
 
 #[test]
-fn n4_a_record_goes_when_its_node_is_restored_and_not_before() {
+fn n4_a_record_is_removed_once_its_node_is_restored() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
     bench.deliver(node(1, &[]));
     bench.write_all();
-    assert_eq!(bench.recorded(), ["node-1"], "a read of every load balancer has to agree first");
+    assert_eq!(bench.recorded(), ["node-1"], "a read of each load balancer must confirm it first");
     assert_eq!(bench.state(1), Some(NodeState::Restoring));
     bench.observe_all();
     assert_eq!((bench.recorded(), bench.state(1)), (vec![], None));
     bench.pass(600_000);
-    assert_eq!((bench.writes, bench.gets), (2, 1), "nothing is asked any more");
+    assert_eq!((bench.writes, bench.gets), (2, 1), "there are no more requests");
 }
 
 #[test]
-fn n4_a_new_signal_while_the_record_is_removed_records_the_node_first() {
+fn n4_a_new_signal_during_a_removal_records_the_node_first() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -177,7 +177,7 @@ fn n4_a_new_signal_while_the_record_is_removed_records_the_node_first() {
     bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!(bench.state(1), Some(NodeState::Recording));
     bench.answer_all();
-    assert_eq!(lines(&bench, 1)[2], "foreign: lb/web", "what another client has set since is an exception");
+    assert_eq!(lines(&bench, 1)[2], "foreign: lb/web", "a later foreign Down is an exception");
     assert_eq!(bench.drains(), ["node-1"]);
     // A node with a new signal before it is done keeps its record, and goes Down at once.
     bench.run_until_stable();
@@ -190,7 +190,7 @@ fn n4_a_new_signal_while_the_record_is_removed_records_the_node_first() {
 }
 
 #[test]
-fn n4_an_unanswered_removal_never_takes_the_record_of_a_draining_node() {
+fn n4_a_late_removal_never_removes_a_draining_nodes_record() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -198,12 +198,12 @@ fn n4_an_unanswered_removal_never_takes_the_record_of_a_draining_node() {
     bench.write_all();
     bench.answers = false;
     bench.observe_all();
-    let late = bench.requests.front().expect("the record is to go").1.clone();
+    let late = bench.requests.front().expect("the record is about to be removed").1.clone();
     bench.fail_ask(false, failed("no answer"));
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.pass(100);
     bench.answer();
-    assert_eq!(bench.state(1), Some(NodeState::Recording), "the record that is there may still go");
+    assert_eq!(bench.state(1), Some(NodeState::Recording), "the existing record may still be removed");
     bench.answer();
     assert_eq!(bench.drains(), ["node-1"]);
     let answer = bench.server.carry_out(bench.now, &late);
@@ -212,7 +212,7 @@ fn n4_an_unanswered_removal_never_takes_the_record_of_a_draining_node() {
 }
 
 #[test]
-fn n4_a_record_that_may_still_go_counts_once_it_is_written_again() {
+fn n4_a_record_after_a_late_removal_counts_once_rewritten() {
     for signalled in [true, false] {
         let mut bench = Bench::new(4);
         bench.deliver(node(1, &[SHUTDOWN]));
@@ -221,7 +221,7 @@ fn n4_a_record_that_may_still_go_counts_once_it_is_written_again() {
         bench.write_all();
         bench.answers = false;
         bench.observe_all();
-        let late = bench.requests.front().expect("the record is to go").1.clone();
+        let late = bench.requests.front().expect("the record is about to be removed").1.clone();
         bench.fail_ask(false, failed("no answer"));
         bench.step(In::Leadership(Leadership::Standby));
         bench.take_due();
@@ -234,7 +234,7 @@ fn n4_a_record_that_may_still_go_counts_once_it_is_written_again() {
         assert_eq!(bench.state(1), signalled.then_some(NodeState::Recording));
         assert!(
             bench.drains().is_empty() && bench.take_due().is_empty(),
-            "the record that is there may still go"
+            "the existing record may still be removed"
         );
         bench.answer();
         let left = usize::from(signalled);
@@ -245,7 +245,7 @@ fn n4_a_record_that_may_still_go_counts_once_it_is_written_again() {
 }
 
 #[test]
-fn n4_a_record_that_may_still_go_counts_where_its_node_is_down() {
+fn n4_a_record_that_may_be_removed_counts_for_a_down_node() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -285,14 +285,14 @@ fn n4_a_late_record_that_is_not_needed_is_found_and_removed() {
     bench.pass(60_000);
     bench.run_until_stable();
     assert!(bench.recorded().is_empty() && bench.downs().is_empty());
-    assert!(bench.take_due().is_empty(), "nothing of it was ever due");
+    assert!(bench.take_due().is_empty(), "no update of it was ever due");
     let gets = bench.gets;
     bench.pass(600_000);
-    assert_eq!(bench.gets, gets, "and then it rests");
+    assert_eq!(bench.gets, gets, "then nothing is due");
 }
 
 #[test]
-fn n4_the_record_of_a_deleted_node_goes_with_its_last_down() {
+fn n4_a_deleted_nodes_record_is_removed_with_its_last_down() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -326,7 +326,7 @@ fn n4_a_new_address_is_recorded_before_it_enters_the_set() {
     bench.deliver(moved);
     let new = model::arm::Backend::Address(ips(9)[0]);
     assert!(!bench.set.addresses.contains_key(&new) && bench.due.is_empty());
-    assert_eq!(bench.state(1), Some(NodeState::Down), "the old ones stay");
+    assert_eq!(bench.state(1), Some(NodeState::Down), "the old addresses stay");
     bench.answer();
     assert!(bench.set.addresses.contains_key(&new) && bench.due.len() == 1);
     assert_eq!(lines(&bench, 1)[1], "ips: 10.0.0.1 10.0.0.9 fd00::1");
@@ -335,7 +335,7 @@ fn n4_a_new_address_is_recorded_before_it_enters_the_set() {
 }
 
 #[test]
-fn n4_an_address_of_a_deleted_node_is_its_successors_once_recorded() {
+fn n4_a_successor_owns_an_old_address_once_recorded() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.deliver(node(2, &[SHUTDOWN]));
@@ -347,7 +347,10 @@ fn n4_an_address_of_a_deleted_node_is_its_successors_once_recorded() {
     bench.deliver(moved);
     let old = model::arm::Backend::Address(ips(2)[0]);
     assert!(!bench.set.addresses.contains_key(&old), "it is not recorded yet");
-    assert!(!bench.set.restorable.contains(&old) && bench.due.is_empty(), "nor is it taken back meanwhile");
+    assert!(
+        !bench.set.restorable.contains(&old) && bench.due.is_empty(),
+        "it is not restored in the meantime"
+    );
     bench.answer();
     assert_eq!(bench.set.addresses.get(&old), Some(&uid("node-1")));
     bench.run_until_stable();
@@ -355,7 +358,7 @@ fn n4_an_address_of_a_deleted_node_is_its_successors_once_recorded() {
 }
 
 #[test]
-fn n4_an_exception_of_a_deleted_node_ends_for_its_successor() {
+fn n4_a_deleted_nodes_exception_ends_for_its_successor() {
     let mut bench = Bench::new(4);
     bench.set_foreign(1, State::Down);
     bench.observe_all();
@@ -377,19 +380,19 @@ fn n4_an_exception_of_a_deleted_node_ends_for_its_successor() {
 }
 
 #[test]
-fn n4_earlier_downs_are_exceptions_also_when_they_are_seen_late() {
+fn n4_earlier_downs_are_exceptions_even_if_read_late() {
     let mut bench = Bench::new(4);
     bench.set_foreign(1, State::Down);
     let before = bench.now;
     bench.pass(10);
     bench.deliver(node(1, &[SHUTDOWN]));
-    assert_eq!(lines(&bench, 1).len(), 2, "nothing was known of it");
+    assert_eq!(lines(&bench, 1).len(), 2, "it was unknown");
     // The read had begun before the node entered the set.
     bench.observe_at("lb", before);
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
     bench.run_until_stable();
     bench.observe_all();
-    assert_eq!(lines(&bench, 1)[2], "foreign: lb/web", "what is Down by us is no exception");
+    assert_eq!(lines(&bench, 1)[2], "foreign: lb/web", "a Down of ours is no exception");
     bench.deliver(node(1, &[]));
     bench.run_until_stable();
     assert_eq!(bench.downs(), [(ips(1)[0], 1)].into());
@@ -397,7 +400,7 @@ fn n4_earlier_downs_are_exceptions_also_when_they_are_seen_late() {
 }
 
 #[test]
-fn n4_what_a_read_shows_of_a_pool_we_may_have_written_is_no_exception() {
+fn n4_a_down_in_a_pool_we_may_have_written_is_no_exception() {
     for (written, exception) in [(Some("web"), false), (Some("shop"), true), (None, true)] {
         let mut bench = Bench::new(4);
         let before = bench.now;
@@ -416,7 +419,7 @@ fn n4_what_a_read_shows_of_a_pool_we_may_have_written_is_no_exception() {
 }
 
 #[test]
-fn n4_a_down_that_another_record_explains_is_no_exception() {
+fn n4_a_down_of_another_record_is_no_exception() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -461,7 +464,7 @@ fn n4_a_record_that_another_client_removes_is_written_again() {
 }
 
 #[test]
-fn n4_a_record_that_turns_up_within_the_term_counts() {
+fn n4_a_record_that_appears_during_a_term_counts() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -496,7 +499,7 @@ fn n4_a_record_without_room_waits_in_the_order_of_signals() {
     bench.run_until_stable();
     let writes = bench.writes;
     bench.pass(600_000);
-    assert_eq!(bench.writes, writes, "nothing is tried that cannot be");
+    assert_eq!(bench.writes, writes, "an impossible write is not tried");
     bench.deliver(node(1, &[]));
     bench.run_until_stable();
     assert_eq!(bench.drains(), ["node-3"], "the older signal");
@@ -506,7 +509,7 @@ fn n4_a_record_without_room_waits_in_the_order_of_signals() {
 }
 
 #[test]
-fn n4_a_node_whose_record_no_key_can_hold_or_is_too_long_is_refused() {
+fn n4_a_node_without_a_valid_key_or_record_is_refused() {
     let mut bench = Bench::new(6);
     let odd = NodeFact { uid: NodeUid::new("a/b"), ..node(1, &[SHUTDOWN]) };
     bench.deliver(odd);
@@ -526,7 +529,7 @@ fn n4_a_node_whose_record_no_key_can_hold_or_is_too_long_is_refused() {
 }
 
 #[test]
-fn n4_what_cannot_be_read_is_kept_and_shown_and_makes_nothing_ours() {
+fn n4_an_unreadable_record_is_kept_and_makes_no_down_ours() {
     let mut bench = Bench::silent(Role::On, 4);
     bench.server.put("down.uid-of-node-1", "node-1\nips: nonsense\n");
     bench.server.put("down.uid-of-node-2", "node-2\nips: 10.0.0.2\nforeign: nonsense\n");
@@ -567,23 +570,23 @@ fn n4_a_node_with_an_unreadable_key_is_reported_with_the_remedy() {
 }
 
 #[test]
-fn n4_a_down_younger_than_the_last_read_is_found_before_our_first_put() {
+fn n4_the_get_before_our_first_put_finds_a_newer_down() {
     let mut bench = Bench::new(4);
     bench.pass(10);
     bench.set_foreign(1, State::Down);
     bench.pass(10);
     bench.deliver(node(1, &[SHUTDOWN]));
-    assert_eq!(lines(&bench, 1).len(), 2, "nothing was known of it");
+    assert_eq!(lines(&bench, 1).len(), 2, "it was unknown");
     bench.run_until_stable();
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
     bench.deliver(node(1, &[]));
     bench.run_until_stable();
-    assert_eq!(bench.downs(), [(ips(1)[0], 1)].into(), "it is left as it was");
+    assert_eq!(bench.downs(), [(ips(1)[0], 1)].into(), "it is unchanged");
     assert!(bench.recorded().is_empty());
 }
 
 #[test]
-fn n4_a_down_is_found_by_a_read_too_until_a_put_was_sent_to_its_pool() {
+fn n4_a_read_finds_a_down_until_a_put_was_sent_to_its_pool() {
     for written in [false, true] {
         let mut bench = Bench::new(4);
         bench.deliver(node(1, &[SHUTDOWN]));
@@ -599,7 +602,7 @@ fn n4_a_down_is_found_by_a_read_too_until_a_put_was_sent_to_its_pool() {
 }
 
 #[test]
-fn n4_a_read_that_is_older_than_our_put_finds_no_down() {
+fn n4_a_read_from_before_our_put_finds_no_down() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     let older = PoolAdminStates { facts: Some(bench.facts_of(&WEB())), ..bench.states(&WEB()) };
@@ -611,7 +614,7 @@ fn n4_a_read_that_is_older_than_our_put_finds_no_down() {
 }
 
 #[test]
-fn n4_an_exception_ends_when_nothing_is_down_there() {
+fn n4_an_exception_ends_when_its_entry_is_not_down() {
     let mut bench = Bench::new(4);
     bench.set_foreign(1, State::Down);
     bench.observe_all();
@@ -622,7 +625,7 @@ fn n4_an_exception_ends_when_nothing_is_down_there() {
     bench.set_foreign(1, State::None);
     bench.answers = false;
     bench.observe_all();
-    assert!(bench.take_due().is_empty(), "nothing is written over it before that is recorded");
+    assert!(bench.take_due().is_empty(), "its entry is not written before the record");
     bench.answer();
     assert_eq!(lines(&bench, 1).len(), 2);
     assert_eq!(bench.take_due(), [("lb/web".to_owned(), DOWN)]);
@@ -635,7 +638,7 @@ fn n4_an_exception_ends_when_nothing_is_down_there() {
 }
 
 #[test]
-fn n4_a_node_is_restored_when_no_older_put_can_bring_its_down_back() {
+fn n4_a_restore_ends_when_no_older_put_can_set_down_again() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -648,11 +651,11 @@ fn n4_a_node_is_restored_when_no_older_put_can_bring_its_down_back() {
     bench.set_foreign(1, State::Down);
     bench.oldest = None;
     bench.run_until_stable();
-    assert!(bench.downs().is_empty() && bench.recorded().is_empty(), "it was still known to be ours");
+    assert!(bench.downs().is_empty() && bench.recorded().is_empty(), "the record still marked it as ours");
 }
 
 #[test]
-fn n4_a_foreign_down_stays_when_the_signal_ends_before_our_first_put() {
+fn n4_a_foreign_down_stays_if_the_signal_ends_before_our_put() {
     let mut bench = Bench::new(4);
     bench.pass(10);
     bench.set_foreign(1, State::Down);
@@ -665,7 +668,7 @@ fn n4_a_foreign_down_stays_when_the_signal_ends_before_our_first_put() {
 }
 
 #[test]
-fn n4_an_older_read_does_not_end_an_exception_of_the_get_before_a_write() {
+fn n4_an_older_read_does_not_end_an_exception() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.deliver(node(2, &[SHUTDOWN]));
@@ -708,5 +711,5 @@ fn n4_a_read_that_did_not_count_is_requested_again() {
     bench.observe_all();
     assert!(bench.recorded().is_empty());
     bench.pass(60_000);
-    assert_eq!(bench.requested_reads, 1, "then it rests");
+    assert_eq!(bench.requested_reads, 1, "then nothing is due");
 }

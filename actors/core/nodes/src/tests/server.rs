@@ -8,7 +8,7 @@ use model::config_map::{ConfigMapAnswer, ConfigMapEdit, ConfigMapFacts, ConfigMa
 use model::machine::{Now, Wall};
 use model::object::ResourceVersion;
 
-/// The wall clock, which starts at noon of some day.
+/// Returns the wall time. The clock starts at noon.
 pub(super) fn wall(now: Now) -> Wall {
     Wall::from_micros(1_700_000_000_000_000 + i64::try_from(now.as_micros()).expect("a short test"))
 }
@@ -19,7 +19,7 @@ pub(super) struct Server {
     pub(super) data: Option<BTreeMap<Arc<str>, Text>>,
     pub(super) binary: BTreeSet<Arc<str>>,
     version: u64,
-    /// Keys that it drops silently.
+    /// Whether the server drops writes silently.
     pub(super) drops: bool,
 }
 

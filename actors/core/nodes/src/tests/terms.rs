@@ -3,7 +3,7 @@
 use super::*;
 use model::object::RequestFailure;
 
-/// A standby with all inputs, whose requests about our ConfigMap wait.
+/// Creates a standby with all inputs, whose requests about our ConfigMap wait.
 fn standby(nodes: u8) -> Bench {
     let mut bench = Bench::silent(Role::On, nodes);
     for n in 1..=nodes {
@@ -15,9 +15,9 @@ fn standby(nodes: u8) -> Bench {
 }
 
 #[test]
-fn w8_a_term_begins_when_our_config_map_was_read_since_it_was_confirmed() {
+fn w8_a_term_begins_after_a_read_of_our_config_map() {
     let mut bench = standby(4);
-    assert!(bench.requests.is_empty(), "a standby asks nothing");
+    assert!(bench.requests.is_empty(), "a standby sends no request");
     bench.step(In::Confirmed(Epoch(1)));
     assert!(matches!(bench.requests.front(), Some((_, ConfigMapRequest::Get))));
     bench.step(In::Opened(Epoch(1)));
@@ -37,7 +37,7 @@ fn w8_a_term_begins_when_our_config_map_was_read_since_it_was_confirmed() {
 }
 
 #[test]
-fn w8_no_term_begins_while_our_config_map_cannot_be_read() {
+fn w8_no_term_begins_while_our_config_map_is_unreadable() {
     let mut bench = standby(4);
     bench.step(In::Confirmed(Epoch(1)));
     bench.step(In::Opened(Epoch(1)));
@@ -46,15 +46,15 @@ fn w8_no_term_begins_while_our_config_map_cannot_be_read() {
     for (failure, after) in failures {
         bench.fail_ask(false, failure);
         bench.pass(after);
-        assert_eq!((bench.opened, bench.requests.len()), (None, 1), "and it is tried again");
+        assert_eq!((bench.opened, bench.requests.len()), (None, 1), "the read is retried");
     }
     bench.answer();
     assert_eq!(bench.opened, Some(Epoch(1)));
-    assert!(bench.machine.deadline().is_none(), "then it rests");
+    assert!(bench.machine.deadline().is_none(), "then nothing is due");
 }
 
 #[test]
-fn n4_what_a_successor_does_follows_from_records_and_signals() {
+fn n4_a_successor_acts_on_records_and_signals() {
     let mut bench = Bench::new(10);
     for n in 1..=4 {
         bench.deliver(node(n, &[SHUTDOWN]));
@@ -77,7 +77,7 @@ fn n4_what_a_successor_does_follows_from_records_and_signals() {
     let down: Vec<IpAddr> = bench.downs().into_keys().collect();
     let mut expected: Vec<IpAddr> = [1, 3, 4, 6].map(ips).into_iter().flatten().chain([ips(7)[0]]).collect();
     expected.sort();
-    assert_eq!(down, expected, "only ours are taken back");
+    assert_eq!(down, expected, "only our Downs are restored");
     assert_eq!(bench.recorded(), ["node-1", "node-3", "node-4", "node-6"]);
 }
 
@@ -93,7 +93,7 @@ fn n4_the_set_of_recorded_nodes_is_sent_before_the_term_begins() {
     assert_eq!((bench.drains(), bench.opened), (vec!["node-1"], Some(Epoch(2))));
     assert!(
         bench.take_due().is_empty() && bench.requested_reads == 0,
-        "and nothing more, until this process leads"
+        "nothing more until this process leads"
     );
 }
 
@@ -119,7 +119,7 @@ fn n4_a_crash_between_record_and_put_costs_no_put() {
 }
 
 #[test]
-fn n4_a_node_that_moved_without_a_leader_is_recorded_at_new_addresses() {
+fn n4_new_addresses_from_before_a_term_are_recorded() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -136,7 +136,7 @@ fn n4_a_node_that_moved_without_a_leader_is_recorded_at_new_addresses() {
 }
 
 #[test]
-fn n2_a_pool_that_is_excluded_since_keeps_no_record() {
+fn n2_a_pool_excluded_later_keeps_no_record() {
     let mut bench = Bench::new(4);
     let shop = pool("lb", "shop");
     bench.azure.insert(shop.clone(), [(ips(1)[0], State::None)].into());
@@ -200,7 +200,7 @@ fn n4_a_process_that_leads_again_uses_the_records_of_others() {
 }
 
 #[test]
-fn w8_who_does_not_lead_writes_nothing() {
+fn w8_a_standby_writes_nothing() {
     let mut bench = standby(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.step(In::Confirmed(Epoch(1)));

@@ -1,4 +1,4 @@
-//! When Discovery reads load balancers, on the test's clock.
+//! The times at which Discovery reads load balancers, on the test's clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -232,12 +232,12 @@ impl Bench {
             Out::Read { .. } | Out::Lb(_) | Out::Synced | Out::Answer(..) | Out::Metric(_) => None,
         });
         let mut own = views.filter(|view| view.lb == LbName::new(lb));
-        own.next().expect("it was shown").clone()
+        own.next().expect("it has a view").clone()
     }
 }
 
 #[test]
-fn d3_each_is_read_once_after_the_lists_are_complete() {
+fn d3_each_lb_is_read_once_after_the_initial_lists() {
     let mut bench = Bench::new(&["a", "b", "c", "B"]);
     bench.pass(100_000);
     assert!(bench.reads.is_empty());
@@ -253,7 +253,7 @@ fn d3_each_is_read_once_after_the_lists_are_complete() {
 }
 
 #[test]
-fn d3_each_is_read_once_an_interval_spread_evenly_over_it() {
+fn d3_reads_of_lbs_are_spread_evenly_over_the_interval() {
     let mut bench = Bench::new(&["a", "b", "c"]);
     bench.step(In::ListsSynced);
     bench.pass(1_000);
@@ -263,11 +263,11 @@ fn d3_each_is_read_once_an_interval_spread_evenly_over_it() {
     assert_eq!(bench.reads_of("b"), [40_000, 100_000, 160_000]);
     assert_eq!(bench.reads_of("c"), [60_000, 120_000, 180_000]);
     let told = bench.said.iter().filter(|said| matches!(said, Out::Lb(_))).count();
-    assert_eq!(told, 12, "each read is told: it is the drift check");
+    assert_eq!(told, 12, "each read is output: it is the drift check");
 }
 
 #[test]
-fn d1_a_load_balancer_that_is_not_there_is_a_fact() {
+fn d1_the_absence_of_a_load_balancer_is_a_fact() {
     let mut bench = Bench::new(&["a", "a-internal"]);
     bench.arm.remove(&LbName::new("a-internal"));
     bench.step(In::ListsSynced);
@@ -280,7 +280,7 @@ fn d1_a_load_balancer_that_is_not_there_is_a_fact() {
 }
 
 #[test]
-fn n4_a_404_that_does_not_mean_a_missing_load_balancer_is_a_failure() {
+fn n4_a_404_without_proof_of_absence_is_a_failure() {
     for code in ["ResourceGroupNotFound", "SubscriptionNotFound", ""] {
         let mut bench = Bench::synced(&["a"]);
         bench.set("a", Answer::NotFound(code));
@@ -313,7 +313,7 @@ fn d6_without_the_resource_group_its_load_balancers_are_unknown() {
 }
 
 #[test]
-fn d6_while_no_load_balancer_can_be_read_discovery_is_not_synced() {
+fn d6_discovery_is_not_synced_while_no_lb_is_readable() {
     let mut bench = Bench::new(&["a", "b"]);
     bench.set("a", Answer::Fails(FailureKind::Status(503)));
     bench.set("b", Answer::Fails(FailureKind::Status(503)));
@@ -326,7 +326,7 @@ fn d6_while_no_load_balancer_can_be_read_discovery_is_not_synced() {
 }
 
 #[test]
-fn d6_an_unreadable_load_balancer_is_unknown_and_delays_no_other() {
+fn d6_an_unreadable_lb_is_unknown_and_delays_no_other() {
     let mut bench = Bench::new(&["a", "b"]);
     bench.set("a", Answer::Fails(FailureKind::Status(503)));
     bench.step(In::ListsSynced);
@@ -354,7 +354,7 @@ fn d3_a_failed_read_keeps_the_last_facts() {
 }
 
 #[test]
-fn a3_an_answer_that_does_not_come_is_given_up_and_no_longer_believed() {
+fn a3_a_read_times_out_and_its_late_answer_is_ignored() {
     let mut bench = Bench::new(&["a"]);
     bench.set("a", Answer::Never);
     bench.step(In::ListsSynced);
@@ -375,7 +375,7 @@ fn a3_an_answer_that_does_not_come_is_given_up_and_no_longer_believed() {
 }
 
 #[test]
-fn d3_a_new_candidate_without_a_rule_asks_for_rounds_until_it_has_one() {
+fn d3_a_candidate_without_a_rule_causes_rounds_until_it_has_one() {
     let mut bench = Bench::synced(&["a", "b"]);
     bench.service(candidate(1));
     bench.pass(11_500);
@@ -404,13 +404,13 @@ fn d3_a_change_of_a_settled_candidate_asks_for_one_round() {
     bench.service(candidate(1));
     bench.step(In::ListsSynced);
     bench.pass(10_000);
-    assert_eq!(bench.reads_of("a"), [0], "the first look found its rule");
+    assert_eq!(bench.reads_of("a"), [0], "the first round found its rule");
     bench.service(candidate(1));
     let mut moved = candidate(1);
     moved.revision = 7;
     bench.service(moved);
     bench.pass(10_000);
-    assert_eq!(bench.reads_of("a"), [0], "slices are no reason to discover");
+    assert_eq!(bench.reads_of("a"), [0], "a change of slices causes no round");
     let mut exposed = candidate(1);
     exposed.exposure = 1;
     bench.service(exposed);
@@ -419,7 +419,7 @@ fn d3_a_change_of_a_settled_candidate_asks_for_one_round() {
 }
 
 #[test]
-fn d3_a_candidate_found_at_start_without_a_rule_is_followed_from_there() {
+fn d3_a_candidate_without_a_rule_at_start_causes_rounds() {
     let mut bench = Bench::new(&["a"]);
     bench.service(candidate(1));
     bench.step(In::ListsSynced);
@@ -428,7 +428,7 @@ fn d3_a_candidate_found_at_start_without_a_rule_is_followed_from_there() {
 }
 
 #[test]
-fn d3_no_round_is_asked_for_before_the_initial_reads_end() {
+fn d3_no_round_is_due_before_the_initial_reads_end() {
     let names: Vec<String> = (0..9).map(|n| format!("lb-{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut bench = Bench::new(&names);
@@ -443,11 +443,15 @@ fn d3_no_round_is_asked_for_before_the_initial_reads_end() {
     bench.throttled = false;
     bench.send();
     bench.pass(4_000);
-    assert_eq!(bench.reads_of("lb-8"), [6_100], "the last look finds the rule that was missed after 5 s");
+    assert_eq!(
+        bench.reads_of("lb-8"),
+        [6_100],
+        "the last round finds the rule that the round after 5 s missed"
+    );
 }
 
 #[test]
-fn d3_a_candidate_that_ends_is_followed_until_its_rule_is_gone() {
+fn d3_a_former_candidate_causes_rounds_until_its_rule_is_gone() {
     for (gone, rules) in [(true, &[][..]), (false, &[(1, "kubernetes")])] {
         let mut bench = Bench::new(&["a"]);
         bench.set("a", Answer::Is(balancer("a", &[(1, "shop-s1")])));
@@ -470,14 +474,14 @@ fn d3_a_candidate_that_ends_is_followed_until_its_rule_is_gone() {
 }
 
 #[test]
-fn d3_rounds_of_many_changes_coalesce_to_one_in_two_seconds() {
+fn d3_many_changes_cause_one_round_in_two_seconds() {
     let mut bench = Bench::synced(&["a"]);
     for n in 0..100 {
         bench.service(candidate(n));
         bench.pass(10);
     }
     bench.pass(4_000);
-    assert_eq!(bench.reads_of("a"), [3_000, 5_000], "changes from 1 s to 2 s ask at 3 s to 4 s");
+    assert_eq!(bench.reads_of("a"), [3_000, 5_000], "changes from 1 s to 2 s are due at 3 s to 4 s");
 }
 
 #[test]
@@ -498,7 +502,7 @@ fn q6_a_404_on_a_pool_causes_at_most_one_read_in_5_s() {
 }
 
 #[test]
-fn q6_a_404_during_a_read_of_its_load_balancer_has_it_read_again() {
+fn q6_a_404_during_a_read_of_its_lb_causes_another_read() {
     let mut bench = Bench::synced(&["a"]);
     let missing = || In::Missing(PoolId::new(LbName::new("a"), PoolName::new("shop-web")));
     bench.latency = Duration::from_secs(8);
@@ -510,7 +514,7 @@ fn q6_a_404_during_a_read_of_its_load_balancer_has_it_read_again() {
 }
 
 #[test]
-fn d3_a_foreign_release_has_all_read_two_seconds_later() {
+fn d3_a_foreign_release_causes_reads_of_all_after_2_s() {
     let mut bench = Bench::synced(&["a", "b"]);
     bench.step(In::ForeignRelease);
     bench.pass(20_000);
@@ -526,14 +530,18 @@ fn d3_foreign_releases_cause_at_most_one_round_of_reads_in_15_s() {
     }
     // Released from 1 s to 10.9 s.
     bench.pass(28_000);
-    assert_eq!(bench.reads_of("a"), [3_000, 18_000], "the second one follows on the last release");
+    assert_eq!(bench.reads_of("a"), [3_000, 18_000], "the second one follows the last release");
     bench.step(In::ForeignRelease);
     bench.pass(2_000);
-    assert_eq!(bench.reads_of("a"), [3_000, 18_000, 41_000], "two seconds, after a calm");
+    assert_eq!(
+        bench.reads_of("a"),
+        [3_000, 18_000, 41_000],
+        "2 s after a release, if there was none for long"
+    );
 }
 
 #[test]
-fn d3_a_foreign_release_that_is_too_young_for_a_round_has_one_of_its_own() {
+fn d3_a_release_shortly_before_a_round_causes_another() {
     let mut bench = Bench::synced(&["a"]);
     bench.step(In::ForeignRelease);
     bench.pass(1_500);
@@ -543,7 +551,7 @@ fn d3_a_foreign_release_that_is_too_young_for_a_round_has_one_of_its_own() {
 }
 
 #[test]
-fn d3_a_foreign_release_before_the_initial_reads_is_served_by_it() {
+fn d3_initial_reads_serve_an_earlier_foreign_release() {
     let mut bench = Bench::new(&["a"]);
     bench.step(In::ForeignRelease);
     assert_eq!(bench.machine.deadline(), None);
@@ -553,7 +561,7 @@ fn d3_a_foreign_release_before_the_initial_reads_is_served_by_it() {
 }
 
 #[test]
-fn w8_a_term_has_all_read_in_order_and_earlier_reads_do_not_count() {
+fn w8_a_term_reads_all_in_order_and_ignores_earlier_reads() {
     let mut bench = Bench::synced(&["a", "b", "c"]);
     bench.latency = Duration::from_millis(500);
     bench.step(In::Missing(PoolId::new(LbName::new("b"), PoolName::new("shop-web"))));
@@ -565,7 +573,7 @@ fn w8_a_term_has_all_read_in_order_and_earlier_reads_do_not_count() {
 }
 
 #[test]
-fn n2_reads_for_the_admin_state_are_rounds_at_least_2_seconds_apart() {
+fn n2_admin_state_reads_are_rounds_at_least_2_s_apart() {
     let mut bench = Bench::synced(&["a", "b"]);
     bench.step(In::ReadSoon);
     bench.step(In::ReadSoon);
@@ -578,7 +586,7 @@ fn n2_reads_for_the_admin_state_are_rounds_at_least_2_seconds_apart() {
 }
 
 #[test]
-fn n2_a_read_that_is_under_way_when_one_is_requested_is_made_again() {
+fn n2_a_request_during_a_read_causes_another_read() {
     let mut bench = Bench::synced(&["a"]);
     bench.step(In::ReadSoon);
     bench.pass(50);
@@ -588,7 +596,7 @@ fn n2_a_read_that_is_under_way_when_one_is_requested_is_made_again() {
 }
 
 #[test]
-fn w8_a_term_does_not_wait_for_the_moment_of_a_retry() {
+fn w8_a_term_does_not_wait_for_a_retry() {
     let mut bench = Bench::new(&["a", "b"]);
     bench.set("a", Answer::Fails(FailureKind::Status(503)));
     bench.step(In::ListsSynced);
@@ -596,11 +604,11 @@ fn w8_a_term_does_not_wait_for_the_moment_of_a_retry() {
     bench.reads.clear();
     bench.step(In::StartRound);
     bench.pass(30_000);
-    assert_eq!(bench.reads_of("a"), [40_000], "and the next retry is as far away as before");
+    assert_eq!(bench.reads_of("a"), [40_000], "the delay of the next retry is unchanged");
 }
 
 #[test]
-fn w8_a_term_that_begins_before_or_in_the_initial_reads_is_served_by_it() {
+fn w8_initial_reads_serve_a_term_that_begins_before_they_end() {
     let names: Vec<String> = (0..9).map(|n| format!("lb-{n}")).collect();
     let mut bench = Bench::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
     bench.step(In::StartRound);
@@ -609,7 +617,7 @@ fn w8_a_term_that_begins_before_or_in_the_initial_reads_is_served_by_it() {
     bench.step(In::StartRound);
     bench.pass(5_000);
     let last = bench.reads_of("lb-8");
-    assert_eq!((bench.reads.len(), last), (8 + 9, vec![100]), "what was begun before is read again");
+    assert_eq!((bench.reads.len(), last), (8 + 9, vec![100]), "a read from before the term is repeated");
 }
 
 #[test]
@@ -621,7 +629,7 @@ fn d3_without_load_balancers_discovery_is_synced_with_the_lists() {
 }
 
 #[test]
-fn h3_the_operator_can_have_one_load_balancer_or_all_read_now() {
+fn h3_the_operator_can_request_reads_of_one_lb_or_all() {
     let answers = |bench: &Bench| -> Vec<operator_request::Answer> {
         let answer = |said: &Out| if let Out::Answer(_, answer) = said { Some(answer.clone()) } else { None };
         bench.said.iter().filter_map(answer).collect()

@@ -80,7 +80,7 @@ fn x2_only_unknown_and_healthy_endpoints_are_members() {
 }
 
 #[test]
-fn x2_draining_endpoints_stay_down_with_admin_state_and_are_out_without() {
+fn x2_draining_endpoints_stay_as_down_if_admin_state_is_on() {
     let assignment = assigned(&[
         &[("10.0.0.1", HEALTHY), ("10.0.0.2", DRAINING), ("fd00::2", DRAINING)],
         &[("10.0.1.1", HEALTHY), ("10.0.1.2", DRAINING)],
@@ -118,12 +118,12 @@ fn x2_degraded_endpoints_are_used_only_without_healthy_ones() {
 }
 
 #[test]
-fn x2_what_is_healthy_again_takes_the_place_of_what_is_degraded_at_once() {
+fn x2_healthy_endpoints_replace_degraded_ones_immediately() {
     let mut pool = pool();
     let of = |health: i32| assigned(&[&[("10.0.0.1", DEGRADED)], &[("10.0.1.1", health)]]);
     assert_eq!(pool.members(at(0), &of(UNHEALTHY)).members, ips(&["10.0.0.1"]));
     assert_eq!(pool.members(at(1), &of(HEALTHY)).members, ips(&["10.0.1.1"]));
-    assert_eq!(pool.deadline(), None, "what is degraded is not waited for");
+    assert_eq!(pool.deadline(), None, "no wait for degraded endpoints");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn x2_a_pool_fails_over_immediately_and_back_after_30_s() {
 }
 
 #[test]
-fn x2_a_better_priority_that_flaps_is_waited_for_again_each_time() {
+fn x2_each_flap_of_a_better_priority_restarts_the_wait() {
     let mut pool = pool();
     pool.members(at(0), &pair(false, true));
     for seconds in 1..100 {
@@ -167,7 +167,7 @@ fn x2_a_better_priority_that_flaps_is_waited_for_again_each_time() {
 }
 
 #[test]
-fn x2_a_pool_goes_back_early_where_nothing_else_is_left() {
+fn x2_a_pool_fails_back_early_if_nothing_else_is_usable() {
     let mut pool = pool();
     pool.members(at(0), &pair(false, true));
     pool.members(at(1), &pair(true, true));
@@ -176,7 +176,7 @@ fn x2_a_pool_goes_back_early_where_nothing_else_is_left() {
 }
 
 #[test]
-fn x2_a_pool_goes_back_step_by_step_where_the_best_priority_comes_last() {
+fn x2_a_pool_fails_back_step_by_step() {
     let mut pool = pool();
     let of = |first: i32, second: i32| {
         assigned(&[&[("10.0.0.1", first)], &[("10.0.1.1", second)], &[("10.0.2.1", HEALTHY)]])
@@ -192,7 +192,7 @@ fn x2_a_pool_goes_back_step_by_step_where_the_best_priority_comes_last() {
 }
 
 #[test]
-fn x2_after_a_restart_the_best_usable_priority_is_used_without_a_wait() {
+fn x2_a_restart_uses_the_best_usable_priority_immediately() {
     let mut pool = pool();
     pool.members(at(0), &pair(false, true));
     pool.members(at(1), &pair(true, true));
@@ -201,7 +201,7 @@ fn x2_after_a_restart_the_best_usable_priority_is_used_without_a_wait() {
 }
 
 #[test]
-fn x2_no_wait_means_that_a_pool_goes_back_at_once() {
+fn x2_with_failback_0_a_pool_fails_back_immediately() {
     let mut pool = Failover::new(Family::V4, Params { failback: Duration::ZERO, ..Params::default() });
     pool.members(at(0), &pair(false, true));
     assert_eq!(pool.members(at(1), &pair(true, true)).members, ips(&["10.0.0.1"]));
@@ -209,7 +209,7 @@ fn x2_no_wait_means_that_a_pool_goes_back_at_once() {
 }
 
 #[test]
-fn x2_where_nothing_is_usable_for_a_while_the_best_is_used_afterwards() {
+fn x2_after_a_time_without_usable_endpoints_the_best_are_used() {
     let mut pool = pool();
     pool.members(at(0), &pair(false, true));
     let nothing = pool.members(at(1), &pair(false, false));
@@ -235,11 +235,11 @@ fn x2_draining_endpoints_take_no_room_from_members() {
     let cut = told(&[Diagnostic::DrainingCut]);
     assert_eq!(in_room(3, &["10.0.0.3", "10.0.0.4"]), (ips(&["10.0.0.3"]), cut.clone()));
     assert_eq!(in_room(2, &["10.0.0.4"]), (ips(&[]), cut));
-    assert_eq!(in_room(1, &[]), (ips(&[]), told(&[])), "members that are too many are not its business");
+    assert_eq!(in_room(1, &[]), (ips(&[]), told(&[])), "it does not drop members");
 }
 
 #[test]
-fn x2_what_a_pool_cannot_apply_is_reported() {
+fn x2_endpoints_that_a_pool_cannot_apply_are_reported() {
     let weighty = EndpointFacts { weight: Some(3), ..endpoint("10.0.0.1", HEALTHY) };
     let further = vec![endpoint("10.0.0.9", HEALTHY).address];
     let several = EndpointFacts { additional: further, ..endpoint("10.0.0.2", HEALTHY) };
@@ -254,7 +254,7 @@ fn x2_what_a_pool_cannot_apply_is_reported() {
 }
 
 #[test]
-fn each_diagnostic_has_its_own_label_and_sentence() {
+fn each_diagnostic_has_its_own_label_and_text() {
     let all = [
         Diagnostic::NothingUsable,
         Diagnostic::PriorityUsed(1),

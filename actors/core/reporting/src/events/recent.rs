@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn e1_what_was_used_longest_ago_is_forgotten_first() {
+    fn e1_the_least_recently_used_entry_is_dropped_first() {
         let mut recent = LruMap::new(2);
         recent.insert("a", 1);
         recent.insert("b", 2);

@@ -172,7 +172,11 @@ fn e1_each_subject_gets_one_event_and_equal_ones_merge() {
     drive.at(10_000);
     let rest = drive.take_all();
     let posted: Vec<_> = rest.iter().map(|event| (event.subject.clone(), event.count)).collect();
-    assert_eq!(posted, [(subject("api"), 2), (subject("web"), 2)], "api still waited, web was on its way");
+    assert_eq!(
+        posted,
+        [(subject("api"), 2), (subject("web"), 2)],
+        "api waited, and the post about web was in flight"
+    );
     assert_eq!(drive.count(&Metric::EventPosted), 3);
 }
 
@@ -182,7 +186,7 @@ fn e1_events_above_the_rate_are_dropped_and_counted() {
     let names: Vec<String> = (0..10).map(|n| format!("s{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     drive.report(&names, updated(3));
-    assert_eq!(drive.count(&Metric::EventDropped), 5, "nothing is sent before everything is heard");
+    assert_eq!(drive.count(&Metric::EventDropped), 5, "nothing is sent before all inputs are handled");
     assert_eq!(drive.take_all().len(), 2);
     drive.at(999);
     assert!(drive.take_all().is_empty());
@@ -202,7 +206,7 @@ fn e1_at_most_eight_posts_are_unanswered() {
 }
 
 #[test]
-fn e1_a_transient_failure_is_tried_three_times_more() {
+fn e1_a_transient_failure_is_retried_three_times() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     let transient = |after: Option<u64>| Err(PostFailure::Transient(after.map(Duration::from_secs)));
@@ -237,7 +241,7 @@ fn h3_a_posted_event_is_new_once_until_it_occurs_again() {
     assert!(drive.answer_next(Err(PostFailure::Transient(None))).is_new);
     drive.at(1_000);
     assert!(!drive.answer_next(Err(PostFailure::Exists(name("one")))).is_new, "another try");
-    assert!(!drive.answer_next(Err(PostFailure::Gone)).is_new, "the same in another object");
+    assert!(!drive.answer_next(Err(PostFailure::Gone)).is_new, "the same event about another object");
     drive.report(&["web"], updated(3));
     let again = drive.answer_next(Err(PostFailure::Transient(None)));
     assert_eq!((again.is_new, again.count), (false, 1), "it was posted before it occurred again");
@@ -245,7 +249,7 @@ fn h3_a_posted_event_is_new_once_until_it_occurs_again() {
     assert_eq!((later.is_new, later.count), (true, 2));
     drive.report(&["web"], updated(3));
     let after = drive.take_next();
-    assert_eq!((after.is_new, after.count), (true, 3), "what is remembered of it counts on");
+    assert_eq!((after.is_new, after.count), (true, 3), "the count continues");
     drive.report(&["api"], updated(3));
     assert!(drive.take_next().is_new, "another series");
 }
@@ -261,7 +265,7 @@ fn e1_a_final_failure_is_dropped_and_an_unknown_answer_counted() {
 }
 
 #[test]
-fn e1_an_unanswered_post_does_not_block_forever() {
+fn e1_an_unanswered_post_does_not_block_others_forever() {
     let mut drive = Drive::new(params());
     for n in 0..9 {
         drive.report(&[&format!("s{n}")], updated(3));
@@ -274,7 +278,7 @@ fn e1_an_unanswered_post_does_not_block_forever() {
 }
 
 #[test]
-fn c4_what_is_only_shown_is_counted_as_such_and_never_changed() {
+fn c4_dry_run_events_are_counted_as_such_and_never_changed() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     let shown = drive.answer_next(Err(PostFailure::Withheld));
@@ -293,7 +297,7 @@ fn w8_a_standby_reports_nothing_and_counts_nothing_as_dropped() {
     drive.at(600_000);
     assert!(drive.posts.is_empty() && drive.samples.is_empty());
     drive.step(leading());
-    assert!(drive.posts.is_empty(), "what was true then may not be now");
+    assert!(drive.posts.is_empty(), "an old report may be outdated");
     drive.report(&["web"], updated(3));
     assert_eq!(drive.take_next().count, 1);
 }
@@ -315,7 +319,7 @@ fn w8_waiting_events_are_dropped_when_leadership_is_lost() {
 }
 
 #[test]
-fn e1_a_post_on_its_way_at_the_end_of_a_term_leaves_a_log_line() {
+fn e1_a_post_in_flight_at_the_end_of_a_term_leaves_a_log_line() {
     let failures = [
         Some(PostFailure::Transient(None)),
         Some(PostFailure::Gone),
@@ -348,7 +352,7 @@ fn e1_a_post_on_its_way_at_the_end_of_a_term_leaves_a_log_line() {
 }
 
 #[test]
-fn w8_a_post_on_its_way_when_leadership_is_lost_is_remembered() {
+fn w8_a_post_in_flight_at_the_loss_of_leadership_is_remembered() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     drive.report(&["web"], updated(3));

@@ -124,7 +124,7 @@ fn a2_snapshots_after_the_first_come_every_250_ms() {
 }
 
 #[test]
-fn a2_what_changes_nothing_publishes_nothing() {
+fn a2_an_input_without_a_change_publishes_nothing() {
     let mut publisher = SnapshotPublisher::new();
     assert!(at(&mut publisher, 0, source(3)).is_some());
     assert!(at(&mut publisher, 1_000, source(3)).is_none());
@@ -141,7 +141,7 @@ fn a2_what_changes_nothing_publishes_nothing() {
 }
 
 #[test]
-fn a2_a_node_is_shown_until_nothing_of_it_is_left() {
+fn a2_a_node_is_listed_until_its_last_data_is_gone() {
     let mut publisher = SnapshotPublisher::new();
     at(&mut publisher, 0, node("n1", NodeState::Recording));
     at(&mut publisher, 1_000, node("n2", NodeState::Held));
@@ -150,7 +150,7 @@ fn a2_a_node_is_shown_until_nothing_of_it_is_left() {
     assert!(states.eq([("n1", NodeState::Down), ("n2", NodeState::Held)]));
     let snapshot = at(&mut publisher, 3_000, In::Node(NodeName::new("n1"), None)).expect("a snapshot");
     assert!(snapshot.nodes.keys().map(NodeName::as_str).eq(["n2"]));
-    assert_eq!(snapshot.admin_state, None, "nothing was said of it");
+    assert_eq!(snapshot.admin_state, None, "it has no view");
     let snapshot = at(&mut publisher, 4_000, admin_state(2)).expect("a snapshot");
     assert_eq!(snapshot.admin_state.as_ref().map(|view| view.records), Some(2));
 }

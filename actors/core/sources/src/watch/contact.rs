@@ -1,10 +1,10 @@
-//! The currency of a watcher's observations, and denials of its requests by the API server.
+//! The freshness of a watcher's observations, and denials of its requests by the API server.
 
 use std::sync::Arc;
 
 use super::{WatchFailure, describe};
 
-/// Currency of the observations of a kind.
+/// Freshness of the observations of a kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Contact {
     /// Current: a watch is running.

@@ -1,5 +1,5 @@
-//! Draining nodes: taints, true and false eviction notices, evictions, and nodes that stay after all
-//! (docs/design/nodes.md, N1).
+//! Draining nodes: taints, true and false eviction notices, evictions, and cancelled evictions (docs/design/nodes.md,
+//! N1).
 
 use std::collections::BTreeSet;
 
@@ -141,11 +141,11 @@ impl Story {
             900..940 => self.drain_many(kube, now, &names),
             940..960 => {
                 self.cluster.announce(kube, now, &name, None);
-                format!("{name} has no condition any more")
+                format!("the condition of {name} is removed")
             }
             _ => {
                 names.iter().for_each(|name| self.cluster.beat(kube, now, name));
-                "all nodes beat".to_owned()
+                "all nodes renew their status".to_owned()
             }
         }
     }
@@ -155,7 +155,7 @@ impl Story {
         let due = self.draining.scheduled.iter().position(|scheduled| scheduled.at <= now)?;
         let Scheduled { name, life, what, .. } = self.draining.scheduled.remove(due);
         if self.cluster.nodes.get(&name).is_none_or(|node| node.life != life) {
-            return Some(format!("{name} is not evicted any more"));
+            return Some(format!("the eviction of {name} is cancelled"));
         }
         Some(match what {
             EvictionStep::NotReady => {
@@ -170,7 +170,7 @@ impl Story {
             }
             EvictionStep::Deleted => {
                 self.delete_evicted(kube, now, &name);
-                format!("{name} is gone after its eviction")
+                format!("{name} is deleted after its eviction")
             }
         })
     }
@@ -260,7 +260,7 @@ impl Story {
                 (format!("{event} Scheduled: {date}. DurationInSeconds: 5."), NoticeForm::Condition, now)
             }
             2 => ("curl: (28) Operation timed out after 24001 milliseconds".to_owned(), form, now),
-            // One about an earlier node of this name, if there was one.
+            // A notice about an earlier node of this name, if there was one.
             _ => (
                 format!("Preempt Scheduled: {date}."),
                 form,
@@ -271,7 +271,7 @@ impl Story {
             return String::new();
         }
         self.send_notice(kube, now, form, name, &message, at);
-        format!("{name} is said at {at}: {message}")
+        format!("false notice about {name} at {at}: {message}")
     }
 
     /// Sends a notice of an eviction whose time passed long ago.
@@ -326,7 +326,7 @@ impl Story {
         self.draining.events.push(NodeEvent { name, node: node.to_owned(), reason, first: time, count: 1 });
     }
 
-    /// Creates a node again, under the same name and with the same address.
+    /// Recreates a node with the same name and address.
     fn replace(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let Some(address) = self.cluster.nodes.get(name).map(|node| node.address) else {
             return String::new();
@@ -353,7 +353,7 @@ impl Story {
         let new = format!("heir-{address_heirs}");
         retired_names.insert(old);
         self.cluster.add_node_at(kube, now, &new, address);
-        format!("{name} goes, and {new} has the address {address} of one that went")
+        format!("{name} is deleted, and {new} has the address {address} of a deleted node")
     }
 
     fn toggle_ready(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {

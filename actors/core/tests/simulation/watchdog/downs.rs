@@ -1,4 +1,5 @@
-//! The order of lanes as seen from outside (W1): every part is answered, and whom a Down may wait for.
+//! The order of lanes (W1), by the messages of the writer: every part is answered, and a Down waits only for urgent
+//! parts.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +14,10 @@ use super::Watchdog;
 /// One in this many grants of a lane goes to the part that has waited longest (W1).
 const FAIR_GRANT: u64 = 4;
 
-/// Admin states that the writer of a process was asked for, and the grants meanwhile.
+/// Admin states that the writer of a process was requested to write, and the grants since then.
 #[derive(Default)]
 pub struct Downs {
-    /// Intended urgency of the last request, whatever reaches the writer.
+    /// Intended urgency of the last request, even if the writer receives another one.
     meant: BTreeMap<PoolId, AdminUrgency>,
     due: BTreeMap<PoolId, Waiting>,
     urgencies: BTreeMap<PoolId, MembershipUrgency>,
@@ -104,7 +105,7 @@ impl Downs {
         outputs: &[Output],
     ) -> Result<(), String> {
         let Some((_, with_admin)) = self.open.remove(pool).filter(|(open, _)| *open == attempt) else {
-            return Err(format!("N3: {pool} is told of {attempt:?}, for which it was not asked"));
+            return Err(format!("N3: {pool} gets the unrequested result {attempt:?}"));
         };
         // The answer, or the PUT that continues for the admin part alone.
         let goes_on = |output: &Output| {
@@ -117,12 +118,12 @@ impl Downs {
             }
         };
         if with_admin && answers_both(outcome) && !outputs.iter().any(goes_on) {
-            return Err(format!("W1: {pool} is written, and its admin part is not answered"));
+            return Err(format!("W1: {pool} is written without an answer to its admin part"));
         }
         Ok(())
     }
 
-    /// The process is gone.
+    /// The process has ended.
     pub fn end(&mut self) {
         *self = Downs::default();
     }

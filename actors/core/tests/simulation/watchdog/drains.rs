@@ -36,8 +36,8 @@ impl Watchdog {
         !self.within[put.process].horizon.knows(put.attempt)
     }
 
-    /// N1-N4: an entry of a draining node is Down after each PUT, whichever machine asked for it (W1); no other entry
-    /// goes Down; only a Down of ours ends; and if no pool has brought a level, nothing else changes (N3).
+    /// N1-N4: an entry of a draining node is Down after each PUT, from any machine (W1); no other entry goes Down; only
+    /// a Down of ours ends; and if no pool has brought a level, nothing else changes (N3).
     pub(super) fn check_admin(&mut self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let (lb, pool) = (put.pool.lb.as_str(), put.pool.pool.as_str());
         let before = entries_of(put.base);
@@ -70,7 +70,7 @@ impl Watchdog {
                 return Err(format!("N3: a PUT of {} for its admin states changes more", put.pool));
             }
             if pool == EXCLUDED {
-                return Err(format!("N2: a PUT of {}, which is left out", put.pool));
+                return Err(format!("N2: a PUT of {}, which is excluded", put.pool));
             }
             if changes == 0 {
                 return Err(format!("N2: a PUT of {} that changes nothing", put.pool));
@@ -82,7 +82,7 @@ impl Watchdog {
     /// N1, N4: an entry goes Down only if its node drains and was recorded before.
     fn check_down(&self, now: u64, put: &Put<'_>, entry: &EntryId) -> Result<(), String> {
         if entry.is_excluded() {
-            return Err(format!("N2: {entry} goes Down, which is left out"));
+            return Err(format!("N2: {entry} goes Down, and its pool is excluded"));
         }
         if self.within[put.process].is_off || self.records.off.holds_for(now, OFF_NOTICED_US) {
             return Err(format!("N4: {entry} goes Down while the admin state is switched off"));
@@ -92,11 +92,11 @@ impl Watchdog {
         let sees_all_since = self.within[put.process].sees_all_since();
         let leaves = self.nodes.leaving(now, sees_all_since, &entry.backend).next().is_some();
         if !leaves && !blind {
-            return Err(format!("N1: {entry} goes Down, and no node of it leaves"));
+            return Err(format!("N1: {entry} goes Down, and none of its nodes drains"));
         }
         let mut leaving = had().map(|(uid, _)| uid);
         if !leaving.any(|uid| self.records.held(now, uid, &entry.backend)) {
-            return Err(format!("N4: {entry} goes Down, and no record says so"));
+            return Err(format!("N4: {entry} goes Down without a record"));
         }
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Watchdog {
             has.is_some_and(|has| has.held_within(now, NOTICED_US)) && node.there.held_within(now, NOTICED_US)
         });
         if !is_there && !gives_back && self.within[put.process].blind_since.is_none() {
-            return Err(format!("S1: the Down of {entry} ends, and its node is gone"));
+            return Err(format!("S1: the Down of {entry} ends, and its node does not exist"));
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ impl Watchdog {
         }
         let recorded = self.records.holds_steadily(now, uid, &entry.backend);
         if node.leaves.holds_for(now, NOTICED_US) && recorded {
-            return Err(format!("N4: {entry} is of {}, which leaves, and is {state} in a PUT", node.name));
+            return Err(format!("N4: {entry} is of {}, which drains, and is {state} in a PUT", node.name));
         }
         Ok(())
     }
@@ -189,10 +189,13 @@ impl Watchdog {
                     Some("a record")
                 }
                 nodes::Out::Draining(set) if is_off && !set.addresses.is_empty() => {
-                    return Err(format!("N4: the set holds {:?} while it is switched off", set.addresses));
+                    return Err(format!(
+                        "N4: the set contains {:?} while the admin state is switched off",
+                        set.addresses
+                    ));
                 }
                 nodes::Out::Due(pool, Some(_)) if pool.pool.as_str() == EXCLUDED => {
-                    return Err(format!("N2: {pool} is due, which is left out"));
+                    return Err(format!("N2: {pool} is due, and is excluded"));
                 }
                 nodes::Out::Report(report) => {
                     self.reports += 1;
@@ -214,7 +217,7 @@ impl Watchdog {
                 | nodes::Out::Metric(_) => None,
             };
             if let Some(what) = writes.filter(|_| !acts) {
-                return Err(format!("G6, N4: process {process} writes {what}, and does not act"));
+                return Err(format!("G6, N4: process {process} writes {what} without being allowed to"));
             }
             self.record_admin_request(process, output);
         }

@@ -44,26 +44,26 @@ impl fmt::Display for EntryId {
     }
 }
 
-/// Possible makers of a Down.
+/// Clients that may have set an entry Down.
 #[derive(Clone, Copy, Debug, Default)]
 struct Maker {
     us: bool,
     others: bool,
 }
 
-/// Possible makers of the last Down of each entry.
+/// Clients that may have set each entry Down last.
 #[derive(Default)]
 pub(super) struct Entries {
     makers: BTreeMap<EntryId, Maker>,
 }
 
 impl Entries {
-    /// Returns whether only others can have made the Down.
+    /// Returns whether only other clients can have set the Down.
     pub(super) fn is_foreign(&self, entry: &EntryId) -> bool {
         self.makers.get(entry).is_some_and(|maker| maker.others && !maker.us)
     }
 
-    /// Returns whether only we can have made the Down.
+    /// Returns whether only the controller can have set the Down.
     pub(super) fn is_ours(&self, entry: &EntryId) -> bool {
         self.makers.get(entry).is_some_and(|maker| maker.us && !maker.others)
     }
@@ -103,7 +103,7 @@ pub(super) fn entries_of(pool: &Value) -> BTreeMap<String, &str> {
 }
 
 impl Watchdog {
-    /// A write of ours has reached ARM and may be carried out; `was_busy`: another one was in flight there.
+    /// A write of ours has reached ARM and may take effect; `was_busy`: another one was in flight there.
     pub(super) fn downs_sent(&mut self, lb: &str, pool: &str, before: &Value, body: &Value, was_busy: bool) {
         let before = entries_of(before);
         for (backend, state) in entries_of(body) {

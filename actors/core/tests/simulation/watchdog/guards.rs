@@ -1,11 +1,11 @@
-//! The duties of the guards, judged by the inputs of a process and its pools. A release by a list does not empty a
+//! The duties of the guards, checked by the inputs of a process and its pools. A release by a list does not empty a
 //! pool, nor remove most of its members, before lists that started later confirm it (G1-G3). Not too many pools lose
 //! most of their members at the same time (G4). A release by the operator is exempt.
 //!
-//! The breaker is judged by the inputs of pools, whichever replica leads, because its successor would carry them out.
-//! A pool had its required members once they were observed, and the members that it must lose until they were
-//! observed to be gone; when a pause ends, the members in it. The Informer's facts about each Service decide which
-//! losses count (`losses.rs`): too many must not pass, and with few, removals must not be stopped.
+//! The breaker is checked by the inputs of pools of every replica, because a successor would apply them. A pool had its
+//! required members once they were observed, and the members that it must lose until they were observed to be gone;
+//! when a pause ends, the members in it. The Informer's facts about each Service decide which losses count
+//! (`losses.rs`): too many must not pass, and with few, removals must not be stopped.
 //!
 //! It is more lenient than the guards where it knows less: about the other times at which a pool was observed, and
 //! which of several facts arrived together.
@@ -54,7 +54,7 @@ pub struct Guards {
     facts: BTreeMap<ServiceUid, Arc<ServiceFact>>,
     /// Addresses that a list has released, and when.
     doubts: BTreeMap<(ServiceUid, IpAddr), u64>,
-    /// Time since which a list shows that a Service asks for nothing in a family.
+    /// Time since which a list shows that a Service requires nothing in a family.
     listed_empty: BTreeMap<(ServiceUid, Family), u64>,
     /// Start of the list in progress of each kind, and of the newest complete one.
     begun: BTreeMap<Kind, u64>,
@@ -69,7 +69,7 @@ pub struct Guards {
     released_at: Option<u64>,
 }
 
-/// Identity of an assignment: what it asks for, and the revisions of its Services.
+/// Identity of an assignment: its members, and the revisions of its Services.
 type AssignmentKey = (BTreeSet<IpAddr>, BTreeSet<IpAddr>, Vec<(ServiceUid, u64)>);
 
 fn key(assignment: &Assignment) -> AssignmentKey {
@@ -89,7 +89,7 @@ struct PoolInputs {
     /// Members that only host endpoints of the other family, and were never required: they do not count as members
     /// (D4).
     strays: BTreeSet<IpAddr>,
-    /// All members that it ever had to have.
+    /// All members that were ever required.
     ever: BTreeSet<IpAddr>,
     /// Time at which each address was last required: until the pool is observed again it may be a member.
     required: BTreeMap<IpAddr, u64>,
@@ -103,7 +103,7 @@ struct PoolInputs {
     lost: Lost,
     /// True if it is paused.
     paused: bool,
-    /// True if its source leaves it empty: that may be configured for data errors, and is not guarded (X3).
+    /// True if its source empties it: that may be configured for data errors, and is not guarded (X3).
     is_given_up: bool,
     /// Time at which the operator last released its held removals.
     released_at: Option<u64>,
@@ -135,8 +135,8 @@ impl PoolInputs {
         }
     }
 
-    /// Returns the smallest size that it had about five minutes ago; if that was zero, the smallest size that it was
-    /// given then and that has lasted.
+    /// Returns its smallest size about five minutes ago; if that was zero, the smallest size that was assigned then and
+    /// has lasted.
     fn base(&self, now: u64) -> usize {
         let (less, more) = (BACK_US - BLURRED_US, BACK_US + BLURRED_US);
         let from = self.had.iter().rposition(|(at, _)| at + more <= now).unwrap_or(0);
@@ -245,7 +245,7 @@ fn asks(part: &Part) -> BTreeSet<IpAddr> {
     part.required.keys().chain(&part.tolerated).copied().collect()
 }
 
-/// Returns the addresses of nodes that a Service leaves out of a pool because they only host endpoints of the other
+/// Returns the addresses of nodes that a Service excludes from a pool because they only host endpoints of the other
 /// family.
 fn of_other_family(fact: &ServiceFact) -> impl Iterator<Item = IpAddr> {
     let nodes = fact.parts.iter().flat_map(|(_, part)| part.left_out.values());
@@ -344,12 +344,12 @@ impl Guards {
         }
     }
 
-    /// Returns when the operator last released what a pool held, or everything.
+    /// Returns the time at which the operator last released a pool's removals, or everything.
     pub fn released_at(&self, pool: &PoolId) -> Option<u64> {
         self.released_at.max(self.pools.get(pool).and_then(|inputs| inputs.released_at))
     }
 
-    /// Uses the provenance of the Informer's fact, whatever the Directory receives.
+    /// Uses the provenance of the Informer's fact, independently of the Directory's input.
     fn apply_fact(&mut self, now: u64, uid: &ServiceUid, fact: &Arc<ServiceFact>) {
         let waiting = self.pending_facts.entry(uid.clone()).or_default();
         let words = |fact: &ServiceFact| {
@@ -384,8 +384,7 @@ impl Guards {
         }
     }
 
-    /// Returns whether a list shows that a Service asks this pool for nothing, and lists that started later confirmed
-    /// it.
+    /// Returns whether a list shows that a Service requires nothing in this pool, and later lists have confirmed it.
     pub fn is_listed_twice(&self, pool: &PoolId, uid: &ServiceUid) -> bool {
         let family = if pool.pool.folded().ends_with("-ipv6") { Family::V6 } else { Family::V4 };
         self.listed_empty.get(&(uid.clone(), family)).is_some_and(|since| self.is_resolved(*since))

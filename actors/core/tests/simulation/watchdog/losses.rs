@@ -1,4 +1,5 @@
-//! Reasons why Services have released addresses, by the facts of the Informer, whatever the Directory receives (G4).
+//! Reasons why Services have released addresses, by the facts of the Informer, even if the Directory receives others
+//! (G4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -58,7 +59,7 @@ impl Losses {
         }
     }
 
-    /// A Service is gone.
+    /// A Service was deleted.
     pub fn forget(&mut self, uid: &ServiceUid) {
         self.of.remove(uid);
         self.last_facts.remove(uid);

@@ -1,5 +1,4 @@
-//! The nodes in the API server: which ones drain, since when, and by which signal (N1). The machines' view of them is
-//! not known here.
+//! The nodes in the API server: the draining ones, with times and signals (N1). The machines' views are not used here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,18 +13,19 @@ use crate::story::{Notice, SPOT};
 #[path = "nodes/tests.rs"]
 mod tests;
 
-/// Time within which a machine that sees everything knows of a change, and writes without that knowledge have ended.
+/// Maximum time until a machine that sees everything knows a change, and earlier writes have ended.
 pub(super) const NOTICED_US: u64 = 60_000_000;
-/// Time for which the record of our taint must have existed before the taint may be required.
+/// Minimum age of the record of the controller's taint before the taint may be required.
 const NOTED_FOR_US: u64 = 45_000_000;
-/// Time for which a node is Ready after its notice has passed until our taint is removed (N1), minus clock differences.
+/// Time for which a node is Ready after its notice has passed until the controller's taint is removed (N1), minus clock
+/// differences.
 const READY_FOR_US: u64 = 599_000_000;
 /// A second of wall-clock time.
 const SECOND_US: i64 = 1_000_000;
 /// Time limit for the removal, with the way to the API server.
 const UNTAINTED_WITHIN_US: u64 = 720_000_000;
 
-/// A boolean state, and since when.
+/// A boolean state with the time of its last change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flag {
     on: bool,
@@ -54,7 +54,7 @@ impl Flag {
         self.on && self.since + span <= now
     }
 
-    /// Returns whether it was true at any moment within this time.
+    /// Returns whether it was true at any time within this period.
     pub(super) fn held_within(&self, now: u64, span: u64) -> bool {
         self.on || self.was && now < self.since + span
     }
@@ -70,14 +70,14 @@ pub(super) struct Node {
     /// The eviction taint is present.
     marked: Flag,
     ready: Flag,
-    /// Ready, and not left out (N5).
+    /// Ready, and not excluded (N5).
     pub(super) serves: Flag,
     /// Its addresses and interfaces in entries.
     pub(super) backends: BTreeMap<String, Flag>,
     notices: Vec<Notice>,
     /// Last time at which another client removed the taint.
     cleared: Option<u64>,
-    /// True if a taint has ever been ours; and whether the current one is certainly ours.
+    /// True if any taint was the controller's; and true if the current one certainly is.
     was_ours: bool,
     is_ours: bool,
     /// Last release by the operator (N5).
@@ -134,14 +134,14 @@ impl Node {
         })
     }
 
-    /// Returns whether a notice that had expired when it was given may count: only for a process that may take the
-    /// node for NotReady.
+    /// Returns whether a notice that had already expired may count: only for a process that may consider the node as
+    /// NotReady.
     fn may_believe(&self, notice: &Notice, sees_all_since: u64) -> bool {
         let was_ready = self.ready.is() && self.ready.since + NOTICED_US < notice.at;
         !was_ready || sees_all_since >= notice.at
     }
 
-    /// Returns whether anything may have marked it as draining recently.
+    /// Returns whether a recent signal may have marked it as draining.
     fn may_leave(&self, now: u64, sees_all_since: u64) -> bool {
         self.there.held_within(now, NOTICED_US)
             && (self.leaves.held_within(now, NOTICED_US) || self.may_be_noticed(now, sees_all_since))
@@ -307,7 +307,7 @@ impl Watchdog {
             (_, _) => false,
         };
         if !keeps {
-            return Err(format!("N1: a patch of {uid} makes {has:?} of the taints {had:?}"));
+            return Err(format!("N1: a patch of {uid} changes the taints {had:?} to {has:?}"));
         }
         let noted = self.records.marks_ours(now, &uid);
         let sees_all_since = self.within[process].sees_all_since();
@@ -316,13 +316,13 @@ impl Watchdog {
         if !added.is_empty() {
             self.left.marks.0 += 1;
             if !node.may_be_noticed(now, sees_all_since) {
-                return Err(format!("N1: {} is tainted, and nothing has said that it is evicted", node.name));
+                return Err(format!("N1: {} is tainted without an eviction notice", node.name));
             }
             if !noted {
-                return Err(format!("N1: {} is tainted, and no record says that this is ours", node.name));
+                return Err(format!("N1: {} is tainted without a record of the taint", node.name));
             }
-            // A process that has lost leadership may end before it knows the result, and its successor may not know
-            // in time.
+            // A process that has lost leadership may end before it gets the result, and its successor may not get it in
+            // time.
             (node.was_ours, node.is_ours) = (true, leads);
             node.marked.set(now, true);
         }
@@ -333,7 +333,7 @@ impl Watchdog {
             let has_rested =
                 is_steady && node.notices.iter().any(|notice| notice.passes + READY_FOR_US < now);
             if !has_rested || !node.was_ours && !may_count_as_ours {
-                return Err(format!("N1: a taint is taken from {node:?}"));
+                return Err(format!("N1: a taint is removed from {node:?}"));
             }
             self.left.marks.1 += 1;
             node.marked.set(now, false);
@@ -357,19 +357,22 @@ impl Watchdog {
         let Some(node) = self.nodes.all.get(uid).filter(|node| node.there.is()) else { return Ok(()) };
         let was_marked = node.marked.held_within(now, now - at);
         if sees_all_since && leads && is_let && is_noted && !was_marked {
-            return Err(format!("N1: {} was said to be evicted at {at}, and is not marked", node.name));
+            return Err(format!(
+                "N1: the eviction of {} was announced at {at}, and it is not tainted",
+                node.name
+            ));
         }
         Ok(())
     }
 
-    /// N1: after the last event, no Ready node has our taint.
+    /// N1: after the last event, no Ready node has the controller's taint.
     ///
     /// # Errors
     /// A node that has.
     pub fn marks_at_rest(&self) -> Result<(), String> {
         let marked = |node: &&Node| node.is_ours && node.marked.is() && node.ready.is();
         match self.nodes.living().map(|(_, node)| node).find(marked) {
-            Some(node) => Err(format!("N1: our taint is still on {}", node.name)),
+            Some(node) => Err(format!("N1: the controller's taint is still on {}", node.name)),
             None => Ok(()),
         }
     }

@@ -60,7 +60,7 @@ impl Watchdog {
     /// Checks the lanes of a process when a read of its reaches ARM.
     ///
     /// # Errors
-    /// A lane waits for an operation that ended long ago.
+    /// A lane waits for an operation after it has ended.
     pub fn on_read(&mut self, now: u64, process: usize, arm: &ArmModel) -> Result<(), String> {
         let within = &mut self.within[process];
         if let Some((_, until)) = within.sender.throttled_until(GateClass::Reads) {
@@ -72,7 +72,7 @@ impl Watchdog {
             } else if operation.ended + ENDED_US < now {
                 let (pool, _) = &operation.write;
                 return Err(format!(
-                    "W2: the lane of {lb} waits for the operation of {pool}, and nothing runs there since {}",
+                    "W2: the lane of {lb} waits for the operation of {pool}, and no operation has run there since {}",
                     operation.ended
                 ));
             }

@@ -89,11 +89,11 @@ impl Watchdog {
         answer: &Answer,
     ) -> Result<(), String> {
         let Some((scope, act, from)) = self.recorded.open.remove(&(process, id)) else {
-            return Err(format!("A3: {id:?} of process {process} is answered, and was not waited for"));
+            return Err(format!("A3: {id:?} of process {process} is answered without an open request"));
         };
         if now > from + ANSWERED_US && self.within[process].started_at < from {
             return Err(format!(
-                "H3: {id:?} of process {process} was asked at {from} and is answered only now"
+                "H3: {id:?} of process {process} was sent at {from} and is answered too late"
             ));
         }
         let (recorded, free) = self.recorded.last.get(&scope).copied().unwrap_or_default();
@@ -113,7 +113,7 @@ impl Watchdog {
         self.recorded.released += u64::from(
             matches!(answer, Answer::Done(Done::Released { pools, nodes }) if !pools.is_empty() || !nodes.is_empty()),
         );
-        let wrong = || format!("G6, H3: {act:?} of {scope:?}: {answer:?}, and it was not so since {from}");
+        let wrong = || format!("G6, H3: {act:?} of {scope:?}: {answer:?}, which was never true since {from}");
         if holds { Ok(()) } else { Err(wrong()) }
     }
 
@@ -144,7 +144,7 @@ impl Watchdog {
                 && edit.holder.is_some()
                 && observes
             {
-                return Err(format!("G6: the shared Lease is taken or kept, and {:?}", inputs.policy));
+                return Err(format!("G6: the shared Lease is taken or kept despite {:?}", inputs.policy));
             }
             let writer::Out::Call(call) = output else { continue };
             let ArmRequest::PutPool { pool, edit, permit, .. } = &call.request else { continue };
@@ -152,7 +152,7 @@ impl Watchdog {
             let epoch = permit.attempt.epoch;
             let known = inputs.policy.as_ref().is_some_and(|(term, _)| *term >= Some(epoch));
             if observes || !known {
-                return Err(format!("G6: a PUT of {pool} begins, and {:?}", inputs.policy));
+                return Err(format!("G6: a PUT of {pool} begins despite {:?}", inputs.policy));
             }
             let is_paused = inputs.policy.as_ref().is_some_and(|(_, policy)| policy.pools.contains_key(pool));
             if members && is_paused {
@@ -174,7 +174,7 @@ impl Watchdog {
         self.recorded.released
     }
 
-    /// A process is gone: its requests are not answered.
+    /// A process has ended: its requests are not answered.
     pub(super) fn process_gone(&mut self, process: usize) {
         self.recorded.open.retain(|(owner, _), _| *owner != process);
     }

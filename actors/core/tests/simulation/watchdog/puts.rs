@@ -120,7 +120,7 @@ impl Watchdog {
     /// A violation.
     pub fn before_put(&mut self, arm: &mut ArmModel, now: u64, put: &Put<'_>) -> Result<(), String> {
         arm.tick(now);
-        self.check_permit(now, put).map_err(|reason| format!("{reason} (it lands only now)"))?;
+        self.check_permit(now, put).map_err(|reason| format!("{reason} (it arrives only now)"))?;
         let lb = &put.pool.lb;
         let current = arm.etag(lb.as_str());
         self.calls.tag_before.clone_from(&current);
@@ -143,7 +143,7 @@ impl Watchdog {
             return Err(format!("D2: a PUT of {}, which does not exist", put.pool));
         };
         if items(&pool["properties"][ADDRESSES]) != items(&put.base["properties"][ADDRESSES]) {
-            return Err(format!("W2: a PUT of {} that is made from what is there no more", put.pool));
+            return Err(format!("W2: a PUT of {} from an outdated document", put.pool));
         }
         if is_listed(put.pool) {
             return self.check_listed(now, put);
@@ -194,8 +194,8 @@ impl Watchdog {
         Ok(())
     }
 
-    /// G2: the last member of a live Service's pool is removed only after its emptiness has lasted, and never because
-    /// of a broken source.
+    /// G2: the last member of an existing Service's pool is removed only after emptyConfirm, and never because of a
+    /// broken source.
     fn check_emptying(&self, now: u64, put: &Put<'_>, owners: &[Known]) -> Result<(), String> {
         let id = put.pool;
         let released_at = self.within[put.process].guards.released_at(id);
@@ -216,7 +216,7 @@ impl Watchdog {
                 Some(blind) => {
                     // Its knowledge may be from before it became blind, but not from earlier.
                     let long = has && since + NOTICED_US + self.empty_confirm_us < blind;
-                    // Lists that are wrong twice in the same way look like the truth; G4 judges losses of many pools.
+                    // Two lists with the same error look correct; G4 covers losses of many pools.
                     if long && !self.within[put.process].guards.is_listed_twice(id, &owner.uid) {
                         return Err(format!("G2: {id} is emptied by a broken source: {owner:?}"));
                     }
@@ -226,7 +226,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// A PUT ends without an answer: for its process, it may have been carried out.
+    /// A PUT ends without an answer: its process must assume that it may have been applied.
     pub fn in_doubt(&mut self, process: usize, pool: &PoolId) {
         self.within[process].accepted.insert(pool.clone());
     }
@@ -239,7 +239,7 @@ impl Watchdog {
         }
         let mut may_count = false;
         let accepted = match reply {
-            // Only the model knows whether it was carried out.
+            // Only the model knows whether it was applied.
             Reply::Answer(response) if response.status == 408 => {
                 self.in_doubt(put.process, put.pool);
                 may_count = true;
@@ -292,7 +292,7 @@ fn check_networks(put: &Put<'_>) -> Result<(), String> {
     let known: BTreeSet<&str> = before.iter().map(|entry| text(&entry["name"])).collect();
     let mut new = after.iter().filter(|entry| !known.contains(text(&entry["name"])));
     if let Some(new) = new.find(|entry| subnet(entry).is_none_or(|id| !subnets.contains(&id))) {
-        return Err(format!("W3: {new} of {} names none of the subnets {subnets:?}", put.pool));
+        return Err(format!("W3: {new} of {} has none of the subnets {subnets:?}", put.pool));
     }
     let [had, has] = [put.base, put.body].map(|document| &document["properties"]["virtualNetwork"]);
     if had != has {
@@ -314,5 +314,5 @@ fn check_unknown_fields(put: &Put<'_>) -> Result<(), String> {
     for (ip, fields) in by_ip(put.body) {
         is_unchanged &= before.get(&ip).is_none_or(|before| *before == fields);
     }
-    if is_unchanged { Ok(()) } else { Err(format!("W3: unknown fields of {} are gone", put.pool)) }
+    if is_unchanged { Ok(()) } else { Err(format!("W3: unknown fields of {} are lost", put.pool)) }
 }

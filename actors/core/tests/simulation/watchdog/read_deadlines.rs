@@ -20,7 +20,7 @@ pub struct ReadDeadlines {
 }
 
 impl ReadDeadlines {
-    /// For a process that starts now. Nothing is checked if all load balancers answer.
+    /// Creates the deadlines of a process that starts now. Nothing is checked if all load balancers answer.
     pub fn new(now: u64, settings: &Settings) -> ReadDeadlines {
         let used = used(*settings).into_iter().filter(|_| settings.unanswered_balancers > 0);
         ReadDeadlines { by: used.map(|lb| (lb, now + FIRST_US)).collect() }
@@ -41,6 +41,6 @@ impl Watchdog {
     /// Names a load balancer that was not read in time.
     pub fn reads_in_time(&self, now: u64, process: usize) -> Result<(), String> {
         let late = self.within[process].read_deadlines.by.iter().find(|(_, by)| **by < now);
-        late.map_or(Ok(()), |(lb, by)| Err(format!("D3: {lb} was to be read until {by}, and was not")))
+        late.map_or(Ok(()), |(lb, by)| Err(format!("D3: {lb} was not read by {by}")))
     }
 }

@@ -1,5 +1,5 @@
-//! The records of nodes in our ConfigMap (N4), and the rules for a new one: how many nodes may be Down (N5), and that
-//! it names the earlier Downs.
+//! The records of nodes in the controller's ConfigMap (N4), and the rules for a new record: the limit of Down nodes
+//! (N5), and the earlier Downs in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ const SEEN_US: u64 = 60_000_000;
 pub(super) struct Record {
     pub(super) there: Flag,
     backends: BTreeMap<String, Flag>,
-    /// Pools in which a Down is not ours: by name, in lower case.
+    /// Pools in which a Down is foreign: by name, in lower case.
     foreign: BTreeMap<String, Flag>,
     /// True if pools are named by numbers.
     has_numbers: bool,
@@ -58,12 +58,12 @@ impl Record {
         set_all(now, &mut self.foreign, &BTreeSet::new());
     }
 
-    /// Returns whether it holds this, or did recently.
+    /// Returns whether it has this address, or had it recently.
     fn held(&self, now: u64, backend: &str) -> bool {
         self.backends.get(backend).is_some_and(|has| has.held_within(now, NOTICED_US))
     }
 
-    /// Returns whether it has held this for long enough for all to know.
+    /// Returns whether it has had this address long enough for all processes to know it.
     fn holds_steadily(&self, now: u64, backend: &str) -> bool {
         self.backends.get(backend).is_some_and(|has| has.holds_for(now, NOTICED_US))
     }
@@ -202,7 +202,7 @@ impl Watchdog {
         }
     }
 
-    /// Our ConfigMap was written, by a process or by hand.
+    /// The controller's ConfigMap was written, by a process or by hand.
     ///
     /// # Errors
     /// A violation.
@@ -248,7 +248,7 @@ impl Watchdog {
         let leaves = node.leaves.held_within(now, NOTICED_US)
             || node.may_be_noticed(now, self.within[process].sees_all_since());
         if !leaves && self.within[process].blind_since.is_none() {
-            return Err(format!("N1: {} is recorded, and does not leave", node.name));
+            return Err(format!("N1: {} is recorded, and does not drain", node.name));
         }
         let Some(record) = self.records.all.get(uid) else { return Ok(()) };
         let by = now.saturating_sub(SEEN_US);
@@ -258,7 +258,7 @@ impl Watchdog {
                 let mut others = self.records.all.iter().filter(|(other, _)| *other != uid);
                 let is_explained = others.any(|(_, other)| other.held(now, &entry.backend));
                 if is_foreign && !is_explained && !record.may_except(&entry) {
-                    return Err(format!("N4: {uid} is recorded, and the Down of {entry} is not ours"));
+                    return Err(format!("N4: {uid} is recorded, and the Down of {entry} is foreign"));
                 }
             }
         }
@@ -287,7 +287,7 @@ impl Watchdog {
         let allowed = self.nodes.allowed(now);
         if bound > 0 && before + bound + free > allowed {
             return Err(format!(
-                "N5: {new:?} go Down: {bound} that serve, {free} let go, {before} before them, {allowed} may"
+                "N5: {new:?} are set Down: {bound} of them serve, {free} are released, {before} are Down, {allowed} are allowed"
             ));
         }
         Ok(())

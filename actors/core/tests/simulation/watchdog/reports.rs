@@ -1,5 +1,5 @@
 //! E1: the newest report of a condition is posted again while the condition holds, until the API server has accepted
-//! it, whatever happens to posts.
+//! it, with any failures of posts.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ struct Open {
 }
 
 impl Reports {
-    /// The process owes nothing more.
+    /// The process must post nothing more.
     pub fn end(&mut self) {
         self.open.clear();
     }
@@ -122,7 +122,7 @@ impl Watchdog {
         };
         match reports.open.iter().find(is_late) {
             Some(((condition, subject), open)) => Err(format!(
-                "E1: {subject:?} has not been told since {} that {condition:?} holds: {}",
+                "E1: no event of {subject:?} since {} reports that {condition:?} holds: {}",
                 open.since, open.message
             )),
             None => Ok(()),

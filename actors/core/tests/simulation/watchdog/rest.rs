@@ -47,7 +47,7 @@ impl Watchdog {
             match self.expected_state(now, uid, node) {
                 ExpectedState::Waits => self.waits_for_others(node)?,
                 ExpectedState::Stays if self.records.is_recorded(uid) => {
-                    return Err(format!("N4: there is a record of {}, which stays", node.name));
+                    return Err(format!("N4: there is a record of {}, which does not drain", node.name));
                 }
                 ExpectedState::Stays | ExpectedState::Leaves => {}
             }
@@ -56,12 +56,15 @@ impl Watchdog {
             let Some((uid, node)) = self.nodes.owner(&entry.backend) else { continue };
             match self.expected_state(now, uid, node) {
                 ExpectedState::Leaves if *state != DOWN => {
-                    return Err(format!("N2: {entry} is of {}, which leaves, and is {state}", node.name));
+                    return Err(format!("N2: {entry} is of {}, which drains, and is {state}", node.name));
                 }
                 ExpectedState::Stays | ExpectedState::Waits
                     if *state == DOWN && self.entries.is_ours(entry) =>
                 {
-                    return Err(format!("N4: {entry} is of {}, which stays, and still Down", node.name));
+                    return Err(format!(
+                        "N4: {entry} is of {}, which does not drain, and still Down",
+                        node.name
+                    ));
                 }
                 ExpectedState::Stays | ExpectedState::Waits | ExpectedState::Leaves => {}
             }
@@ -98,7 +101,7 @@ impl Watchdog {
                     };
                     let needed = self.is_off || entries.iter().any(|entry| is_ours(&entry));
                     if !needed {
-                        return Err(format!("N4: there is a record of {uid}, of which nothing is Down"));
+                        return Err(format!("N4: there is a record of {uid}, which has no Down"));
                     }
                 }
             }
@@ -141,12 +144,12 @@ impl Watchdog {
         let shown: BTreeMap<&str, NodeState> =
             snapshot.nodes.iter().map(|(name, view)| (name.as_str(), view.state)).collect();
         if wanted != shown {
-            return Err(format!("H3: nodes are shown as {shown:?}, and are {wanted:?}"));
+            return Err(format!("H3: nodes are shown as {shown:?} instead of {wanted:?}"));
         }
         for view in snapshot.nodes.values() {
             self.pools_shown(&entries, view)?;
         }
-        let whole = snapshot.admin_state.as_ref().ok_or("H3: nothing is shown of the admin state")?;
+        let whole = snapshot.admin_state.as_ref().ok_or("H3: the view lacks the admin state")?;
         if whole.records != self.records.present().count() || !whole.fresh || whole.switched_off {
             return Err(format!("H3: the admin state is shown as {whole:?}"));
         }
@@ -188,7 +191,7 @@ impl Watchdog {
         entries: &[(EntryId, &'static str)],
         snapshot: &Snapshot,
     ) -> Result<(), String> {
-        let whole = snapshot.admin_state.as_ref().ok_or("H3: nothing is shown of the admin state")?;
+        let whole = snapshot.admin_state.as_ref().ok_or("H3: the view lacks the admin state")?;
         let shown = |entry: &EntryId| {
             whole.foreign.iter().find(|foreign| {
                 foreign.pool.to_string().to_lowercase() == entry.pool_words()

@@ -156,18 +156,18 @@ impl Watchdog {
         self.within[process].on_response.take(now, answer, fails);
     }
 
-    /// X3: nothing is written before a state is known, no address becomes a member that was never assigned, no
-    /// assigned member is removed, whatever the error of the source, and the last one only after a long time without
-    /// any.
+    /// X3: nothing is written before a state is known, no address becomes a member that was never assigned, and no
+    /// assigned member is removed, with any error of the source. The last member is removed only after a long time
+    /// without endpoints.
     pub(super) fn check_listed(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let (within, id) = (&self.within[put.process], put.pool);
         let on_response = &within.on_response;
         if on_response.in_force(now, id).next().is_none() {
-            return Err(format!("X3: a PUT of {id}, of which process {} knows nothing", put.process));
+            return Err(format!("X3: a PUT of {id}, whose state is unknown to process {}", put.process));
         }
         let (before, after) = (addresses(put.base), addresses(put.body));
-        if let Some(stranger) = after.difference(&before).find(|ip| !on_response.ever.contains(ip)) {
-            return Err(format!("X2: {stranger} comes into {id}, and no valid assignment had it"));
+        if let Some(unassigned) = after.difference(&before).find(|ip| !on_response.ever.contains(ip)) {
+            return Err(format!("X2: {unassigned} is added to {id}, and was in no valid assignment"));
         }
         if on_response.fails(now) {
             return Ok(());
@@ -180,7 +180,7 @@ impl Watchdog {
             })
         };
         if let Some(lost) = before.difference(&after).find(stays) {
-            return Err(format!("X3: {lost} goes out of {id}, and is assigned all the time"));
+            return Err(format!("X3: {lost} is removed from {id}, and was always assigned"));
         }
         let is_emptied = after.is_empty() && !before.is_empty();
         let is_released = within.guards.released_at(id).is_some();
@@ -208,7 +208,7 @@ impl Watchdog {
         if after == DOWN && !was_down {
             let mut levels = within.on_response.in_force(now, put.pool);
             if !levels.any(|level| level.expected.draining.contains(&ip)) {
-                return Err(format!("N2: {entry} goes Down, and its source does not say so"));
+                return Err(format!("N2: {entry} goes Down, and its source does not report it as draining"));
             }
             if within.is_off {
                 return Err(format!("N4: {entry} goes Down while the admin state is switched off"));

@@ -1,4 +1,4 @@
-//! Rules for each step of a machine, judged by its inputs and outputs.
+//! Rules for each step of a machine, checked by its inputs and outputs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -324,7 +324,7 @@ impl Watchdog {
                         ));
                     }
                 }
-                // A write that has waited continues without its pool, for its admin part alone, under the same id.
+                // A waiting write continues without its pool, only for its admin part, with the same id.
                 queue::Out::Taken(_, attempt, None) => within.horizon.left(*attempt),
                 queue::Out::Report(report) => {
                     if let (EventKind::Retrying { .. }, Some(until)) = (&report.what, eligible) {
@@ -333,7 +333,9 @@ impl Watchdog {
                 }
                 queue::Out::Metric(Metric::PoolState { from, to }) => {
                     if within.states.get(who) != from.as_ref() {
-                        return Err(format!("E2: {pool} leaves {from:?} and was counted {before:?}"));
+                        return Err(format!(
+                            "E2: {pool} changes from {from:?} and was counted as {before:?}"
+                        ));
                     }
                     match to {
                         Some(to) => within.states.insert(who.clone(), *to),
@@ -437,7 +439,7 @@ impl Watchdog {
             }
             let gone = within.given.get(pool).and_then(|given| given.gone.get(&service.uid));
             if gone.is_some_and(|gone| gone + ASSIGNED_US < now) {
-                return Err(format!("Q4: {pool} reports {reason} on {}, gone since {gone:?}", service.key));
+                return Err(format!("Q4: {pool} reports {reason} on {}, deleted at {gone:?}", service.key));
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Whose taint of an eviction it is, where none of our patches is known to have added it (N1): what a process can know
-//! by its record and by the answers to its patches.
+//! The owner of an eviction taint that no known patch of ours has added (N1): the knowledge of a process by its record
+//! and by the answers to its patches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ const ANSWERED_WITHIN_US: u64 = 5_000_000;
 pub(super) struct TaintPatches {
     /// Without an answer so far: the UID of the node, and the time of the request.
     open: BTreeMap<CallId, (String, u64)>,
-    /// Nodes with a patch that may have been carried out, whatever was answered.
+    /// Nodes with a patch that may have taken effect, with any answer.
     uncertain: BTreeSet<String>,
 }
 
@@ -66,9 +66,9 @@ fn may_have_added(answer: &TaintAnswer) -> bool {
 }
 
 impl Watchdog {
-    /// N1: returns whether a taint that another client has set may count as ours for a process. A record must have said
-    /// so since the taint appeared, and the process must be unable to know that none of our patches has added it: a
-    /// process that ends between record and patch leaves nothing but the record to its successor.
+    /// N1: returns whether a taint that another client has set may count as ours for a process. A record must have
+    /// marked it as ours since the taint appeared, and the process must be unable to know that none of our patches has
+    /// added it: a process that ends between record and patch leaves nothing but the record to its successor.
     pub(super) fn may_count_as_ours(&self, now: u64, process: usize, leads: bool, uid: &str) -> bool {
         let Some(node) = self.nodes.all.get(uid) else { return false };
         let Some((recorder, since)) = self.records.recorder_of_taint(now, uid, node.marked_since()) else {

@@ -22,7 +22,7 @@ const FOREIGN_US: i64 = 900_000_000;
 const CLOCKS_US: u64 = 5_000_000;
 /// Longest hold (W7), and how much later its last renewal may still arrive.
 const MAX_HOLD_US: u64 = 60_000_000 + 35_000_000;
-/// Time for which a process that has lost leadership may need to notice it.
+/// Maximum time until a process detects the loss of its leadership.
 const NOTICES_LOSS_US: u64 = 60_000_000;
 
 /// State of one Lease.
@@ -54,7 +54,7 @@ impl Hold {
     }
 }
 
-/// Holders of both Leases at a moment.
+/// Holders of both Leases at one time.
 pub struct Holds {
     own: Hold,
     shared: Hold,
@@ -65,19 +65,19 @@ pub struct Holds {
 pub struct Tenure {
     own: Hold,
     shared: Hold,
-    /// Time before which only the last holder of our Lease may write.
+    /// Time before which only the last holder of the controller's Lease may write.
     settled_at: u64,
-    /// State of our Lease when the operator took it from its holder, until it has a holder again.
+    /// State of the controller's Lease when the operator took it from its holder, until it has a holder again.
     robbed: Option<Hold>,
-    /// Processes that may not know yet that the operator took our Lease away, and until when the last PUT of each may
-    /// arrive.
+    /// Processes that may not have seen the operator's change of the Lease, with the time until which the last PUT of
+    /// each may arrive.
     unaware: BTreeMap<String, u64>,
-    /// Time until which a process may believe in our hold of the shared Lease that the operator took away.
+    /// Time until which a process may still rely on a hold of the shared Lease that the operator has ended.
     shared_believed_until: u64,
     /// Time until which other writers cannot be known.
     unknown_until: u64,
-    /// Last time at which the operator changed our Lease, and whether one has ever deleted it: then its terms count
-    /// from the start again.
+    /// Last time at which the operator changed the controller's Lease, and whether it was ever deleted: then its terms
+    /// restart.
     touched_at: Option<u64>,
     counts_anew: bool,
     /// Last term, and its process.
@@ -86,7 +86,7 @@ pub struct Tenure {
     last_of: BTreeMap<usize, u64>,
     /// Number of terms.
     pub terms: u64,
-    /// Time until which each process was seen to hold our Lease.
+    /// Time until which each process was seen as the holder of the controller's Lease.
     led_until: BTreeMap<String, u64>,
     /// Holders of the shared Lease over time.
     history: Vec<(u64, String)>,
@@ -166,7 +166,7 @@ impl Tenure {
             return Ok(());
         }
         if open(Some(holder)) {
-            return Err(format!("W8: {holder} lets go while a PUT of its is unanswered"));
+            return Err(format!("W8: {holder} releases it while one of its PUTs is unanswered"));
         }
         if now < self.settled_at {
             return Err(format!(
@@ -185,7 +185,7 @@ impl Tenure {
             LeaseName::Shared => &self.shared,
         };
         if !object.is_null() && text(&object["metadata"]["resourceVersion"]) == known.version {
-            return; // What is there already is not written again.
+            return; // An existing state is not written again.
         }
         match lease {
             LeaseName::Own => {
@@ -200,7 +200,7 @@ impl Tenure {
                     self.robbed = Some(before);
                 }
                 if !self.own.holder.is_empty() {
-                    // The client that takes it waits for the end of that hold, and so for all before it.
+                    // The next holder waits for the end of that hold, and so for all earlier ones.
                     self.robbed = None;
                 }
             }
@@ -220,7 +220,7 @@ impl Tenure {
         Holds { own: self.own.clone(), shared: self.shared.clone() }
     }
 
-    /// Both Leases return to an earlier state; later holders do not know yet.
+    /// Both Leases are restored to an earlier state; later holders have not seen it.
     pub fn set_back(&mut self, now: u64, holds: Holds) {
         (self.counts_anew, self.touched_at, self.robbed) = (true, Some(now), None);
         let before = std::mem::replace(&mut self.own, holds.own);
@@ -289,7 +289,10 @@ impl Tenure {
             return Err(format!("W7: a PUT while the shared Lease is of {:?}", self.shared.holder));
         }
         if wall(now) > self.shared.renewed + self.shared.duration_us {
-            return Err(format!("W7: a PUT while our hold counts as expired: {:?}", self.shared));
+            return Err(format!(
+                "W7: a PUT while the controller's hold counts as expired: {:?}",
+                self.shared
+            ));
         }
         Ok(())
     }
@@ -302,12 +305,11 @@ impl Tenure {
         if self.last_term == Some((process, epoch)) {
             return Ok(());
         }
-        // If the operator has deleted the Lease, its terms count from the start again; each process still counts
-        // upwards.
+        // If the operator has deleted the Lease, its terms restart; those of each process still increase.
         let own = self.last_of.insert(process, epoch);
         let is_loose = self.counts_anew || self.touched_at.is_some_and(|at| now < at + TERM_US + SETTLE_US);
         if own.is_some_and(|own| epoch < own || epoch == own && !is_loose) {
-            return Err(format!("W8: {identity} leads in term {epoch} once more, after {own:?}"));
+            return Err(format!("W8: {identity} leads in term {epoch} again, after {own:?}"));
         }
         if let Some((other, last)) = self.last_term.filter(|(_, last)| epoch <= *last && !is_loose) {
             return Err(format!("W8: {identity} leads in term {epoch}, and {other} has led in term {last}"));
@@ -320,7 +322,7 @@ impl Tenure {
         Ok(())
     }
 
-    /// Returns whether this process has not led for so long that it must know.
+    /// Returns whether this process has not led for long enough to know it.
     pub fn is_bystander(&self, now: u64, identity: &str) -> bool {
         let until = self.led_until.get(identity).copied();
         self.own.holder != identity && until.is_none_or(|until| until + NOTICES_LOSS_US < now)
@@ -336,7 +338,7 @@ impl Tenure {
         }
     }
 
-    /// Returns since when our Lease has had a holder.
+    /// Returns the time since which the controller's Lease has had a holder.
     pub fn led_since(&self) -> u64 {
         self.own.taken_at
     }
@@ -355,7 +357,7 @@ impl Tenure {
             .filter(|(_, began, ended)| began < ended)
     }
 
-    /// Returns how long we, and others, held the shared Lease between two times, in seconds.
+    /// Returns the time for which the controller, and others, held the shared Lease between two times, in seconds.
     pub fn held(&self, from: u64, to: u64) -> (u64, u64) {
         let (mut ours, mut theirs) = (0, 0);
         for (holder, began, ended) in self.holds(from, to) {
@@ -368,12 +370,12 @@ impl Tenure {
         (ours / 1_000_000, theirs / 1_000_000)
     }
 
-    /// Returns the periods in which no other client could have the shared Lease because we held it: start and end.
+    /// Returns the periods in which the controller blocked the shared Lease for other clients: start and end.
     pub fn exclusive_periods(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let mut exclusive_periods: Vec<(u64, u64)> = Vec::new();
         for (_, began, ended) in self.holds(from, to).filter(|(holder, ..)| *holder == OURS) {
             match exclusive_periods.last_mut().filter(|(_, last)| began == *last) {
-                // Taken again without another holder in between.
+                // Acquired again without another holder in between.
                 Some((_, last)) => *last = ended,
                 None => exclusive_periods.push((began, ended)),
             }
@@ -381,7 +383,7 @@ impl Tenure {
         exclusive_periods
     }
 
-    /// Returns when another client first had the shared Lease between two times.
+    /// Returns when another client first held the shared Lease between two times.
     pub fn first_other(&self, from: u64, to: u64) -> Option<u64> {
         let mut others = self.holds(from, to).filter(|(holder, ..)| *holder != OURS && !holder.is_empty());
         others.next().map(|(_, began, _)| began)

@@ -84,7 +84,7 @@ impl Sender {
             && now + CLOCKS_US < *until
         {
             return Err(format!(
-                "W6: a call of {class:?} at {now}, and ARM has said at {at} not before {until}"
+                "W6: a call of {class:?} at {now}, and ARM's answer at {at} forbids it before {until}"
             ));
         }
         let buckets = self.buckets.get_mut(&class).expect("both classes have one");

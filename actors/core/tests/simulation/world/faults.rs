@@ -1,4 +1,4 @@
-//! Events of processes: they start, crash, are suspended, lose their connections, stall, and are told to shut down.
+//! Events of processes: starts, crashes, suspensions, lost connections, stalls and shutdowns.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::story::Often;
 
 /// Time after a fault within which a process must see everything again.
 const SIGHT_US: u64 = 90_000_000;
-/// Grace period of a process that was told to shut down, like a Pod's.
+/// Grace period of a process that got the signal to shut down, like a Pod's.
 const GRACE_US: u64 = 30_000_000;
 /// Longest suspension of a process.
 const MAX_STOP_US: u64 = 180_000_000;
@@ -27,7 +27,7 @@ const MAX_STOP_US: u64 = 180_000_000;
 const MAX_STALL_US: u64 = 8_000_000;
 /// Longest stall of a stream.
 const MAX_STREAM_STALL_US: u64 = 90_000_000;
-/// Cases in a thousand changes of ARM's faults in which reads of a load balancer are not answered.
+/// Probability, in thousandths, that a change of ARM's faults makes reads of a load balancer hang.
 const HANGING: u64 = 150;
 /// Longest life of a process that crashes on startup, and longest pause until the next one.
 const CRASHES_WITHIN_US: u64 = 6_000_000;
@@ -41,7 +41,7 @@ impl World {
         if self.stormy {
             process.leases.trouble = if self.size.faults.leases { random.below(150) } else { 0 };
             process.notes.trouble = process.leases.trouble;
-            process.azure.sluggish = if self.size.faults.edges { random.below(80) } else { 0 };
+            process.azure.slow_per_mille = if self.size.faults.edges { random.below(80) } else { 0 };
         }
         let number = self.processes.len();
         let identity = Arc::clone(&process.identity);
@@ -74,7 +74,7 @@ impl World {
             planes.process_gone(number);
         }
         self.watchdog.end(number);
-        self.record(format!("process {number} is gone"));
+        self.record(format!("process {number} has ended"));
         let pause = match self.crashes.get(&slot) {
             Some(_) => self.fates.below(CRASHES_WITHIN_US),
             None if self.stormy => self.fates.below(60_000_000),
@@ -88,7 +88,7 @@ impl World {
         let identity = &self.processes[number].identity;
         let lease = lease_object(&self.kube, LeaseName::Own);
         if free.own && lease.is_some_and(|lease| lease["spec"]["holderIdentity"] == **identity) {
-            return Err(format!("W8: process {number} says that our Lease is free, and has it"));
+            return Err(format!("W8: process {number} reports the Lease as released, and holds it"));
         }
         Ok(())
     }
@@ -96,7 +96,7 @@ impl World {
     pub(super) fn done(&mut self, number: usize) -> Result<(), String> {
         let process = &self.processes[number];
         if !process.ending {
-            return Err(format!("W8: process {number} ends without being told to"));
+            return Err(format!("W8: process {number} ends without a shutdown"));
         }
         if self.watchdog.has_open_put(self.now, number) {
             return Err(format!("W8: process {number} ends while a PUT of its is unanswered"));
@@ -112,7 +112,7 @@ impl World {
         {
             self.processes[number].life = Life::Runs;
             self.watchdog.resumes(self.now, number);
-            self.record(format!("process {number} goes on"));
+            self.record(format!("process {number} resumes"));
         }
     }
 
@@ -122,7 +122,7 @@ impl World {
             self.processes[number].life = Life::Stopped(until);
             self.record(format!("process {number} is stopped until {:.6}", until as f64 / 1e6));
             self.blind(number, span);
-            // Before everything that waits for it.
+            // Before all events that wait for the process.
             self.at(until, WorldEvent::Wake(number));
         }
     }
@@ -149,12 +149,12 @@ impl World {
         fault_injection::clear_port(&mut process.kubernetes, &mut process.azure);
         process.leases.trouble = 0;
         process.notes.trouble = 0;
-        process.notes.cut_until = 0;
+        process.notes.unreachable_until = 0;
         process.leases.refused_until.clear();
-        process.leases.cut_until = 0;
-        process.azure.sluggish = 0;
-        process.azure.cut_until = 0;
-        process.xds.cut_until = 0;
+        process.leases.unreachable_until = 0;
+        process.azure.slow_per_mille = 0;
+        process.azure.unreachable_until = 0;
+        process.xds.unreachable_until = 0;
         process.stalled.clear();
     }
 
@@ -215,7 +215,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes the main fault of this world, now and then; returns whether it did.
+    /// Makes the main fault of this run with some probability; returns whether it did.
     fn happens_often(&mut self, often: Often, leader: Option<usize>, there: &[usize]) -> bool {
         if self.fates.per_mille(500) {
             return false;
@@ -243,7 +243,7 @@ impl World {
         if !self.processes[number].is_there() || std::mem::replace(&mut self.processes[number].ending, true) {
             return;
         }
-        self.record(format!("process {number} is told to end"));
+        self.record(format!("process {number} gets the signal to end"));
         let shutdowns = [Delivery::Writer(writer::In::Shutdown), Delivery::Leader(leader::In::Shutdown)];
         let follower = self.planes.as_ref().map(|_| Delivery::XdsSource(xds_source::In::Shutdown));
         for delivery in shutdowns.into_iter().chain(follower) {
@@ -258,12 +258,12 @@ impl World {
         let until = self.now + span;
         let from_arm = self.fates.per_mille(300);
         let process = &mut self.processes[number];
-        process.leases.cut_until = until;
+        process.leases.unreachable_until = until;
         if from_arm {
-            process.azure.cut_until = until;
+            process.azure.unreachable_until = until;
         }
         let effects = process.kubernetes.cut(&mut self.kube, until);
-        self.record(format!("process {number} is cut off for {span} us"));
+        self.record(format!("process {number} is disconnected for {span} us"));
         self.blind(number, span);
         self.cut_planes(number, until)?;
         self.follow(number, effects)
@@ -304,10 +304,10 @@ impl World {
         self.processes[leader].stalled.insert(Actor::Informer, until);
     }
 
-    /// All others see no change of endpoints for a while, during which the leader is told to shut down.
+    /// All others see no change of endpoints for a while, during which the leader gets the signal to shut down.
     fn stale_take_over(&mut self, leader: Option<usize>, there: &[usize]) {
         let Some(leader) = leader else { return };
-        // In worlds that test this, it lasts long enough that the leader writes meanwhile, and the next leader sees
+        // In runs that test this, it lasts long enough that the leader writes in the meantime, and the next leader sees
         // its writes.
         let is_long = self.size.faults.often == Some(Often::StaleTakeOver);
         let (shortest, soonest) = if is_long { (75_000_000, 20_000_000) } else { (5_000_000, 3_000_000) };
@@ -319,15 +319,17 @@ impl World {
         self.at(at, WorldEvent::RequestShutdown(leader));
     }
 
-    /// The operator pauses everything, and then the leader is told to shut down. Unless the others must know of the
-    /// pause before, their requests about our ConfigMap fail for a while.
+    /// The operator pauses everything, and then the leader shuts down. Unless the other replicas must receive the pause
+    /// first, their requests about the ConfigMap fail for some time.
     fn take_over_in_a_pause(&mut self, leader: Option<usize>, there: &[usize], is_received: bool) {
         let Some(leader) = leader else { return };
         for other in there.iter().filter(|other| **other != leader && !is_received) {
             let until = self.now + self.fates.between(20_000_000, 90_000_000);
-            self.processes[*other].notes.cut_until = until;
+            self.processes[*other].notes.unreachable_until = until;
         }
-        self.record(format!("everything is paused, the leader ends, and others hear of it: {is_received}"));
+        self.record(format!(
+            "everything is paused, the leader ends, and others receive the pause: {is_received}"
+        ));
         self.pause_everything();
         let at = self.now + self.fates.between(500_000, 20_000_000);
         self.at(at, WorldEvent::RequestShutdown(leader));
@@ -339,7 +341,7 @@ impl World {
         self.blind(number, span);
     }
 
-    /// A PUT is about to be sent: now and then a process is suspended or vanishes at that moment.
+    /// Before a PUT is sent, suspends or ends its process with some probability.
     pub(super) fn maybe_interrupt(&mut self, number: usize) {
         if self.stormy && self.size.faults.processes && self.fates.per_mille(50) {
             if self.fates.per_mille(700) {
@@ -352,7 +354,7 @@ impl World {
         }
     }
 
-    /// A planted bug: the shared Lease is released, whatever is in flight.
+    /// A planted bug: the shared Lease is released during a PUT.
     pub(super) fn release_early(&mut self) -> Result<(), String> {
         let Some(mut object) = lease_object(&self.kube, LeaseName::Shared) else { return Ok(()) };
         if object["spec"]["holderIdentity"] == crate::leases::OURS && self.fates.per_mille(100) {
@@ -401,7 +403,8 @@ impl World {
         }
         let (twice, late) = fault_injection::answers(&mut self.fault_random);
         for number in there {
-            (self.processes[number].azure.twice, self.processes[number].azure.late) = (twice, late);
+            (self.processes[number].azure.duplicate_per_mille, self.processes[number].azure.late_per_mille) =
+                (twice, late);
         }
         self.record(format!("faults: {words}, twice {twice}, late {late}"));
         let pause = if long.is_some() {

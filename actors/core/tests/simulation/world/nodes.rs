@@ -1,4 +1,5 @@
-//! Draining nodes: their changes, what the watchdog records about them, and what others do to their entries (N1, N4).
+//! Draining nodes: their changes, the watchdog's records of them, and changes of their entries by other clients (N1,
+//! N4).
 
 use model::ids::CallId;
 use model::object::TaintPatch;
@@ -10,7 +11,7 @@ use crate::process::{Life, Process};
 
 /// Time within which a node is tainted after its eviction was announced, without faults (N1).
 const MARKED_WITHIN_US: u64 = 75_000_000;
-/// Delay after a write of a record or a taint after which its process is suspended or vanishes, now and then.
+/// Delay after a write of a record or a taint after which its process is sometimes suspended or vanishes.
 const TEMPTING_US: u64 = 50_000;
 
 impl World {
@@ -25,7 +26,7 @@ impl World {
         self.at(self.now + pause, WorldEvent::Leave);
     }
 
-    /// Records the notices that were given.
+    /// Records the sent notices.
     pub(super) fn record_notices(&mut self) {
         let notices = self.story.take_notices();
         for notice in notices.iter().filter(|notice| !notice.is_expired) {
@@ -65,10 +66,10 @@ impl World {
 
     /// Records them after changes that no process made.
     pub(super) fn record_records_by_hand(&mut self) {
-        self.record_records(None).expect("no process is judged for it");
+        self.record_records(None).expect("the watchdog checks no process for it");
     }
 
-    /// A patch of a node's taints reaches the API server, whatever has happened to the process that sent it.
+    /// A patch of a node's taints reaches the API server, even if its process has ended.
     pub(super) fn patch(
         &mut self,
         process: usize,
@@ -91,7 +92,7 @@ impl World {
         self.follow(process, effects)
     }
 
-    /// Now and then, a process vanishes just after a write that others depend on.
+    /// Sometimes a process vanishes just after a write on which others depend.
     fn maybe_interrupt_soon(&mut self, process: usize) {
         if self.stormy && self.size.faults.processes && self.leaving.per_mille(60) {
             let at = self.now + self.leaving.below(TEMPTING_US);

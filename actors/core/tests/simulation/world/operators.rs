@@ -40,7 +40,7 @@ impl World {
         }
         let left = lease_object(&self.kube, lease);
         let holder = left.as_ref().map(|left| left["spec"]["holderIdentity"].to_string());
-        self.record(format!("the operator takes {lease:?} away: {holder:?}"));
+        self.record(format!("the operator changes {lease:?}: {holder:?}"));
         self.watchdog.tenure.taken_away(self.now, lease, left.as_ref());
         Ok(())
     }
@@ -56,7 +56,7 @@ impl World {
         self.crashes.clear();
         let mut until = self.now;
         if self.size.faults.policy {
-            // Until then the last request of an operator may still be carried out.
+            // Until then the last request of an operator may still take effect.
             until += LAST_WISH_US;
             self.at(until, WorldEvent::EndPauses);
         }

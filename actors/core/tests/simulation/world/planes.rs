@@ -104,7 +104,7 @@ impl World {
         self.follow_xds(process, effects)
     }
 
-    /// A request reaches its server, whatever has happened to the process that sent it.
+    /// A request reaches its server, even if its process has ended.
     pub(super) fn plane_receives(
         &mut self,
         process: usize,
@@ -154,7 +154,7 @@ impl World {
         self.follow_xds(process, effects)
     }
 
-    /// Repairs what the operator would repair of control planes.
+    /// Makes the repairs of control planes that an operator would make.
     pub(super) fn repair_planes(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
         let sendings = planes.repair();
@@ -168,7 +168,7 @@ impl World {
     pub fn take_back(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
         let sendings = planes.take_back();
-        self.record("control planes take everything back".to_owned());
+        self.record("control planes withdraw all resources".to_owned());
         self.send_all(sendings)
     }
 

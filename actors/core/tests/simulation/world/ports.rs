@@ -26,7 +26,7 @@ use crate::watchdog::Put;
 const SOON_US: u64 = 5_000_000;
 
 impl World {
-    /// A request about a Lease arrives whatever happens to its process; all other steps belong to the process.
+    /// A request about a Lease arrives even if its process has ended; all other steps belong to the process.
     pub(super) fn lease_step(
         &mut self,
         process: usize,
@@ -64,7 +64,7 @@ impl World {
             (NotesStep::Answer(_), Life::Gone) => return Ok(()),
         }
         let Process { notes, leases, clock, .. } = &mut self.processes[process];
-        let cut = self.now < leases.cut_until.max(notes.cut_until);
+        let cut = self.now < leases.unreachable_until.max(notes.unreachable_until);
         let effects = notes.step(&mut self.kube, self.now, clock, cut, (requester, call), step);
         self.follow(process, effects)
     }
@@ -74,7 +74,7 @@ impl World {
         self.record_records(Some(process))?;
         if self.keeps_notes && notes::stored(&self.kube).is_none_or(|map| map["data"][notes::KEPT].is_null())
         {
-            return Err("A4: a key of another client is gone".to_owned());
+            return Err("A4: a key of another client was removed".to_owned());
         }
         self.watchdog.record_pauses(self.now, &notes::paused(&self.kube));
         Ok(())
@@ -96,7 +96,8 @@ impl World {
                 let ago = clock.now(now).since(since).as_micros();
                 let began = crate::clock::wall(now) - i64::try_from(ago).unwrap_or(0);
                 let count = ccm::lock_failures(&self.kube, &micro_time(began));
-                let input = writer::In::LockFailures(call, (now >= kubernetes.cut_until).then_some(count));
+                let input =
+                    writer::In::LockFailures(call, (now >= kubernetes.unreachable_until).then_some(count));
                 vec![Effect::DeliverAt(now + 2_000, Delivery::Writer(input))]
             }
             KubernetesCall::Post { call, event } => {
@@ -137,7 +138,7 @@ impl World {
     pub(super) fn send(&mut self, process: usize, call: ArmCall) -> Result<(), String> {
         let now = self.now;
         let Process { azure, clock, .. } = &mut self.processes[process];
-        if let Some(later) = azure.queues(now, &call.request) {
+        if let Some(later) = azure.retry_at_if_serialized(now, &call.request) {
             self.within(later, process, ProcessEvent::Send(Box::new(call)));
             return Ok(());
         }
@@ -145,7 +146,7 @@ impl World {
             self.within(now + 1, process, ProcessEvent::Answered(call.id, Box::new(refusal), None));
             return Ok(());
         }
-        if now < azure.cut_until {
+        if now < azure.unreachable_until {
             let taken = azure.unreachable_answer(now);
             self.watchdog.exempt(taken.arrives[0], process, None);
             if let ArmRequest::PutPool { pool, .. } = &call.request {
@@ -171,7 +172,7 @@ impl World {
         Ok(())
     }
 
-    /// A request reaches ARM, whatever has happened to the process that sent it.
+    /// A request reaches ARM, even if its process has ended.
     pub(super) fn land(&mut self, process: usize, call: CallId, sent: &Sent) -> Result<(), String> {
         let now = self.now;
         let put = put_of(process, sent);
@@ -185,7 +186,7 @@ impl World {
         if let ArmRequest::GetLoadBalancer(lb) = &sent.request {
             self.watchdog.reads(now, process, lb);
         }
-        let taken = self.processes[process].azure.taken(now, sent, &reply);
+        let taken = self.processes[process].azure.deliver(now, sent, &reply);
         // An answer after the client's timeout is not seen.
         if let (ArmRequest::GetLoadBalancer(lb), ArmAnswer::LoadBalancer(_)) = (&sent.request, &taken.answer)
             && taken.arrives[0] <= sent.at + CLIENT_TIMEOUT_US

@@ -72,7 +72,7 @@ impl World {
     /// A process ends because the storage was restored, and the kubelet restarts it.
     pub(super) fn ends_for_set_back(&mut self, number: usize, set_back: &SetBack) -> Result<(), String> {
         if !self.processes[number].outlives_restore {
-            return Err(format!("W8: process {number} ends for {set_back:?}, and saw no other past"));
+            return Err(format!("W8: process {number} ends for {set_back:?}, and saw no other history"));
         }
         self.record(format!("process {number} ends: {set_back:?}"));
         self.kill(number);
@@ -84,7 +84,7 @@ impl World {
         let Some(Backup { version, cluster, holds }) = self.backup.take() else { return Ok(()) };
         let from = self.kube.resource_version();
         if !self.kube.rollback(version) {
-            return Err(format!("the state of {version} is no longer there"));
+            return Err(format!("the state of {version} no longer exists"));
         }
         self.record(format!("the storage is set back from {from} to {version}"));
         self.story.cluster.set_back(&mut self.kube, self.now, cluster);

@@ -10,7 +10,7 @@ use super::*;
 use crate::address_book::End;
 use crate::shell::tests::address_book_of_sinks;
 
-/// Time that the watcher and the writer take for each message.
+/// Time that the watcher and the writer need for each message.
 const SLOW: Duration = Duration::from_secs(3);
 
 fn line(name: &str, version: usize) -> Result<String, LinesCodecError> {
@@ -22,7 +22,7 @@ fn line(name: &str, version: usize) -> Result<String, LinesCodecError> {
 }
 
 #[actix::test]
-async fn a_stream_is_read_on_while_its_watcher_is_busy() {
+async fn a_stream_is_read_while_its_watcher_is_busy() {
     tokio::time::pause();
     let (clock, kind) = (Clock::of_runtime(), Kind::EndpointSlices);
     let (address_book, mut receiver) = address_book_of_sinks(SLOW);
@@ -46,7 +46,7 @@ async fn a_stream_is_read_on_while_its_watcher_is_busy() {
         if let Delivery::Watcher(_, In::Line { line: Line::Object(Object::Slice(slice)), read, .. }) =
             &delivery
         {
-            assert!(read.since(began) < SLOW, "read when it came");
+            assert!(read.since(began) < SLOW, "read on arrival");
             delivered.push((slice.key.name.to_string(), slice.resource_version.0.to_string()));
         } else if let Delivery::Writer(writer::In::Unread(pool, _)) = &delivery {
             unread.push(pool.as_str().to_owned());

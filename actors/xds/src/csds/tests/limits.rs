@@ -128,7 +128,7 @@ async fn h5_large_answers_that_wait_to_be_read_are_limited() {
     assert!(refused.message().contains("exclude_resource_contents"), "{refused}");
     let small = ClientStatusRequest { exclude_resource_contents: true, ..ClientStatusRequest::default() };
     within(client.fetch_client_status(small)).await.unwrap();
-    // One that is read makes room, although its stream goes on.
+    // A request that is read makes room, although its stream stays open.
     let mut read = unread.remove(0);
     within(read.message()).await.unwrap().unwrap();
     for _ in 0..2 * MAX_LARGE {

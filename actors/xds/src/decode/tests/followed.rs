@@ -338,7 +338,7 @@ fn in_place_of_a_response() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn x2_x3_any_response_ends_no_use_and_is_answered_at_most_once(
+    fn x2_x3_no_response_removes_endpoints_or_has_two_answers(
         messages in prop::collection::vec(in_place_of_a_response(), 1..4),
     ) {
         let mut following = Following::new();
@@ -348,7 +348,7 @@ proptest! {
     }
 
     #[test]
-    fn x2_x3_any_resource_ends_no_use_and_is_answered_at_most_once(
+    fn x2_x3_no_resource_removes_endpoints_or_has_two_answers(
         messages in prop::collection::vec(in_a_response(), 1..4),
     ) {
         let mut following = Following::new();

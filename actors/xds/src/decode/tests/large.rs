@@ -46,7 +46,7 @@ fn field(number: usize, value: impl AsRef<[u8]>) -> Vec<u8> {
     [varint(number << 3 | 2), varint(value.len()), value.to_vec()].concat()
 }
 
-/// The same field, repeated for this many bytes.
+/// Repeats a field for this many bytes.
 fn fill(bytes: usize, number: usize, value: impl AsRef<[u8]>) -> Vec<u8> {
     let one = field(number, value);
     one.repeat(bytes / one.len())
@@ -217,7 +217,7 @@ fn peak(bytes: &[u8]) -> usize {
         .unwrap();
     let text = String::from_utf8_lossy(&child.stdout).into_owned();
     assert!(child.status.success(), "{text}\n{}", String::from_utf8_lossy(&child.stderr));
-    let peak = text.lines().find_map(|line| line.split_once(PEAK)).expect("it says its peak").1;
+    let peak = text.lines().find_map(|line| line.split_once(PEAK)).expect("it prints its peak").1;
     peak.trim().parse().unwrap()
 }
 
@@ -278,7 +278,7 @@ fn x2_an_oversized_assignment_is_refused_by_name() {
 }
 
 #[test]
-fn x2_what_is_too_large_takes_no_room_from_what_is_not() {
+fn x2_oversized_assignments_use_no_room_of_the_others() {
     let of = |name: &str, endpoints: usize| {
         let assignment = [field(1, name), field(2, fill(2 * endpoints, 2, []))].concat();
         field(2, any(ResourceKind::Endpoints.type_url(), assignment))
@@ -310,7 +310,7 @@ fn x2_an_excess_of_resources_and_errors_is_reported() {
 }
 
 #[test]
-fn x2_a_response_whose_answer_would_be_too_large_is_passed_over() {
+fn x2_a_response_with_an_oversized_answer_is_skipped() {
     for number in [1, 5] {
         let of = |length: usize| {
             [of_kind(ResourceKind::Endpoints, []), field(number, vec![b'x'; length])].concat()
@@ -331,7 +331,7 @@ fn x2_a_field_of_another_type_is_malformed() {
 }
 
 #[test]
-fn x2_an_any_that_comes_in_parts_is_one() {
+fn x2_the_parts_of_an_any_are_merged() {
     let assignment = field(1, "web");
     let parts = [
         field(3, "web"),

@@ -117,7 +117,7 @@ fn reported(name: &str, code: i32) -> ResourceError {
 }
 
 #[tokio::test]
-async fn x2_a88_a_whole_conversation() {
+async fn x2_a88_a_stream_from_first_request_to_reopening() {
     let mut server = Ads::start().await;
     let mut shell = Shell::of(insecure(server.addr));
     shell.step(In::Watch(ResourceKey::new(ResourceKind::Endpoints, "web"), WatcherId(1)));
@@ -131,7 +131,9 @@ async fn x2_a88_a_whole_conversation() {
 
     let good = assignment("web", "10.0.0.1");
     peer.answer(answer("1", vec![good.clone()], Vec::new()));
-    let ResourceChange::Changed(Ok(cached)) = shell.next_change().await else { panic!("it is there") };
+    let ResourceChange::Changed(Ok(cached)) = shell.next_change().await else {
+        panic!("the assignment is delivered")
+    };
     assert_eq!((&*cached.version, cached.updated), ("1", AT));
     assert_eq!(*cached.raw.unwrap().bytes, *good.value);
     let ack = peer.request().await;
@@ -139,7 +141,9 @@ async fn x2_a88_a_whole_conversation() {
     assert_eq!((ack.error_detail, ack.node), (None, None));
 
     peer.answer(answer("2", vec![assignment("web", "not an address")], Vec::new()));
-    let ResourceChange::Ambient(Some(error)) = shell.next_change().await else { panic!("it is wrong") };
+    let ResourceChange::Ambient(Some(error)) = shell.next_change().await else {
+        panic!("the error is delivered")
+    };
     assert_eq!((error.code, shell.state()), (Code::InvalidArgument, ResourceState::Nacked));
     let nack = peer.request().await;
     assert_eq!((nack.version_info.as_str(), nack.response_nonce.as_str()), ("1", "n2"));
@@ -153,7 +157,7 @@ async fn x2_a88_a_whole_conversation() {
 
     peer.answer(answer("3", Vec::new(), vec![reported("web", 5)]));
     let ResourceChange::Ambient(Some(error)) = shell.next_change().await else {
-        panic!("it is said to be gone")
+        panic!("the reported error is delivered")
     };
     assert_eq!((error.code, &*error.message), (Code::NotFound, "moved away"));
     assert_eq!(shell.state(), ResourceState::ReceivedError);
@@ -176,7 +180,9 @@ async fn x2_a88_a_whole_conversation() {
         ("", Some("pools-1".to_owned()))
     );
     peer.answer(answer("4", vec![assignment("web", "10.0.0.2")], Vec::new()));
-    let ResourceChange::Changed(Ok(cached)) = shell.next_change().await else { panic!("it is back") };
+    let ResourceChange::Changed(Ok(cached)) = shell.next_change().await else {
+        panic!("the assignment is delivered again")
+    };
     assert_eq!((&*cached.version, shell.state()), ("4", ResourceState::Acked));
     assert_eq!(peer.request().await.response_nonce, "n4");
 
@@ -185,7 +191,7 @@ async fn x2_a88_a_whole_conversation() {
 }
 
 #[tokio::test]
-async fn x2_messages_are_read_50_at_once_and_then_paced() {
+async fn x2_50_messages_are_read_at_once_and_then_paced() {
     let mut server = Ads::start().await;
     let mut shell = Shell::of(insecure(server.addr));
     shell.step(In::Watch(ResourceKey::new(ResourceKind::Endpoints, "web"), WatcherId(1)));

@@ -27,7 +27,7 @@ async fn x2_a_server_that_refuses_connections_is_unavailable() {
 }
 
 #[tokio::test]
-async fn x2_a_server_that_the_bootstrap_has_not_is_unavailable() {
+async fn x2_a_server_missing_in_the_bootstrap_is_unavailable() {
     let mut site = Site::of(insecure("127.0.0.1:1"));
     site.driver.open(STREAM, ServerId(1), vec![request_for(&["web"])]);
     let ended = site.ended().await;
@@ -48,7 +48,7 @@ async fn x2_a_broken_connection_ends_the_stream() {
 }
 
 #[tokio::test]
-async fn x2_a_status_of_the_server_is_handed_on() {
+async fn x2_a_status_of_the_server_is_passed_on() {
     let mut server = Ads::start().await;
     let mut site = Site::at(server.addr);
     site.dispatched().await;
@@ -70,7 +70,7 @@ async fn x2_a_status_of_the_server_is_handed_on() {
 }
 
 #[tokio::test]
-async fn c1_the_words_of_a_status_are_short_and_hold_no_secret() {
+async fn c1_the_text_of_a_status_is_short_and_without_secrets() {
     let mut server = Ads::start().await;
     let mut site = Site::at(server.addr);
     site.dispatched().await;
@@ -82,7 +82,7 @@ async fn c1_the_words_of_a_status_are_short_and_hold_no_secret() {
 }
 
 #[tokio::test]
-async fn x2_details_of_a_status_that_are_no_base64_bring_nothing_down() {
+async fn x2_status_details_without_base64_are_tolerated() {
     const BROKEN: &[(&str, &str)] =
         &[("grpc-status", "7"), ("grpc-message", "no"), ("grpc-status-details-bin", "!!!")];
     let in_headers = Fixed { headers: BROKEN, body: &[], trailers: &[] };
@@ -103,7 +103,7 @@ async fn x2_details_of_a_status_that_are_no_base64_bring_nothing_down() {
 }
 
 #[tokio::test]
-async fn x2_what_is_no_grpc_ends_the_stream() {
+async fn x2_an_answer_without_grpc_ends_the_stream() {
     let too_large = Fixed { headers: &[], body: &[0, 1, 0, 0, 1], trailers: &[] };
     let compressed = Fixed { headers: &[], body: &[1, 0, 0, 0, 1, 7], trailers: &[] };
     let cut = Fixed { headers: &[], body: &[0, 0, 0, 0, 9, 7], trailers: &[] };
@@ -157,7 +157,7 @@ async fn x2_a_peer_without_http2_is_not_connected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn x2_a_silent_connection_is_given_up() {
+async fn x2_a_silent_connection_is_closed() {
     let (addr, listener) = silent().await;
     let mut site = Site::at(addr);
     let (mut connection, _) = listener.accept().await.unwrap();

@@ -131,7 +131,7 @@ async fn x2_a_server_is_verified_by_authority_and_name() {
 }
 
 #[tokio::test]
-async fn x2_our_own_certificate_is_shown_where_one_is_given() {
+async fn x2_a_configured_client_certificate_is_presented() {
     let authority = Authority::of("ours");
     let tls = authority.server("localhost").client_ca_root(authority.pem());
     let mut server = Ads::with_tls(tls).await;
@@ -148,7 +148,7 @@ async fn x2_our_own_certificate_is_shown_where_one_is_given() {
 }
 
 #[tokio::test]
-async fn x2_the_files_of_tls_are_read_for_each_stream() {
+async fn x2_tls_files_are_read_for_each_stream() {
     let authority = Authority::of("ours");
     let tls = authority.server("localhost").client_ca_root(authority.pem());
     let mut server = Ads::with_tls(tls).await;

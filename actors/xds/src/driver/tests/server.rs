@@ -42,7 +42,8 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) async fn request(&mut self) -> DiscoveryRequest {
-        let message = within(self.requests.message()).await.expect("the stream lives").expect("and goes on");
+        let message =
+            within(self.requests.message()).await.expect("the stream is open").expect("the stream continues");
         DiscoveryRequest::decode(message).unwrap()
     }
 
@@ -92,7 +93,7 @@ impl Ads {
     }
 
     pub(super) async fn call(&mut self) -> Peer {
-        within(self.calls.recv()).await.expect("the server lives")
+        within(self.calls.recv()).await.expect("the server runs")
     }
 }
 

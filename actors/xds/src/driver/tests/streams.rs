@@ -38,7 +38,7 @@ async fn x2_later_requests_are_reported_as_sent_one_by_one() {
 }
 
 #[tokio::test]
-async fn x2_one_message_is_read_for_each_leave() {
+async fn x2_each_permission_reads_one_message() {
     let mut server = Ads::start().await;
     let mut site = Site::at(server.addr);
     site.dispatched().await;
@@ -60,7 +60,7 @@ async fn x2_one_message_is_read_for_each_leave() {
 }
 
 #[tokio::test]
-async fn x2_an_undecodable_message_ends_nothing() {
+async fn x2_an_undecodable_message_does_not_end_the_stream() {
     let mut server = Ads::start().await;
     let mut site = Site::at(server.addr);
     site.driver.read(STREAM);
@@ -79,7 +79,7 @@ async fn x2_an_undecodable_message_ends_nothing() {
 }
 
 #[tokio::test]
-async fn x2_an_empty_message_is_handed_over_like_any_other() {
+async fn x2_an_empty_message_is_delivered_like_any_other() {
     let mut server = Ads::start().await;
     let mut site = Site::at(server.addr);
     site.driver.read(STREAM);
@@ -90,7 +90,7 @@ async fn x2_an_empty_message_is_handed_over_like_any_other() {
 }
 
 #[tokio::test]
-async fn x2_a_stream_that_is_closed_in_good_order_ends_so() {
+async fn x2_an_orderly_close_ends_the_stream_without_an_error() {
     let mut server = Ads::start().await;
     let mut site = Site::at(server.addr);
     site.driver.read(STREAM);
@@ -110,7 +110,7 @@ async fn x2_a_stream_that_is_closed_in_good_order_ends_so() {
 }
 
 #[tokio::test]
-async fn x2_after_its_close_a_stream_is_silent_and_the_server_sees_it() {
+async fn x2_a_closed_stream_is_silent_and_the_server_is_notified() {
     let mut server = Ads::start().await;
     let mut site = Site::at(server.addr);
     site.driver.read(STREAM);

@@ -1,4 +1,4 @@
-//! Nodes that leave service, as the API server shows them.
+//! Draining nodes in the API server.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::story::Story;
 const TIME: &str = "2026-11-22T16:30:35.75Z";
 const KEY: &str = "node.kubernetes.io/out-of-service";
 
-/// Four Services of three pods each on four nodes.
+/// Returns four Services of three pods each on four nodes.
 fn stage() -> (World, Cluster) {
     let story = Story::read("services 4\nload-balancers 1\nnodes 4\n").expect("a story");
     let world = World::new(story.size, 1);
@@ -36,7 +36,7 @@ fn is_ready(node: &Value) -> bool {
     ready[0]["status"] == "True"
 }
 
-/// From when until when each node has left service, and when its machine goes.
+/// Returns start, eviction time and end of each node's signal.
 fn signals(cluster: &Cluster) -> Vec<(&str, u64, Option<u64>, Option<u64>)> {
     let all = cluster.signals.all().iter();
     all.map(|one| (one.node.as_str(), one.from_us, one.due_us, one.until_us)).collect()
@@ -65,7 +65,7 @@ fn z2_the_oldest_nodes_are_tainted_once_and_a_key_untaints_all() {
 }
 
 #[test]
-fn n1_an_eviction_gives_notice_then_silence_then_the_node_goes() {
+fn n1_an_eviction_has_notice_then_not_ready_then_deletion() {
     let message = "Preempt Scheduled: Sun, 22 Nov 2026 16:31:05 GMT. DurationInSeconds: -1.  For more \
                    information, see https://aka.ms/aks/scheduledevents.";
     for form in [Form::Event, Form::EventV1, Form::Condition] {
@@ -99,14 +99,14 @@ fn n1_an_eviction_gives_notice_then_silence_then_the_node_goes() {
             assert!(!there.contains(&0), "{there:?}");
         }
         assert_eq!(stage.0.oldest_nodes(9), ["node-0001", "node-0002", "node-0003"]);
-        // It is over, and a step that comes again does nothing.
+        // The eviction has ended, and a repeated step has no effect.
         act(&mut stage, evict(Step::Gone), 46);
         assert_eq!(stage.1.model.list(Resource::Nodes).count(), 3);
     }
 }
 
 #[test]
-fn n1_evictions_take_nodes_one_by_one_and_leave_the_last() {
+fn n1_evictions_remove_nodes_one_by_one_except_the_last() {
     let mut stage = stage();
     let notice = Step::Notice { form: Form::Event, notice_us: 1 };
     for number in 0..9 {
@@ -121,7 +121,7 @@ fn n1_evictions_take_nodes_one_by_one_and_leave_the_last() {
     }
     assert_eq!(stage.0.oldest_nodes(9), ["node-0003"]);
     let pods = stage.0.services().iter().flat_map(|service| &service.pods);
-    assert!(pods.map(|pod| pod.node).all(|node| node == 3), "all pods are where a node is");
+    assert!(pods.map(|pod| pod.node).all(|node| node == 3), "all pods are on existing nodes");
 }
 
 #[test]
@@ -139,12 +139,12 @@ fn n2_a_recreated_node_has_its_name_another_uid_and_no_taints() {
         act(&mut stage, Leaving::Recreate { count: 1, same_addresses: true }, 3);
         let again = node_of(&stage.1, 0);
         assert_ne!(again["metadata"]["uid"], after["metadata"]["uid"]);
-        assert_eq!(again["status"]["addresses"], after["status"]["addresses"], "those that it had last");
+        assert_eq!(again["status"]["addresses"], after["status"]["addresses"], "its last addresses");
     }
 }
 
 #[test]
-fn z2_nodes_whose_machines_stop_are_silent_until_they_start() {
+fn z2_nodes_with_stopped_machines_are_not_ready() {
     let mut stage = stage();
     act(&mut stage, Leaving::Stop(2), 1);
     let ready = |cluster: &Cluster| [0, 1, 2].map(|number| is_ready(&node_of(cluster, number)));

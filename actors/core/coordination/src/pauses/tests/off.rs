@@ -1,10 +1,10 @@
-//! The note that switches the admin state off (N4).
+//! The key that disables the admin state (N4).
 
 use super::*;
 
 const KEY: &str = "admin-state.off";
 
-/// Lets time pass in steps, with every request answered.
+/// Advances the clock in steps, and answers every request.
 fn run(bench: &mut Bench, until: Now) {
     while bench.now < until {
         bench.wait(bench.now.plus(Duration::from_secs(5)).min(until));
@@ -22,7 +22,7 @@ fn somebody(bench: &mut Bench, change: impl FnOnce(&mut BTreeMap<Arc<str>, Arc<s
 }
 
 #[test]
-fn n4_the_note_switches_the_admin_state_off_whatever_it_holds() {
+fn n4_the_key_disables_the_admin_state_with_any_value() {
     let mut bench = Bench::begun(Server::with(&[("down.uid-7", "node-7")]));
     assert!(!is_off(&bench));
     somebody(&mut bench, |data| drop(data.insert(KEY.into(), "by: retire\nsince: @5".into())));
@@ -40,18 +40,18 @@ fn n4_the_note_switches_the_admin_state_off_whatever_it_holds() {
 }
 
 #[test]
-fn n4_a_note_that_nobody_takes_away_switches_off_for_ten_minutes() {
+fn n4_a_key_that_stays_disables_for_ten_minutes() {
     let mut bench = Bench::begun(Server::with(&[(KEY, "by: retire")]));
     assert!(is_off(&bench));
     bench.send(In::Confirm(Epoch(2)));
     run(&mut bench, at(600));
-    assert!(is_off(&bench), "whatever else is read");
+    assert!(is_off(&bench), "with any other data");
     bench.wait(at(601));
-    assert!(!is_off(&bench), "a broken hook does not switch it off forever");
+    assert!(!is_off(&bench), "a failed hook does not disable it forever");
     bench.serve();
     run(&mut bench, at(2_000));
     assert!(!is_off(&bench));
-    // A new note counts from its own first observation.
+    // A new key counts from its own first observation.
     somebody(&mut bench, |data| drop(data.remove(KEY)));
     run(&mut bench, at(2_020));
     somebody(&mut bench, |data| drop(data.insert(KEY.into(), "by: retire".into())));
@@ -60,7 +60,7 @@ fn n4_a_note_that_nobody_takes_away_switches_off_for_ten_minutes() {
 }
 
 #[test]
-fn n4_in_a_dry_run_the_note_is_not_read() {
+fn n4_in_a_dry_run_the_key_is_not_read() {
     let mut bench = Bench::new(Server::with(&[(KEY, "by: retire")]), PauseStorage::Nothing);
     bench.serve();
     assert!(!is_off(&bench));

@@ -1,4 +1,4 @@
-//! The promise over conflicts, lost and late requests, crashes and terms: a confirmed pause applies in every later
+//! Random histories with conflicts, lost and late requests, crashes and terms: a confirmed pause applies in every later
 //! term, until the operator resumes (docs/design/pools.md, G6).
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..60)
 }
 
-/// The fate of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 struct Fate {
     lands_after: Option<u64>,
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// Reports whether the scope must be paused in everything read after a moment: its pause was confirmed to the
+    /// Returns whether the scope must be paused in every read that begins after a time: its pause was confirmed to the
     /// operator before, and no resume was requested since.
     fn must_be_paused(&self, scope: &Scope, read_after: Now) -> bool {
         self.ops.iter().filter(|op| op.paused && op.scope == *scope).any(|pause| {
@@ -196,7 +196,7 @@ impl World {
 
     fn apply(&mut self, event: Event) {
         match event {
-            // A sent request arrives, whatever happened to its sender.
+            // A sent request arrives, even if its sender has crashed.
             Event::Land(p, life, call, request, fate) => {
                 let answer = self.server.execute(self.now, &request);
                 if let Some(after) = fate.answer_after {
@@ -295,7 +295,7 @@ proptest! {
         world.run(world.now.plus(Duration::from_secs(40)));
         (0..PROCESSES).for_each(|p| world.term(p));
         world.run(world.now.plus(Duration::from_secs(1)));
-        // Liveness: every process knows the notes, and all requests were answered.
+        // Liveness: every process has the stored pauses, and all requests were answered.
         let noted = world.server.facts(world.now).map(|facts| PauseNotes::of(&facts)).unwrap_or_default();
         for process in &world.processes {
             let policy = process.policy.as_ref().expect("it was read");

@@ -6,7 +6,7 @@ use proptest::test_runner::TestCaseResult;
 use super::*;
 use pool_testing::planted::each_is_found;
 
-/// The number of items: few, so that their runs overlap.
+/// The number of items: small, so that their runs overlap.
 const ITEMS: u8 = 5;
 /// The maximum number of operations in a history.
 const LENGTH: usize = 120;
@@ -17,8 +17,7 @@ const TOKEN: i64 = 100_000;
 const BURST: u32 = 3;
 /// The maximum of an item's own delay.
 const CAP: Duration = Duration::from_millis(300);
-/// The time within which every item must have run when nothing new is added: the longest delay, and a token for each
-/// retry.
+/// Maximum time until every item has run without new additions: the longest delay, and a token for each retry.
 const BOUND: Duration = Duration::from_millis(MAX_WAIT + 100 * LENGTH as u64);
 
 const PARAMS: Params =
@@ -42,30 +41,30 @@ enum Op {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plant {
     /// An item that is added during its work does not run again.
-    LosesWhatIsAddedDuringWork,
-    /// An item that is added during its work runs again at once.
-    WorksTwiceAtOnce,
+    LosesAdditionsDuringWork,
+    /// An item that is added during its work runs again immediately.
+    RunsConcurrently,
     /// The second item is taken instead of the first.
-    TakesTheSecond,
+    TakesSecondItem,
     /// Of two due times, the one requested first counts.
-    KeepsTheLaterMoment,
+    KeepsLaterTime,
     /// Success does not reset the failure count.
-    RemembersTheFailures,
+    KeepsFailures,
     /// Errors are retried without the limiter.
-    DoesNotLimit,
+    SkipsLimiter,
     /// Retired items stay.
-    KeepsWhatIsGone,
+    KeepsRetiredItems,
 }
 
 impl Plant {
     const ALL: [Plant; 7] = [
-        Plant::LosesWhatIsAddedDuringWork,
-        Plant::WorksTwiceAtOnce,
-        Plant::TakesTheSecond,
-        Plant::KeepsTheLaterMoment,
-        Plant::RemembersTheFailures,
-        Plant::DoesNotLimit,
-        Plant::KeepsWhatIsGone,
+        Plant::LosesAdditionsDuringWork,
+        Plant::RunsConcurrently,
+        Plant::TakesSecondItem,
+        Plant::KeepsLaterTime,
+        Plant::KeepsFailures,
+        Plant::SkipsLimiter,
+        Plant::KeepsRetiredItems,
     ];
 }
 
@@ -156,8 +155,8 @@ impl World {
         }
     }
 
-    /// The delay that the limiter imposes on the item. Tokens are refilled at regular intervals, and those of the
-    /// burst lie in the past.
+    /// The delay that the limiter imposes on the item. Tokens are refilled at regular intervals, and those of the burst
+    /// are in the past.
     fn limited(&mut self, item: u8) -> Duration {
         let now = i64::try_from(self.now.as_micros()).expect("small");
         let failures = self.failures.entry(item).or_default();
@@ -185,7 +184,7 @@ impl World {
             Op::Add(item) => self.add(item),
             Op::AddAfter(item, wait) => {
                 let later = self.due.contains_key(&item) && wait > 0;
-                if !(later && self.has(Plant::KeepsTheLaterMoment)) {
+                if !(later && self.has(Plant::KeepsLaterTime)) {
                     self.queue.add_after(self.now, item, millis(wait));
                 }
                 self.want_after(item, millis(wait));
@@ -230,17 +229,17 @@ impl World {
 
     fn add(&mut self, item: u8) {
         let in_work = self.work.contains_key(&item);
-        if in_work && self.has(Plant::WorksTwiceAtOnce) {
+        if in_work && self.has(Plant::RunsConcurrently) {
             self.queue.done(self.now, &item);
         }
-        if !(in_work && self.has(Plant::LosesWhatIsAddedDuringWork)) {
+        if !(in_work && self.has(Plant::LosesAdditionsDuringWork)) {
             self.queue.add(self.now, item);
         }
         self.want(item);
     }
 
     fn retire(&mut self, item: u8) {
-        if !self.has(Plant::KeepsWhatIsGone) {
+        if !self.has(Plant::KeepsRetiredItems) {
             self.queue.retire(&item);
         }
         self.wanted.remove(&item);
@@ -261,13 +260,13 @@ impl World {
             prop_assert!(before.is_none(), "{} is worked on twice at the same time", item);
             self.wanted.remove(&item);
         }
-        prop_assert_eq!(taken, expected, "not the one that has been ready for longest");
+        prop_assert_eq!(taken, expected, "not the item that became ready first");
         Ok(taken)
     }
 
     fn taken(&mut self) -> Option<u8> {
         let first = self.queue.take(self.now)?;
-        let second = if self.has(Plant::TakesTheSecond) { self.queue.take(self.now) } else { None };
+        let second = if self.has(Plant::TakesSecondItem) { self.queue.take(self.now) } else { None };
         if second.is_some() {
             self.queue.done(self.now, &first);
             self.queue.add(self.now, first);
@@ -276,9 +275,9 @@ impl World {
     }
 
     fn finish(&mut self, item: u8, result: Result<Done, Failed>) {
-        if result == Ok(Done::Success) && self.has(Plant::RemembersTheFailures) {
+        if result == Ok(Done::Success) && self.has(Plant::KeepsFailures) {
             self.queue.done(self.now, &item);
-        } else if result.is_err() && self.has(Plant::DoesNotLimit) {
+        } else if result.is_err() && self.has(Plant::SkipsLimiter) {
             self.queue.finish(self.now, &item, Ok(Done::RequeueAfter(millis(1))));
         } else {
             self.queue.finish(self.now, &item, result);
@@ -324,8 +323,8 @@ impl World {
         Ok(())
     }
 
-    /// From now on all work succeeds and nothing is added: every item runs, and the queue becomes idle.
-    fn calm(&mut self) -> TestCaseResult {
+    /// Ends additions and failures: asserts that every item runs and that the queue becomes idle.
+    fn run_to_idle(&mut self) -> TestCaseResult {
         let until = self.now.plus(BOUND);
         self.ripen();
         let work: Vec<u8> = self.work.keys().copied().collect();
@@ -350,7 +349,7 @@ impl World {
             self.finish(item, Ok(Done::Success));
         }
         self.check_state()?;
-        prop_assert!(self.queue.is_idle(), "something is left behind: {:?}", self.queue);
+        prop_assert!(self.queue.is_idle(), "the queue is not empty: {:?}", self.queue);
         Ok(())
     }
 }
@@ -360,12 +359,12 @@ fn play(ops: Vec<Op>, plant: Option<Plant>) -> TestCaseResult {
     for op in ops {
         world.apply(op)?;
     }
-    world.calm()
+    world.run_to_idle()
 }
 
 proptest! {
     #[test]
-    fn s4_items_have_turns_in_order_in_bounded_time_and_never_two_at_once(
+    fn s4_items_run_one_at_a_time_in_order_in_bounded_time(
         ops in ops(),
     ) {
         play(ops, None)?;

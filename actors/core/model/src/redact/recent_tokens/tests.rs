@@ -7,7 +7,7 @@ const OPAQUE: &str = "opaque+planted/credit==";
 const SIGNATURE: &str = "c2lnbmF0dXJlLXNpZ25hdHVyZQ";
 
 #[test]
-fn c1_a_token_that_was_sent_is_known_however_it_is_written() {
+fn c1_a_sent_token_is_removed_in_any_encoding() {
     record_sent_token(&Recipient::Azure, OPAQUE);
     for written in [
         OPAQUE.to_owned(),
@@ -36,7 +36,7 @@ fn c1_a_token_that_was_sent_is_known_however_it_is_written() {
 }
 
 #[test]
-fn c1_the_signature_of_a_token_that_was_sent_is_known_by_itself() {
+fn c1_the_signature_of_a_sent_token_is_removed() {
     record_sent_token(&Recipient::ApiServer, &format!("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxIn0.{SIGNATURE}"));
     assert_eq!(safe_line(&format!("no key for {SIGNATURE}, sorry"), &[], 90), "no key for <redacted>, sorry");
     let error = std::io::Error::other(format!("signature={SIGNATURE}"));
@@ -44,7 +44,7 @@ fn c1_the_signature_of_a_token_that_was_sent_is_known_by_itself() {
 }
 
 #[test]
-fn c1_what_is_too_short_for_a_token_blots_out_no_words() {
+fn c1_texts_too_short_for_a_token_are_kept() {
     let plane = Recipient::ControlPlane(Arc::from("plane"));
     record_sent_token(&plane, "backend");
     record_sent_token(&plane, "");
@@ -52,7 +52,7 @@ fn c1_what_is_too_short_for_a_token_blots_out_no_words() {
 }
 
 #[test]
-fn c1_the_last_tokens_of_each_recipient_are_known_and_no_more() {
+fn c1_only_the_last_tokens_of_each_recipient_are_kept() {
     let all: Vec<String> = (0..100).map(|number| format!("planted-{number:03}")).collect();
     let mut recent = RecentTokens::with(None, &Recipient::Authority, "planted-assertion");
     for token in &all {
@@ -76,7 +76,7 @@ fn c1_the_last_tokens_of_each_recipient_are_known_and_no_more() {
 }
 
 #[test]
-fn c1_each_of_many_control_planes_has_its_tokens_known() {
+fn c1_tokens_of_many_control_planes_are_removed() {
     let planes = 3 * TOKENS_PER_RECIPIENT;
     for plane in 0..planes {
         let to = Recipient::ControlPlane(Arc::from(format!("plane-{plane}:443")));

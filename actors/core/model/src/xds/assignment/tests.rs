@@ -1,4 +1,4 @@
-//! The rules of validity as tables, and the content of valid assignments.
+//! The validity rules as tables, and the content of valid assignments.
 
 mod properties;
 
@@ -27,7 +27,7 @@ fn socket(address: &str, port: u32) -> AddressFacts {
     AddressFacts::Socket { address: address.to_owned(), port: Some(port), protocol: TCP }
 }
 
-/// A healthy endpoint at port 80, with this address and these additional ones.
+/// Returns a healthy endpoint at port 80, with this address and these additional ones.
 fn endpoint(address: &str, additional: &[&str]) -> EndpointFacts {
     let additional = additional.iter().map(|address| socket(address, 80)).collect();
     EndpointFacts { address: socket(address, 80), additional, health: HEALTHY, weight: None }
@@ -77,7 +77,7 @@ fn fault(localities: Vec<LocalityFacts>) -> String {
     validated(localities).expect_err("it is not valid")
 }
 
-/// The addresses of each priority, with their health.
+/// Returns the addresses of each priority, with their health.
 fn shown(assignment: &LoadAssignment) -> Vec<Vec<String>> {
     let line = |(ip, health): (&IpAddr, &EndpointHealth)| format!("{ip} {health}");
     let priorities = assignment.priorities.iter();
@@ -85,7 +85,7 @@ fn shown(assignment: &LoadAssignment) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn x2_endpoints_stand_as_their_health_says_and_what_is_unheard_of_is_out() {
+fn x2_endpoints_have_their_health_and_unknown_values_are_out() {
     let table = [
         (UNKNOWN, EndpointHealth::Healthy),
         (HEALTHY, EndpointHealth::Healthy),
@@ -117,7 +117,7 @@ fn x2_an_assignment_without_endpoints_is_valid_and_empty() {
 }
 
 #[test]
-fn x2_a_locality_without_a_weight_counts_and_one_of_weight_0_does_not() {
+fn x2_only_localities_of_weight_0_are_skipped() {
     let unset = valid(vec![locality(0, vec![healthy("10.0.0.1")])]);
     assert_eq!((shown(&unset), unset.skips), (vec![vec!["10.0.0.1 healthy".to_owned()]], false));
     let nonsense = vec![at(AddressFacts::Pipe), weighing("10.0.0.1", 0), healthy("10.0.0.1")];
@@ -128,7 +128,7 @@ fn x2_a_locality_without_a_weight_counts_and_one_of_weight_0_does_not() {
 }
 
 #[test]
-fn x2_a_priority_has_each_named_locality_once() {
+fn x2_a_locality_is_unique_in_its_priority() {
     let zone =
         |zone: &str| Locality { region: "r".to_owned(), zone: zone.to_owned(), sub_zone: String::new() };
     let named = |priority: u32, name: &str, address: &str| LocalityFacts {
@@ -179,13 +179,13 @@ fn x2_gaps_in_priorities_are_refused() {
 }
 
 #[test]
-fn x2_a_priority_of_which_only_localities_of_weight_0_are_known_is_a_gap() {
+fn x2_a_priority_with_only_weight_0_is_a_gap() {
     let localities = vec![weighty(0, 0, vec![healthy("10.0.0.1")]), locality(1, vec![healthy("10.0.0.2")])];
     assert!(fault(localities).starts_with("endpoints[1].priority: is 1"));
 }
 
 #[test]
-fn x2_the_same_address_and_port_twice_is_refused_wherever_the_second_is() {
+fn x2_a_duplicate_address_and_port_is_rejected_anywhere() {
     let first = || locality(0, vec![healthy("10.0.0.1")]);
     let none = AddressFacts::Socket { address: "10.0.0.9".to_owned(), port: None, protocol: TCP };
     let table = [
@@ -222,7 +222,7 @@ fn x2_the_same_address_and_port_twice_is_refused_wherever_the_second_is() {
 }
 
 #[test]
-fn x2_an_address_with_several_ports_is_one_member_with_its_best_state() {
+fn x2_an_address_with_several_ports_has_its_best_health() {
     let ports = [(81, UNHEALTHY), (80, HEALTHY), (82, DRAINING), (83, DEGRADED)];
     let all: Vec<EndpointFacts> =
         ports.iter().map(|(port, health)| at_port("10.0.0.1", *port, *health)).collect();
@@ -235,18 +235,18 @@ fn x2_an_address_with_several_ports_is_one_member_with_its_best_state() {
     assert_eq!(of(&[2, 3]), ["10.0.0.1 degraded"]);
     assert_eq!(of(&[0, 2]), ["10.0.0.1 draining"]);
     let at = |port: u32| valid(vec![locality(0, vec![at_port("10.0.0.1", port, HEALTHY)])]);
-    assert_eq!(at(80), at(81), "a pool has no ports, its rules have: another port is no other assignment");
+    assert_eq!(at(80), at(81), "another port is the same assignment, because a pool has no ports");
 }
 
 #[test]
-fn x2_tcp_and_udp_of_one_address_are_one_member_and_no_duplicate() {
+fn x2_tcp_and_udp_of_one_address_are_one_member() {
     let udp = AddressFacts::Socket { address: "10.0.0.1".to_owned(), port: Some(80), protocol: UDP };
     let assignment = valid(vec![locality(0, vec![healthy("10.0.0.1"), at(udp)])]);
     assert_eq!(shown(&assignment), [["10.0.0.1 healthy"]]);
 }
 
 #[test]
-fn x2_the_same_address_in_two_priorities_stands_in_each_as_it_does_there() {
+fn x2_an_address_may_be_in_two_priorities() {
     let assignment = valid(vec![
         locality(0, vec![of_health("10.0.0.1", UNHEALTHY)]),
         locality(1, vec![at_port("10.0.0.1", 81, HEALTHY)]),
@@ -255,7 +255,7 @@ fn x2_the_same_address_in_two_priorities_stands_in_each_as_it_does_there() {
 }
 
 #[test]
-fn x2_addresses_that_are_no_ips_are_refused_with_path_and_remedy() {
+fn x2_addresses_that_are_no_ips_are_rejected() {
     const IP: &str = ".socket_address.address: ";
     let text = |address: &str| socket(address, 80);
     let table = [
@@ -284,7 +284,7 @@ fn x2_addresses_that_are_no_ips_are_refused_with_path_and_remedy() {
 }
 
 #[test]
-fn x2_addresses_that_no_azure_host_can_have_are_refused() {
+fn x2_addresses_that_no_azure_host_can_have_are_rejected() {
     let table = [
         ("0.0.0.0", "unspecified"),
         ("0.1.2.3", "unspecified"),
@@ -315,14 +315,14 @@ fn x2_addresses_that_no_azure_host_can_have_are_refused() {
 }
 
 #[test]
-fn x2_ipv4_in_ipv6_s_clothes_is_ipv4() {
+fn x2_an_ipv4_mapped_ipv6_address_is_ipv4() {
     let assignment = valid(vec![locality(0, vec![healthy("::ffff:10.0.0.1"), healthy("::FFFF:a00:2")])]);
     assert_eq!(shown(&assignment), [["10.0.0.1 healthy", "10.0.0.2 healthy"]]);
     assert_eq!(assignment.with(Family::V4, 0, EndpointHealth::Healthy).count(), 2);
 }
 
 #[test]
-fn x2_further_addresses_fill_the_pool_of_the_other_family() {
+fn x2_additional_addresses_fill_the_other_familys_pool() {
     let both = vec![endpoint("10.0.0.1", &["fd00::1"]), endpoint("fd00::2", &["10.0.0.2"])];
     let dual = valid(vec![locality(0, both)]);
     let of = |assignment: &LoadAssignment, family| -> Vec<String> {
@@ -342,7 +342,7 @@ fn x2_further_addresses_fill_the_pool_of_the_other_family() {
 }
 
 #[test]
-fn x2_what_a_pool_cannot_hold_is_refused_by_family_priority_and_standing() {
+fn x2_more_addresses_than_a_pool_can_hold_are_rejected() {
     let many = |from: u32, to: u32, health: i32, text: fn(u32) -> String| -> Vec<EndpointFacts> {
         (from..to).map(|n| of_health(&text(n), health)).collect()
     };
@@ -372,7 +372,7 @@ fn x2_what_a_pool_cannot_hold_is_refused_by_family_priority_and_standing() {
 }
 
 #[test]
-fn x2_weights_are_seen_where_some_endpoints_would_get_more_than_others() {
+fn x2_unequal_weights_are_detected() {
     let of = |n: u8, weight: u32| weighing(&format!("10.0.0.{n}"), weight);
     let plain = |n: u8| healthy(&format!("10.0.0.{n}"));
     let table = [
@@ -393,7 +393,7 @@ fn x2_weights_are_seen_where_some_endpoints_would_get_more_than_others() {
 }
 
 #[test]
-fn x2_all_faults_of_an_assignment_are_told_with_their_paths() {
+fn x2_all_errors_of_an_assignment_have_their_paths() {
     let localities = vec![
         locality(0, vec![at(AddressFacts::Pipe), weighing("10.0.0.1", 0)]),
         locality(2, vec![healthy("db")]),

@@ -19,7 +19,7 @@ fn validated(name: &str, discovery: Option<i32>, eds: Option<EdsFacts>) -> Resul
 }
 
 #[test]
-fn x2_a_cluster_has_the_endpoints_of_its_service_name_or_own_name() {
+fn x2_a_cluster_uses_its_service_name_or_its_own_name() {
     for source in [EdsSource::Ads, EdsSource::SameServer] {
         assert_eq!(validated("shop", Some(EDS), eds("shop/web:80", source)).as_deref(), Ok("shop/web:80"));
         assert_eq!(validated("shop", Some(EDS), eds("", source)).as_deref(), Ok("shop"));
@@ -35,7 +35,7 @@ fn x2_names_of_the_newer_style_are_opaque() {
 }
 
 #[test]
-fn x2_clusters_of_other_types_are_refused_by_the_name_of_the_type() {
+fn x2_clusters_of_other_types_are_rejected_with_the_type() {
     let named = [
         (STATIC, "STATIC"),
         (STRICT_DNS, "STRICT_DNS"),
@@ -56,7 +56,7 @@ fn x2_clusters_of_other_types_are_refused_by_the_name_of_the_type() {
 }
 
 #[test]
-fn x2_endpoints_that_come_from_elsewhere_are_refused_with_the_remedy() {
+fn x2_endpoints_from_another_source_are_rejected() {
     let fault = validated("shop", Some(EDS), eds("shop", EdsSource::Other)).expect_err("another source");
     assert!(fault.starts_with("eds_cluster_config.eds_config: is neither ads nor self"), "{fault}");
     assert!(fault.contains("set it to ads"), "{fault}");
@@ -65,13 +65,13 @@ fn x2_endpoints_that_come_from_elsewhere_are_refused_with_the_remedy() {
 }
 
 #[test]
-fn x2_a_cluster_that_asks_for_all_endpoints_there_are_is_refused() {
+fn x2_a_wildcard_name_of_endpoints_is_rejected() {
     let fault = validated("shop", Some(EDS), eds("*", EdsSource::Ads)).expect_err("a wildcard");
     assert!(fault.starts_with("eds_cluster_config.service_name: asks for everything"), "{fault}");
 }
 
 #[test]
-fn x2_a_longer_name_of_endpoints_than_4_kib_is_refused() {
+fn x2_a_name_of_endpoints_above_4_kib_is_rejected() {
     let longest = "x".repeat(MAX_NAME);
     assert_eq!(
         validated("shop", Some(EDS), eds(&longest, EdsSource::Ads)).as_deref(),

@@ -1,4 +1,4 @@
-//! Names and wrappers; and every received resource is validated.
+//! Names and wrappers of resources, and the validation of every received resource.
 
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ fn endpoints(name: &str, address: &str) -> Result<Body, String> {
     Ok(Body::Endpoints(AssignmentFacts { cluster_name: name.to_owned(), localities: vec![locality] }))
 }
 
-/// A body of this kind with this name, valid except perhaps for the name.
+/// Returns a body of this kind with this name, valid except possibly for the name.
 fn body(kind: ResourceKind, name: &str) -> Result<Body, String> {
     match kind {
         ResourceKind::Cluster => cluster(name),
@@ -44,7 +44,7 @@ fn field(kind: ResourceKind) -> &'static str {
 }
 
 #[test]
-fn x2_a_resource_goes_by_its_inner_name() {
+fn x2_a_resource_has_its_inner_name() {
     for kind in ResourceKind::ALL {
         for wrapper in [None, Some(""), Some("shop")] {
             let (name, value) = validate(kind, &received(wrapper, body(kind, "shop"))).expect("it is valid");
@@ -54,7 +54,7 @@ fn x2_a_resource_goes_by_its_inner_name() {
 }
 
 #[test]
-fn x2_a_resource_with_another_wrapper_name_is_refused_under_that() {
+fn x2_a_resource_with_another_wrapper_name_is_rejected() {
     for kind in ResourceKind::ALL {
         for own in ["shop", ""] {
             let Invalid { name, message } =
@@ -78,7 +78,7 @@ fn x2_a_resource_without_a_name_is_refused() {
 }
 
 #[test]
-fn x1_a88_an_invalid_resource_is_refused_with_name_and_field() {
+fn x1_a88_an_invalid_resource_is_rejected_with_its_field() {
     let refused = validate(ResourceKind::Endpoints, &received(None, endpoints("shop", "db.example")));
     let Invalid { name, message } = refused.expect_err("a host name");
     assert_eq!(name.as_deref(), Some("shop"));
@@ -87,7 +87,7 @@ fn x1_a88_an_invalid_resource_is_refused_with_name_and_field() {
 }
 
 #[test]
-fn x2_an_undecodable_resource_is_refused_under_its_wrappers_name() {
+fn x2_an_undecodable_resource_has_its_wrappers_name() {
     for kind in ResourceKind::ALL {
         for (wrapper, expected) in [(Some("shop"), Some("shop")), (Some(""), None), (None, None)] {
             let broken = received(wrapper, Err("invalid wire type".to_owned()));
@@ -99,7 +99,7 @@ fn x2_an_undecodable_resource_is_refused_under_its_wrappers_name() {
 }
 
 #[test]
-fn x2_a_resource_of_another_type_says_nothing_of_the_one_with_its_name() {
+fn x2_a_resource_of_another_type_is_not_the_one_of_its_name() {
     let table = [
         (ResourceKind::Cluster, endpoints("shop", "10.0.0.1")),
         (ResourceKind::Endpoints, cluster("shop")),
@@ -114,7 +114,7 @@ fn x2_a_resource_of_another_type_says_nothing_of_the_one_with_its_name() {
 }
 
 #[test]
-fn a_limit_that_is_not_azure_s_is_heeded() {
+fn another_limit_than_azures_is_applied() {
     let one = received(None, endpoints("shop", "10.0.0.1"));
     assert!(validate_within(ResourceKind::Endpoints, &one, Limits { members: 1 }).is_ok());
     assert!(validate_within(ResourceKind::Endpoints, &one, Limits { members: 0 }).is_err());
@@ -192,7 +192,7 @@ const FIELDS: [&str; 9] = [
 
 proptest! {
     #[test]
-    fn x2_what_arrives_is_valid_under_its_name_or_refused_by_a_field(
+    fn x2_a_resource_is_valid_under_its_name_or_a_field_is_refused(
         wrapper in prop::option::of(name()),
         body in any_body(),
     ) {

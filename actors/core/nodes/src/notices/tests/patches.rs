@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Request times of the patches in seconds after the event, with these answers and no other inputs.
+/// Returns the request times of the patches in seconds after the event, with these answers and no other inputs.
 fn tries(event: PreemptionObject, fact: &NodeFact, answers: &[TaintAnswer], span: u64) -> Vec<u64> {
     let mut bench = Bench::of(std::slice::from_ref(fact));
     let began = bench.now;
@@ -11,7 +11,7 @@ fn tries(event: PreemptionObject, fact: &NodeFact, answers: &[TaintAnswer], span
     for _ in 0..span * 10 {
         if let Some((call, _)) = bench.patches.pop() {
             at.push(bench.now.since(began).as_secs());
-            let answer = answers.next().expect("they go round");
+            let answer = answers.next().expect("the answers repeat");
             bench.notices.on_tainted(bench.now, call, answer);
             bench.reconcile();
         }
@@ -21,7 +21,7 @@ fn tries(event: PreemptionObject, fact: &NodeFact, answers: &[TaintAnswer], span
 }
 
 #[test]
-fn n1_a_patch_that_failed_is_tried_again_until_the_notice_has_passed() {
+fn n1_a_failed_patch_is_retried_until_the_notice_has_passed() {
     let dated =
         |in_seconds| PreemptionObject { not_before: Some(NotBefore::In(seconds(in_seconds))), ..event("a") };
     assert_eq!(tries(dated(80), &node("a"), &[lost()], 200), [0, 1, 3, 7, 15, 30, 45, 60, 75]);
@@ -50,20 +50,20 @@ fn n1_failures_of_an_older_notice_do_not_slow_down_a_newer_one() {
 }
 
 #[test]
-fn n1_even_a_notice_that_has_passed_is_tried_once() {
+fn n1_a_notice_that_has_passed_is_tried_once() {
     let passed = PreemptionObject { not_before: Some(NotBefore::In(Duration::ZERO)), ..event("a") };
     assert_eq!(tries(passed, &node("a"), &[lost()], 100), [0]);
 }
 
 #[test]
-fn n1_a_patch_that_was_carried_out_is_not_made_again() {
+fn n1_an_applied_patch_is_not_repeated() {
     let others = NodeFact { taints: vec![spot_pool()], ..node("a") };
     assert_eq!(tries(event("a"), &others, &[lost(), TaintAnswer::Done], 600), [0, 1]);
     assert_eq!(tries(event("a"), &others, &[TaintAnswer::Gone], 600), [0]);
 }
 
 #[test]
-fn n1_a_patch_with_a_conflict_is_made_again_from_the_next_state() {
+fn n1_a_patch_with_a_conflict_is_retried_from_the_next_state() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("a"));
     bench.answer(&TaintAnswer::Overtaken);
@@ -77,7 +77,7 @@ fn n1_a_patch_with_a_conflict_is_made_again_from_the_next_state() {
     bench.asks_nothing();
     bench.notices.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
     bench.reconcile();
-    assert_eq!(bench.patch().1.edit, TaintEdit::AddFirst, "the next state has come before the answer");
+    assert_eq!(bench.patch().1.edit, TaintEdit::AddFirst, "the next state arrived before the answer");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn n1_a_patch_with_a_conflict_is_repeated_without_a_new_state() {
 }
 
 #[test]
-fn n1_a_conflict_is_no_try_of_a_notice_that_has_passed() {
+fn n1_a_conflict_is_no_attempt_of_a_notice_that_has_passed() {
     let passed = PreemptionObject { not_before: Some(NotBefore::In(Duration::ZERO)), ..event("a") };
     let conflict = TaintAnswer::Overtaken;
     let answers = [conflict.clone(), conflict, TaintAnswer::Done];
@@ -94,7 +94,7 @@ fn n1_a_conflict_is_no_try_of_a_notice_that_has_passed() {
 }
 
 #[test]
-fn c4_a_patch_that_was_withheld_is_not_made_again_until_the_next_notice() {
+fn c4_a_withheld_patch_is_not_repeated_until_the_next_notice() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("a"));
     bench.answer(&TaintAnswer::Withheld);
@@ -102,7 +102,7 @@ fn c4_a_patch_that_was_withheld_is_not_made_again_until_the_next_notice() {
     bench.deliver(&NodeFact { version: version(2), ..node("a") });
     bench.pass(seconds(600));
     bench.asks_nothing();
-    assert_eq!(bench.statuses("a"), (true, false), "nothing of the node is ours");
+    assert_eq!(bench.statuses("a"), (true, false), "nothing of the node is the controller's");
     bench.pass(seconds(60));
     assert_eq!(bench.statuses("a"), (false, false));
     bench.event(later_state(&later_state(&event("a"))));
@@ -110,7 +110,7 @@ fn c4_a_patch_that_was_withheld_is_not_made_again_until_the_next_notice() {
 }
 
 #[test]
-fn a3_a_patch_with_a_lost_answer_is_given_up_and_a_late_answer_is_ignored() {
+fn a3_a_late_answer_to_a_patch_is_ignored() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("a"));
     let (call, _) = bench.patch();
@@ -149,7 +149,7 @@ fn n1_every_answer_is_counted() {
 }
 
 #[test]
-fn n1_a_taint_that_was_there_is_not_ours_and_none_is_added() {
+fn n1_an_existing_taint_is_foreign_and_none_is_added() {
     for effect in ["NoSchedule", "NoExecute"] {
         let before = NodeFact { taints: vec![taint(DRAINING, SPOT_EVICTION, effect)], ..node("a") };
         let mut bench = Bench::of(std::slice::from_ref(&before));
@@ -164,7 +164,7 @@ fn n1_a_taint_that_was_there_is_not_ours_and_none_is_added() {
 }
 
 #[test]
-fn n1_a_taint_of_another_value_is_none_of_an_eviction() {
+fn n1_a_taint_with_another_value_is_no_eviction() {
     let before = NodeFact { taints: vec![taint(DRAINING, "maintenance", "NoExecute")], ..node("a") };
     let mut bench = Bench::of(&[before]);
     bench.event(event("a"));
@@ -172,7 +172,7 @@ fn n1_a_taint_of_another_value_is_none_of_an_eviction() {
 }
 
 #[test]
-fn n1_a_taint_that_another_client_adds_first_is_not_ours() {
+fn n1_a_taint_that_another_client_adds_first_is_foreign() {
     let mut unsent = Bench::of(&[node("a")]);
     unsent.records = false;
     unsent.event(event("a"));
@@ -201,7 +201,7 @@ fn n1_a_taint_that_another_client_adds_first_is_not_ours() {
 }
 
 #[test]
-fn n1_a_taint_that_shows_up_after_a_try_whose_answer_was_lost_is_ours() {
+fn n1_a_taint_after_a_patch_with_a_lost_answer_is_ours() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("a"));
     bench.answer(&lost());
@@ -212,7 +212,7 @@ fn n1_a_taint_that_shows_up_after_a_try_whose_answer_was_lost_is_ours() {
 }
 
 #[test]
-fn n1_a_taint_that_never_shows_up_is_not_ours_in_the_end() {
+fn n1_a_taint_that_never_appears_is_not_recorded_as_ours() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("a"));
     bench.answer(&TaintAnswer::Done);

@@ -1,5 +1,5 @@
 //! Property tests with facts, events and answers in any order. At most one patch of a node is in flight, no patch
-//! removes a foreign taint, and in the end no Ready node has a taint of ours.
+//! removes a foreign taint, and in the end no Ready node has the controller's taint.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use model::object::GIVE_UP_AFTER;
 
 const NODES: usize = 3;
 
-/// Something that happens. Nodes and patches are given by index.
+/// An event. Nodes and patches are given by index.
 #[derive(Clone, Debug)]
 enum Act {
     /// An event of this age in seconds, from a list or as a change.
@@ -29,16 +29,16 @@ enum Act {
     /// The term of this process ends, or begins.
     Leads(bool),
     Restarts,
-    /// Whether records can be written.
+    /// Enables or disables the writing of records.
     Records(bool),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// It is carried out, if possible, and answered later.
+    /// It is applied, if possible, and answered later.
     CarriedOut,
     Answered,
-    /// The answer is lost, and the patch was carried out, or not.
+    /// The answer is lost, and the patch was applied or not.
     Lost(bool),
     Denied,
     Withheld,
@@ -76,13 +76,13 @@ struct Real {
     told: NodeFact,
     /// Time since which it is Ready in the delivered states.
     ready_since: Option<Now>,
-    /// Whether a patch of ours added the taint on it.
+    /// True if the controller added the taint.
     by_us: bool,
-    /// Whether a patch of ours that adds the taint was sent.
+    /// True if the controller has sent a patch that adds the taint.
     sent: bool,
 }
 
-/// A patch that was sent, and its answer once it is carried out.
+/// A sent patch, and its answer once it is applied.
 struct SentPatch {
     call: CallId,
     patch: TaintPatch,
@@ -95,7 +95,7 @@ struct World {
     now: Now,
     acts: bool,
     writes: bool,
-    /// Nodes whose records say that the taint is ours.
+    /// Nodes with a record of the controller's taint.
     records: BTreeSet<NodeUid>,
     nodes: Vec<Real>,
     sent: Vec<SentPatch>,
@@ -326,7 +326,7 @@ impl World {
         let mut turns = 0;
         while let Some(at) = self.notices.deadline().filter(|at| self.acts && *at <= until) {
             turns += 1;
-            assert!(turns < 2_000, "it does not come to rest");
+            assert!(turns < 2_000, "it does not become idle");
             self.now = at.max(self.now);
             self.reconcile();
             if span >= seconds(5) {
@@ -342,7 +342,7 @@ impl World {
             return;
         }
         for turn in 0.. {
-            assert!(turn < 10, "it does not come to rest");
+            assert!(turn < 10, "it does not become idle");
             let mut out = Vec::new();
             let (records, now) = (self.records.clone(), self.now);
             self.notices.reconcile(now, |uid| records.contains(uid), &mut out);
@@ -385,8 +385,8 @@ impl World {
                 real.sent = true;
             }
             TaintEdit::Remove { at } => {
-                assert!(real.sent, "nothing of it can be ours");
-                assert_eq!(real.told.taints.get(at), Some(&mark()), "only what is as ours");
+                assert!(real.sent, "it cannot be the controller's");
+                assert_eq!(real.told.taints.get(at), Some(&mark()), "only a taint like the controller's");
                 let since = real.ready_since.expect("it is Ready");
                 assert!(now >= since.plus(READY_FOR) && !notices.is_noticed(&patch.uid), "not before");
             }
@@ -395,7 +395,7 @@ impl World {
     }
 
     /// Lets time pass without faults.
-    fn come_to_rest(&mut self) {
+    fn run_to_idle(&mut self) {
         self.writes = true;
         if !self.acts {
             self.begin();
@@ -420,13 +420,13 @@ impl World {
 
 proptest! {
     #[test]
-    fn n1_one_patch_at_a_time_only_our_taints_and_none_left_at_the_end(
+    fn n1_patches_run_one_at_a_time_and_leave_no_taint_of_ours(
         acts in prop::collection::vec(act(), 0..80),
     ) {
         let mut world = World::new();
         for act in acts {
             world.happen(act);
         }
-        world.come_to_rest();
+        world.run_to_idle();
     }
 }

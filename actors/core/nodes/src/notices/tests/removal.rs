@@ -1,4 +1,4 @@
-//! Tests of the removal of our taint, and of taints that are not ours.
+//! Tests of the removal of the controller's taint, and of foreign taints.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn n1_our_taint_is_removed_after_10_min_ready_since_the_notice() {
     bench.pass(seconds(1));
     let (call, patch) = bench.patch();
     assert_eq!((patch.edit, patch.uid), (TaintEdit::Remove { at: 0 }, uid("a")));
-    assert_eq!(bench.statuses("a"), (false, true), "the record says so until it is gone");
+    assert_eq!(bench.statuses("a"), (false, true), "the record stays until the taint is removed");
     bench.notices.on_tainted(bench.now, call, &TaintAnswer::Done);
     bench.reconcile();
     assert_eq!(bench.statuses("a"), (false, true));
@@ -37,7 +37,7 @@ fn n1_our_taint_stays_ours_when_a_list_lacks_the_node() {
     bench.gone("a");
     bench.deliver(&NodeFact { version: version(3), ..node("a") });
     assert_eq!(bench.statuses("a"), (false, false), "another client has removed it");
-    // Another component sets the taint before we have sent it, so that it is not ours.
+    // Another component sets the taint before the controller's patch is sent, so that it is foreign.
     let mut bench = Bench::of(&[node("a")]);
     bench.acts = false;
     bench.event(event("a"));
@@ -59,7 +59,7 @@ fn n1_a_notice_passes_at_its_date() {
 }
 
 #[test]
-fn n1_a_node_that_ceases_to_be_ready_has_to_be_ready_for_10_min_again() {
+fn n1_a_not_ready_node_restarts_the_10_min() {
     let mut bench = marked_by_us();
     bench.pass(seconds(620));
     bench.deliver(&NodeFact { ready: false, ..marked(&node("a"), 3) });
@@ -74,7 +74,7 @@ fn n1_a_node_that_ceases_to_be_ready_has_to_be_ready_for_10_min_again() {
 }
 
 #[test]
-fn n1_a_node_that_is_not_ready_keeps_its_taint_after_a_failed_removal() {
+fn n1_a_not_ready_node_keeps_its_taint_after_a_failed_removal() {
     let mut bench = marked_by_us();
     bench.pass(seconds(630));
     bench.answer(&TaintAnswer::Overtaken);
@@ -88,7 +88,7 @@ fn n1_a_node_that_is_not_ready_keeps_its_taint_after_a_failed_removal() {
 }
 
 #[test]
-fn n1_a_later_notice_puts_the_removal_off() {
+fn n1_a_later_notice_delays_the_removal() {
     let mut bench = marked_by_us();
     bench.pass(seconds(600));
     bench.event(later_state(&event("a")));
@@ -99,7 +99,7 @@ fn n1_a_later_notice_puts_the_removal_off() {
 }
 
 #[test]
-fn n1_a_removal_is_tried_until_it_is_carried_out() {
+fn n1_a_removal_is_retried_until_it_succeeds() {
     let mut bench = marked_by_us();
     bench.pass(seconds(630));
     for wait in [1, 2, 4, 8, 15, 15] {
@@ -122,7 +122,7 @@ fn n1_a_removal_is_tried_until_it_is_carried_out() {
 }
 
 #[test]
-fn n1_a_removal_is_not_retried_for_a_gone_node_or_in_a_silent_mode() {
+fn n1_a_removal_is_not_retried_without_its_node_or_the_mode() {
     for answer in [TaintAnswer::Gone, TaintAnswer::Withheld] {
         let mut bench = marked_by_us();
         bench.pass(seconds(630));
@@ -137,7 +137,7 @@ fn n1_a_removal_is_not_retried_for_a_gone_node_or_in_a_silent_mode() {
 }
 
 #[test]
-fn n1_a_removal_that_was_seen_before_it_was_answered_is_done() {
+fn n1_a_removal_seen_before_its_answer_is_complete() {
     let mut bench = marked_by_us();
     bench.pass(seconds(630));
     bench.deliver(&NodeFact { version: version(3), ..node("a") });
@@ -150,7 +150,7 @@ fn n1_a_removal_that_was_seen_before_it_was_answered_is_done() {
 }
 
 #[test]
-fn n1_a_taint_added_again_before_our_removal_is_answered_is_not_ours() {
+fn n1_a_taint_added_again_during_our_removal_is_foreign() {
     let mut bench = marked_by_us();
     bench.pass(seconds(630));
     bench.deliver(&marked(&node("a"), 9));
@@ -178,13 +178,17 @@ fn n1_a_taint_of_another_effect_is_never_removed() {
     assert_eq!(patch.edit, TaintEdit::Remove { at: 1 });
     let mut bench = marked_by_us();
     bench.deliver(&NodeFact { taints: vec![drains], version: version(3), ..node("a") });
-    assert_eq!(bench.statuses("a"), (true, false), "ours was taken off, and the node is marked all the same");
+    assert_eq!(
+        bench.statuses("a"),
+        (true, false),
+        "the controller's taint was removed, and the node still has another"
+    );
     bench.pass(seconds(3_600));
     bench.asks_nothing();
 }
 
 #[test]
-fn n1_a_notice_during_the_removal_of_our_taint_gets_a_new_taint() {
+fn n1_a_notice_during_the_removal_adds_a_new_taint() {
     for seen_first in [true, false] {
         let mut bench = marked_by_us();
         bench.pass(seconds(630));
@@ -206,7 +210,7 @@ fn n1_a_notice_during_the_removal_of_our_taint_gets_a_new_taint() {
         assert_eq!(patch.edit, TaintEdit::AddFirst);
         bench.notices.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
         bench.deliver(&marked(&node("a"), 4));
-        assert_eq!(bench.statuses("a"), (true, false), "another client was faster this time");
+        assert_eq!(bench.statuses("a"), (true, false), "another client was faster");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn n1_a_taint_that_the_record_calls_ours_stays_10_min_after_the_notice() {
+fn n1_a_recorded_taint_stays_10_min_after_the_notice() {
     let mut bench = Bench::of(&[marked(&node("a"), 1)]);
     bench.pass(seconds(3_600));
     assert_eq!(bench.statuses("a"), (false, false));
@@ -28,7 +28,7 @@ fn n1_a_record_of_a_missing_taint_ends() {
 }
 
 #[test]
-fn n1_a_record_of_an_unknown_node_waits_for_it() {
+fn n1_a_record_waits_for_its_unknown_node() {
     for (fact, ours) in [(node("a"), false), (marked(&node("a"), 2), true)] {
         let mut bench = Bench::of(&[]);
         bench.notices.on_read(&uid("a"));
@@ -44,7 +44,7 @@ fn n1_a_record_of_an_unknown_node_waits_for_it() {
 }
 
 #[test]
-fn n1_a_predecessor_that_died_between_record_and_patch_is_succeeded() {
+fn n1_a_successor_completes_a_patch_that_was_only_recorded() {
     let mut bench = Bench::of(&[]);
     bench.list(vec![PreemptionObject { age: Some(seconds(20)), ..event("a") }]);
     bench.notices.on_read(&uid("a"));
@@ -53,7 +53,7 @@ fn n1_a_predecessor_that_died_between_record_and_patch_is_succeeded() {
     assert_eq!(bench.statuses("a"), (true, true));
     bench.answer(&TaintAnswer::Overtaken);
     bench.deliver(&marked(&node("a"), 2));
-    assert_eq!(bench.statuses("a"), (true, true), "it may have sent the patch all the same");
+    assert_eq!(bench.statuses("a"), (true, true), "it may have sent the patch");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn n1_each_read_of_the_record_restarts_the_30_s_and_the_10_min() {
 }
 
 #[test]
-fn w8_a_patch_under_way_when_a_term_begins_may_have_been_carried_out() {
+fn w8_a_patch_in_flight_at_a_new_term_may_have_been_applied() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("a"));
     let (call, _) = bench.patch();
@@ -95,7 +95,7 @@ fn w8_a_patch_under_way_when_a_term_begins_may_have_been_carried_out() {
 }
 
 #[test]
-fn w8_a_removal_under_way_when_a_term_begins_is_made_again() {
+fn w8_a_removal_in_flight_at_a_new_term_is_repeated() {
     let mut bench = marked_by_us();
     bench.pass(seconds(630));
     bench.patch();
@@ -105,7 +105,7 @@ fn w8_a_removal_under_way_when_a_term_begins_is_made_again() {
 }
 
 #[test]
-fn n1_a_notice_of_another_leaders_term_counts_only_while_young() {
+fn n1_a_notice_of_another_term_counts_only_while_recent() {
     for (span, counts) in [(seconds(59), true), (seconds(60), false)] {
         let mut bench = Bench::of(&[node("a")]);
         bench.acts = false;
@@ -124,7 +124,7 @@ fn n1_a_notice_of_another_leaders_term_counts_only_while_young() {
 }
 
 #[test]
-fn n1_a_listed_event_of_another_leaders_term_was_no_younger() {
+fn n1_a_listed_event_of_another_term_is_not_more_recent() {
     for (age, counts) in [(39, true), (40, false)] {
         let mut bench = Bench::of(&[node("a")]);
         bench.acts = false;
@@ -139,7 +139,7 @@ fn n1_a_listed_event_of_another_leaders_term_was_no_younger() {
 }
 
 #[test]
-fn n1_a_notice_that_cannot_be_recorded_lasts_while_this_process_acts() {
+fn n1_an_unrecorded_notice_lasts_while_this_process_leads() {
     let mut bench = Bench::of(&[node("a")]);
     bench.records = false;
     bench.event(event("a"));
@@ -147,12 +147,12 @@ fn n1_a_notice_that_cannot_be_recorded_lasts_while_this_process_acts() {
     assert_eq!(bench.statuses("a"), (true, true));
     bench.notices.begin();
     bench.reconcile();
-    assert_eq!(bench.statuses("a"), (false, false), "in another term it is old");
+    assert_eq!(bench.statuses("a"), (false, false), "in another term it is outdated");
     bench.asks_nothing();
 }
 
 #[test]
-fn n1_a_taint_of_the_leader_is_ours_only_if_the_record_says_so() {
+fn n1_a_taint_of_another_leader_is_ours_only_with_a_record() {
     let standby = || {
         let mut bench = Bench::of(&[node("a")]);
         bench.acts = false;

@@ -41,7 +41,7 @@ fn e2_gauges_are_emitted_on_change_and_return_to_zero() {
 }
 
 #[test]
-fn e2_who_does_not_lead_counts_nothing() {
+fn e2_a_standby_counts_nothing() {
     let mut bench = Bench::new(3);
     bench.put(1, NodeState::Held);
     bench.set(&pools()[0], 2, State::Down);
@@ -56,7 +56,7 @@ fn e2_who_does_not_lead_counts_nothing() {
 }
 
 #[test]
-fn e2_a_drain_takes_from_the_signal_to_the_end_of_its_last_operation() {
+fn e2_a_drain_lasts_until_its_last_operation_ends() {
     let mut bench = Bench::new(3);
     let [web, internal] = pools();
     bench.put(1, NodeState::Recording);
@@ -68,7 +68,7 @@ fn e2_a_drain_takes_from_the_signal_to_the_end_of_its_last_operation() {
     bench.updates.ended(bench.now, &web, 1, Duration::ZERO);
     bench.later();
     bench.updates.ended(bench.now, &internal, 1, Duration::ZERO);
-    assert_eq!(drained(&bench.later()), [], "pools are scanned once more");
+    assert_eq!(drained(&bench.later()), [], "pools are scanned again");
     bench.put(1, NodeState::Down);
     assert_eq!(drained(&bench.later()), [Duration::from_secs(4)]);
     bench.put(1, NodeState::Draining);
@@ -77,7 +77,7 @@ fn e2_a_drain_takes_from_the_signal_to_the_end_of_its_last_operation() {
     bench.updates.ended(bench.now, &web, 1, Duration::ZERO);
     bench.later();
     bench.put(1, NodeState::Down);
-    assert_eq!(drained(&bench.later()), [], "what is mended later is no drain");
+    assert_eq!(drained(&bench.later()), [], "a later repair is no drain");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn e2_a_drain_of_another_term_or_without_work_has_no_duration() {
     bench.put(3, NodeState::Recording);
     bench.later();
     bench.put(3, NodeState::Down);
-    assert_eq!(drained(&bench.later()), [], "nothing was written for it");
+    assert_eq!(drained(&bench.later()), [], "there was no write for it");
     bench.put(1, NodeState::Draining);
     bench.nodes[0].since = Now::from_millis(1);
     bench.update(web, 1);

@@ -13,7 +13,7 @@ fn node_pools(output: &Emitted) -> Vec<(String, NodePoolState)> {
 }
 
 #[test]
-fn h3_with_nothing_of_it_in_the_cluster_one_view_is_shown_and_no_more() {
+fn h3_without_draining_nodes_there_is_one_view() {
     let mut bench = Bench::new(3);
     bench.reporting = Reporting::default();
     let output = bench.later();
@@ -60,7 +60,7 @@ fn h3_a_node_is_shown_on_each_change_until_it_is_back_to_normal() {
     assert_eq!(output.whole.last().map(|view| view.generation), Some(4));
 
     bench.leads = false;
-    assert_eq!(named(&bench.later()), [("node-1", None)], "how far it is knows who leads");
+    assert_eq!(named(&bench.later()), [("node-1", None)], "only the leader knows the progress");
     bench.leads = true;
     assert_eq!(named(&bench.later()), [("node-1", Some(NodeState::Draining))]);
 }
@@ -83,7 +83,7 @@ fn h3_a_node_that_is_deleted_waits_in_no_pool() {
 }
 
 #[test]
-fn n2_of_two_nodes_of_one_name_the_existing_one_is_shown() {
+fn n2_of_two_nodes_with_one_name_the_existing_one_is_shown() {
     for gone in [0, 1] {
         let mut bench = Bench::new(3);
         bench.nodes[gone].fact = None;
@@ -96,7 +96,7 @@ fn n2_of_two_nodes_of_one_name_the_existing_one_is_shown() {
 }
 
 #[test]
-fn n2_a_node_is_shown_in_each_of_its_pools_as_it_is_there() {
+fn n2_a_node_is_shown_with_its_state_in_each_pool() {
     let mut bench = Bench::new(2);
     let [web, internal] = pools();
     let excluded = pool("lb", "excluded");
@@ -134,7 +134,7 @@ fn n2_a_node_is_shown_in_each_of_its_pools_as_it_is_there() {
         ("lb/excluded", NodePoolState::Excluded),
         ("lb/foreign", NodePoolState::Foreign),
     ];
-    assert_eq!(node_pools(&bench.later()), shown(&expected), "where it is back there is nothing to show");
+    assert_eq!(node_pools(&bench.later()), shown(&expected), "a pool in which it is back is not shown");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn n4_the_first_hundred_foreign_admin_states_are_shown_in_order() {
 }
 
 #[test]
-fn h3_reads_of_all_pools_are_250_ms_apart_and_none_is_left_out() {
+fn h3_views_of_all_pools_are_250_ms_apart() {
     let mut bench = Bench::new(3);
     bench.put(1, NodeState::Held);
     assert_eq!(bench.later().nodes.len(), 1);

@@ -17,7 +17,7 @@ fn without_internal() -> Bench {
 }
 
 #[test]
-fn d3_an_absent_internal_one_is_read_every_10_min() {
+fn d3_an_absent_internal_lb_is_read_every_10_min() {
     let mut bench = without_internal();
     bench.pass(30 * 60_000);
     assert_eq!(bench.reads_of("a-internal"), [600_000, 1_200_000, 1_800_000]);
@@ -25,7 +25,7 @@ fn d3_an_absent_internal_one_is_read_every_10_min() {
 }
 
 #[test]
-fn d3_extra_rounds_skip_unusable_internal_ones() {
+fn d3_extra_rounds_skip_unusable_internal_lbs() {
     let mut bench = without_internal();
     bench.service(candidate(1));
     bench.step(In::ForeignRelease);
@@ -40,7 +40,7 @@ fn d3_extra_rounds_skip_unusable_internal_ones() {
 }
 
 #[test]
-fn d3_a_service_that_could_use_it_causes_a_read() {
+fn d3_a_service_that_could_use_an_absent_lb_causes_a_read() {
     let mut bench = without_internal();
     bench.service(internal(1));
     bench.pass(11_000);
@@ -53,16 +53,16 @@ fn d3_a_service_that_could_use_it_causes_a_read() {
     assert!(bench.reads_of("a-internal").is_empty());
     bench.service(internal(2));
     bench.pass(900);
-    assert_eq!(bench.reads_of("a-internal"), [73_000], "one that becomes internal");
+    assert_eq!(bench.reads_of("a-internal"), [73_000], "a Service that becomes internal");
 }
 
 #[test]
-fn d3_one_that_is_made_late_is_found_within_a_minute() {
+fn d3_an_lb_that_is_created_late_is_found_within_a_minute() {
     let mut bench = without_internal();
     bench.service(internal(1));
     bench.pass(59_000 + 5 * 60_000);
     let reads = bench.reads_of("a-internal");
-    assert_eq!(reads[..5], [1_000, 3_000, 6_000, 11_000, 21_000], "less and less often");
+    assert_eq!(reads[..5], [1_000, 3_000, 6_000, 11_000, 21_000], "with growing gaps");
     assert_eq!(reads[5..], [41_000, 60_000, 120_000, 180_000, 240_000, 300_000, 360_000]);
     bench.set("a-internal", Answer::Is(balancer("a-internal", &[(1, "shop-s1")])));
     bench.said.clear();
@@ -72,7 +72,7 @@ fn d3_one_that_is_made_late_is_found_within_a_minute() {
 }
 
 #[test]
-fn d3_a_service_whose_rule_goes_could_use_an_absent_one() {
+fn d3_a_service_that_lost_its_rule_could_use_an_absent_lb() {
     let mut bench = without_internal();
     bench.set("a", Answer::Is(balancer("a", &[(1, "shop-s1")])));
     bench.service(internal(1));
@@ -85,7 +85,7 @@ fn d3_a_service_whose_rule_goes_could_use_an_absent_one() {
 }
 
 #[test]
-fn d3_an_absent_one_that_can_not_be_read_is_tried_again_soon() {
+fn d3_a_failed_read_of_an_absent_lb_is_retried_soon() {
     let mut bench = without_internal();
     bench.set("a-internal", Answer::Fails(FailureKind::Status(500)));
     bench.pass(600_000);
@@ -124,7 +124,7 @@ fn d3_many_internal_services_cause_one_read_per_5_s() {
 }
 
 #[test]
-fn d3_a_created_internal_one_is_read_every_interval() {
+fn d3_a_created_internal_lb_is_read_every_interval() {
     let mut bench = without_internal();
     bench.set("a-internal", Answer::Is(balancer("a-internal", &[(1, "shop-s1")])));
     bench.service(internal(1));
@@ -137,7 +137,7 @@ fn d3_a_created_internal_one_is_read_every_interval() {
 }
 
 #[test]
-fn d3_other_absent_ones_are_read_every_interval() {
+fn d3_other_absent_lbs_are_read_every_interval() {
     let mut bench = Bench::synced(&["a"]);
     bench.arm.remove(&LbName::new("a"));
     bench.pass(600_000);

@@ -1,8 +1,8 @@
-//! How many load balancers are read at once, and how long those that do not answer delay the others (D3).
+//! The number of concurrent reads, and the delay of the other load balancers by those that do not answer (D3).
 
 use super::*;
 
-/// The given numbers of load balancers that hang and that answer, in this order.
+/// Creates a bench with these numbers of load balancers that hang and that answer, in this order.
 fn with_hanging(hanging: usize, healthy: usize) -> (Bench, Vec<String>) {
     let names =
         |kind: &str, count: usize| -> Vec<String> { (0..count).map(|n| format!("{kind}-{n:02}")).collect() };
@@ -71,7 +71,7 @@ fn d3_all_that_hang_are_read_in_turn() {
 }
 
 #[test]
-fn d3_one_that_answers_again_is_not_slow() {
+fn d3_an_lb_that_answers_again_is_not_slow() {
     let (mut bench, _) = with_hanging(3, 0);
     bench.step(In::ListsSynced);
     bench.pass(120_000);
@@ -87,7 +87,7 @@ fn d3_one_that_answers_again_is_not_slow() {
 }
 
 #[test]
-fn d3_one_that_fails_at_once_is_not_slow() {
+fn d3_an_lb_that_fails_immediately_is_not_slow() {
     let (mut bench, _) = with_hanging(3, 0);
     for lb in ["hangs-00", "hangs-01", "hangs-02"] {
         bench.set(lb, Answer::Fails(FailureKind::Status(503)));
@@ -98,7 +98,7 @@ fn d3_one_that_fails_at_once_is_not_slow() {
 }
 
 #[test]
-fn d3_synced_waits_one_second_for_the_others() {
+fn d3_synced_waits_one_second_for_the_other_lbs() {
     for hanging in [1, 8, 20] {
         let (mut bench, _) = with_hanging(hanging, 1);
         bench.step(In::ListsSynced);
@@ -119,7 +119,7 @@ fn w9_a_read_that_waits_for_the_budget_keeps_its_place() {
     bench.pass(119_000);
     assert_eq!(bench.reads.len(), 8);
     bench.pass(2_000);
-    let error = bench.view("healthy-00").last_error.expect("it was given up");
+    let error = bench.view("healthy-00").last_error.expect("its read timed out");
     assert!(error.starts_with("not sent within 2 min"), "{error}");
     bench.throttled = false;
     bench.send();
@@ -135,7 +135,7 @@ fn d3_no_more_than_64_are_unanswered_at_once() {
     bench.pass(100_000);
     assert_eq!((bench.reads.len(), bench.open.len()), (64, 64));
     bench.pass(60_000);
-    assert_eq!(bench.reads_of("healthy-00").len(), 1, "and it is read when others are given up");
+    assert_eq!(bench.reads_of("healthy-00").len(), 1, "it is read when other reads time out");
 }
 
 #[test]
@@ -150,6 +150,6 @@ fn d6_synced_waits_for_retries_after_failures_of_all() {
         bench.set(lb, Answer::Is(balancer(lb, &[])));
     }
     bench.pass(10_000);
-    let place = |is: fn(&Out) -> bool| bench.said.iter().rposition(is).expect("it was said");
+    let place = |is: fn(&Out) -> bool| bench.said.iter().rposition(is).expect("it is an output");
     assert!(place(|said| matches!(said, Out::Synced)) > place(|said| matches!(said, Out::Lb(_))));
 }

@@ -75,7 +75,7 @@ fn apply(bench: &mut Bench, event: Event) {
             bench.arm.remove(&LbName::new(LBS[lb]));
         }
         Event::Latency { millis } => bench.latency = Duration::from_millis(millis),
-        // An answer that is not expected: lost and found, or repeated.
+        // An unexpected answer: late, or repeated.
         Event::Throttled(throttled) => {
             bench.throttled = throttled;
             if !throttled {
@@ -103,7 +103,7 @@ fn check_safety(bench: &Bench) {
             Out::Lb(_) => seen += 1,
             Out::Synced => {
                 synced += 1;
-                assert!(seen > 0, "synced before any was seen");
+                assert!(seen > 0, "synced before any load balancer was read");
             }
             Out::Read { .. } | Out::View(_) | Out::Answer(..) | Out::Metric(_) => {}
         }
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn d3_each_foreign_release_is_followed_by_a_read_in_rounds_of_15_s(
+    fn d3_reads_follow_foreign_releases_in_rounds_of_15_s(
         gaps in prop::collection::vec(0..12_000_u64, 1..30)
     ) {
         let mut bench = Bench::synced(&["a"]);

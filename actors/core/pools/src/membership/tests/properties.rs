@@ -17,7 +17,7 @@ const FAILBACK: Duration = Duration::from_secs(30);
 /// An event.
 #[derive(Clone, Debug)]
 enum Op {
-    /// The endpoint of this priority and place has this health from now on.
+    /// The endpoint at this index of this priority has this health from now on.
     Health(usize, usize, i32),
     /// All endpoints of this priority have this health from now on.
     All(usize, i32),
@@ -37,19 +37,19 @@ enum Plant {
     /// It waits longer than it should.
     WaitsTooLong,
     /// It misses the deadline.
-    SleepsOn,
+    MissesDeadline,
     /// It uses unusable endpoints until something else happens.
     FailsOverLate,
-    /// It does not see that a better priority was unusable meanwhile.
+    /// It does not notice that a better priority was unusable in the meantime.
     MissesFlaps,
     /// It loses its history each time.
-    Forgets,
+    LosesHistory,
     /// It treats degraded endpoints as healthy.
-    LikesDegraded,
+    TreatsDegradedAsHealthy,
     /// It keeps draining endpoints without admin states, and drops them with admin states.
-    MixesUpAdminState,
+    InvertsAdminState,
     /// The pool has the other family.
-    MixesUpFamilies,
+    UsesOtherFamily,
     /// It treats draining endpoints as members.
     KeepsDraining,
 }
@@ -58,13 +58,13 @@ impl Plant {
     const ALL: [Plant; 10] = [
         Plant::DoesNotWait,
         Plant::WaitsTooLong,
-        Plant::SleepsOn,
+        Plant::MissesDeadline,
         Plant::FailsOverLate,
         Plant::MissesFlaps,
-        Plant::Forgets,
-        Plant::LikesDegraded,
-        Plant::MixesUpAdminState,
-        Plant::MixesUpFamilies,
+        Plant::LosesHistory,
+        Plant::TreatsDegradedAsHealthy,
+        Plant::InvertsAdminState,
+        Plant::UsesOtherFamily,
         Plant::KeepsDraining,
     ];
 }
@@ -136,11 +136,11 @@ impl World {
         } else {
             FAILBACK
         };
-        let family = match (self.family, self.has(Plant::MixesUpFamilies)) {
+        let family = match (self.family, self.has(Plant::UsesOtherFamily)) {
             (Family::V4, false) | (Family::V6, true) => Family::V4,
             (Family::V6, false) | (Family::V4, true) => Family::V6,
         };
-        let is_on = self.admin_state != self.has(Plant::MixesUpAdminState);
+        let is_on = self.admin_state != self.has(Plant::InvertsAdminState);
         let admin_states = if is_on { AdminStates::On } else { AdminStates::Off };
         Failover::new(family, Params { admin_states, failback, limits: Limits::AZURE })
     }
@@ -208,7 +208,7 @@ impl World {
         while let Some(due) = self.deadline().filter(|due| *due <= until) {
             prop_assert!(due > self.now, "it has been due since {:?}", due);
             self.now = due;
-            if self.has(Plant::SleepsOn) {
+            if self.has(Plant::MissesDeadline) {
                 self.account();
                 prop_assert_eq!(self.pool.used(), self.used, "too late");
             }
@@ -254,7 +254,7 @@ impl World {
     fn show(&self) -> LoadAssignment {
         let is = |plant: Plant, health: i32, known: i32| self.has(plant) && health == known;
         let assignment = self.assignment(|health| {
-            let likes = is(Plant::LikesDegraded, health, DEGRADED);
+            let likes = is(Plant::TreatsDegradedAsHealthy, health, DEGRADED);
             let keeps = is(Plant::KeepsDraining, health, DRAINING);
             if likes || keeps { HEALTHY } else { health }
         });
@@ -265,7 +265,7 @@ impl World {
     }
 
     fn ask(&mut self) -> TestCaseResult {
-        if self.has(Plant::Forgets) {
+        if self.has(Plant::LosesHistory) {
             self.pool = self.begin();
         }
         self.shown = self.show();
@@ -276,7 +276,7 @@ impl World {
         prop_assert_eq!(self.pool.deadline(), self.deadline());
         let expected = self.used.map(|used| self.chosen(used)).unwrap_or_default();
         prop_assert_eq!(&members, &expected);
-        prop_assert_eq!(members.is_empty(), self.since.is_empty(), "something usable makes a member");
+        prop_assert_eq!(members.is_empty(), self.since.is_empty(), "a usable endpoint results in a member");
         let drains = (0..PRIORITIES).flat_map(|priority| self.of_health(priority, &[DRAINING]));
         let drains: BTreeSet<IpAddr> = drains.filter(|ip| !expected.contains(ip)).collect();
         prop_assert_eq!(&all, &drains);
@@ -287,7 +287,7 @@ impl World {
         Ok(())
     }
 
-    /// From now on everything that is assigned is healthy: the first priority is used in bounded time.
+    /// From now on all assigned endpoints are healthy: the pool uses the first priority in bounded time.
     fn calm(&mut self) -> TestCaseResult {
         self.health = [[HEALTHY; ENDPOINTS]; PRIORITIES];
         self.count = PRIORITIES;
@@ -309,14 +309,14 @@ fn play((v6, admin_state, ops): (bool, bool, Vec<Op>), plant: Option<Plant>) -> 
 
 proptest! {
     #[test]
-    fn x2_a_pool_holds_the_best_usable_and_goes_back_in_bounded_time(
+    fn x2_a_pool_uses_the_best_endpoints_in_bounded_time(
         history in history(),
     ) {
         play(history, None)?;
     }
 
     #[test]
-    fn x2_an_assignment_with_something_usable_never_leaves_both_pools_empty(
+    fn x2_with_usable_endpoints_not_both_pools_are_empty(
         healths in prop::collection::vec(prop::collection::vec(0_i32..=6, 0..4), 0..4),
     ) {
         let mut localities = Vec::new();

@@ -4,7 +4,7 @@ use super::*;
 use model::assignment::PausedBy;
 use model::operator_request::{Answer, Done, Refusal, RequestId};
 
-fn ask(drive: &mut Drive) -> Answer {
+fn request_attempt(drive: &mut Drive) -> Answer {
     drive.step(In::Attempt(RequestId(3)));
     let answers: Vec<Answer> = drive
         .said
@@ -27,15 +27,15 @@ fn ask(drive: &mut Drive) -> Answer {
             | Out::Metric(_) => None,
         })
         .collect();
-    assert_eq!(answers.len(), 1, "it is answered once");
+    assert_eq!(answers.len(), 1, "there is one answer");
     drive.take_outputs();
     answers.into_iter().next().expect("one")
 }
 
 #[test]
-fn h3_a_pool_in_sync_is_read_once_more_and_ends_unchanged() {
+fn h3_a_pool_in_sync_is_read_again_and_stays_unchanged() {
     let mut drive = Drive::in_sync(params());
-    assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
+    assert_eq!(request_attempt(&mut drive), Answer::Done(Done::Attempting));
     let id = drive.take();
     drive.finish(id, Outcome::Unchanged { members: ips(&[1]) });
     assert_eq!(drive.state(), PoolState::InSync);
@@ -45,62 +45,62 @@ fn h3_a_pool_in_sync_is_read_once_more_and_ends_unchanged() {
 }
 
 #[test]
-fn h3_it_waits_neither_for_the_window_nor_for_the_failure_interval() {
+fn h3_a_request_skips_the_window_and_the_failure_interval() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[1, 2]);
     assert!(drive.due.is_none(), "the window is open");
-    assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
+    assert_eq!(request_attempt(&mut drive), Answer::Done(Done::Attempting));
     drive.attempt(Outcome::Retriable { failure: failure(409, "Conflict"), eligible_at: None });
     assert!(drive.due.is_none(), "the interval runs");
-    assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
+    assert_eq!(request_attempt(&mut drive), Answer::Done(Done::Attempting));
     drive.take();
 }
 
 #[test]
-fn h3_a_failed_pool_that_waits_for_its_comparison_begins_at_once() {
+fn h3_a_request_skips_the_wait_for_the_comparison() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[1, 2]).at(1_000);
     drive.attempt(forbidden());
     drive.observe(&[1]);
     assert!(drive.due.is_none());
-    assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
+    assert_eq!(request_attempt(&mut drive), Answer::Done(Done::Attempting));
     drive.take();
 }
 
 #[test]
-fn h3_a_parked_paused_retired_or_quarantined_pool_refuses_it() {
+fn h3_parked_paused_retired_or_new_pools_refuse_a_request() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[1, 2]).at(1_000);
     drive.attempt(throttled(90_000));
     let until = Now::from_millis(90_000);
-    assert_eq!(ask(&mut drive), Answer::Refused(Refusal::NotBefore(until)));
+    assert_eq!(request_attempt(&mut drive), Answer::Refused(Refusal::NotBefore(until)));
     assert!(drive.due.is_none());
     drive.edit(|assignment| assignment.paused = [PausedBy::Pool].into());
-    assert_eq!(ask(&mut drive), Answer::Refused(Refusal::Paused(PausedBy::Pool)));
+    assert_eq!(request_attempt(&mut drive), Answer::Refused(Refusal::Paused(PausedBy::Pool)));
     drive.edit(|assignment| assignment.paused = [].into());
     drive.drop_service("web");
-    assert_eq!(ask(&mut drive), Answer::Refused(Refusal::Unknown));
-    assert_eq!(ask(&mut Drive::new(params())), Answer::Refused(Refusal::Unknown));
+    assert_eq!(request_attempt(&mut drive), Answer::Refused(Refusal::Unknown));
+    assert_eq!(request_attempt(&mut Drive::new(params())), Answer::Refused(Refusal::Unknown));
 }
 
 #[test]
-fn h3_while_an_attempt_is_under_way_it_is_that_one() {
+fn h3_a_request_joins_the_running_attempt() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[1, 2]).at(1_000);
     let id = drive.take();
-    assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
+    assert_eq!(request_attempt(&mut drive), Answer::Done(Done::Attempting));
     drive.finish(id, written(&[1, 2]));
     drive.at(100_000);
-    assert!(drive.due.is_none(), "none follows");
+    assert!(drive.due.is_none(), "no other attempt follows");
 }
 
 #[test]
-fn h3_a_pause_or_a_new_term_that_comes_first_ends_it() {
+fn h3_a_pause_cancels_the_request() {
     let mut drive = Drive::in_sync(params());
-    assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
+    assert_eq!(request_attempt(&mut drive), Answer::Done(Done::Attempting));
     assert!(drive.due.is_some());
     drive.edit(|assignment| assignment.paused = [PausedBy::Pool].into());
     assert!(drive.due.is_none());
     drive.edit(|assignment| assignment.paused = [].into()).at(600_000);
-    assert!(drive.due.is_none(), "it is in sync, and no request is left");
+    assert!(drive.due.is_none(), "the pool is in sync, and no request is pending");
 }

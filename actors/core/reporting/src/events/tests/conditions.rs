@@ -42,8 +42,8 @@ enum Fate {
     Refused,
 }
 
-/// Treats every post so for this many seconds.
-fn suffer(drive: &mut Drive, fate: Fate, seconds: u64) {
+/// Treats every post like this for this many seconds.
+fn apply_fate(drive: &mut Drive, fate: Fate, seconds: u64) {
     for _ in 0..seconds {
         for (call, _) in std::mem::take(&mut drive.posts) {
             match fate {
@@ -63,7 +63,7 @@ fn wait(drive: &mut Drive, seconds: u64) {
     drive.at(now + seconds * 1_000);
 }
 
-/// Returns what the API server accepts within this many seconds.
+/// Returns the events that the API server accepts within this many seconds.
 fn accepted(drive: &mut Drive, seconds: u64) -> Vec<String> {
     let mut messages = Vec::new();
     for _ in 0..seconds {
@@ -87,7 +87,7 @@ fn every_warning_that_lasts_is_posted_until_accepted() {
         for (what, reason, severity, message) in rows() {
             let mut drive = Drive::new(params());
             drive.report(&["web"], what.clone());
-            suffer(&mut drive, fate, 400);
+            apply_fate(&mut drive, fate, 400);
             drive.posts.clear();
             let accepted = accepted(&mut drive, 200);
             let lasts = severity == Severity::Warning && reason != "LoadBalancerBackendPoolUpdateRetrying";
@@ -115,7 +115,7 @@ fn a_condition_that_ends_is_not_posted_again() {
     ] {
         let mut drive = Drive::new(params());
         drive.report(&["web"], failed("no"));
-        suffer(&mut drive, Fate::Refused, 10);
+        apply_fate(&mut drive, Fate::Refused, 10);
         drive.step(In::Ended(ended));
         assert_eq!(accepted(&mut drive, 600), Vec::<String>::new());
         let [Dropped { cause: DropReason::Outdated, .. }] = &drive.dropped[..] else {
@@ -128,7 +128,7 @@ fn a_condition_that_ends_is_not_posted_again() {
 fn the_end_for_one_service_leaves_the_others() {
     let mut drive = Drive::new(params());
     drive.report(&["web", "api"], failed("no"));
-    suffer(&mut drive, Fate::Refused, 10);
+    apply_fate(&mut drive, Fate::Refused, 10);
     drive.step(In::Ended(Ended { condition: Condition::Failed(pool()), subject: Some(subject("web")) }));
     drive.step(In::Ended(Ended::of(Condition::Failed(pool_named("another")))));
     let mut about = Vec::new();
@@ -143,9 +143,9 @@ fn the_end_for_one_service_leaves_the_others() {
 fn only_the_newest_report_of_a_condition_is_posted_again() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], failed("first"));
-    suffer(&mut drive, Fate::Refused, 10);
+    apply_fate(&mut drive, Fate::Refused, 10);
     drive.report(&["web"], failed("second"));
-    suffer(&mut drive, Fate::Refused, 10);
+    apply_fate(&mut drive, Fate::Refused, 10);
     let accepted = accepted(&mut drive, 200);
     assert!(matches!(&accepted[..], [one] if one.contains("second")), "{accepted:?}");
 }
@@ -156,7 +156,7 @@ fn e1_a_pause_of_everything_ends_no_report_about_the_process() {
     let what = EventKind::RemovalsStopped { pools: 13, of: 60, enforced: true };
     drive.step(In::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
     drive.report(&["web"], failed("no"));
-    suffer(&mut drive, Fate::Refused, 10);
+    apply_fate(&mut drive, Fate::Refused, 10);
     let policy = |mode| {
         let policy = Arc::new(OperatorPolicy { mode, ..OperatorPolicy::default() });
         In::OperatorPolicy { term: Some(Epoch(1)), policy }
@@ -164,14 +164,14 @@ fn e1_a_pause_of_everything_ends_no_report_about_the_process() {
     drive.step(policy(Mode::Observe));
     let left: Vec<_> = drive.dropped.iter().map(|left| (left.subject.clone(), left.cause)).collect();
     assert_eq!(left, [(subject("web"), DropReason::NotAllowed)]);
-    suffer(&mut drive, Fate::Refused, 100);
+    apply_fate(&mut drive, Fate::Refused, 100);
     drive.step(policy(Mode::Observe));
     assert_eq!(accepted(&mut drive, 100).len(), 1, "the controller's");
     assert_eq!(drive.dropped.len(), 1);
 }
 
 #[test]
-fn e1_newer_words_lost_with_their_condition_leave_a_log_line() {
+fn e1_a_newer_text_lost_with_its_condition_leaves_a_log_line() {
     for (ends, cause) in [(true, DropReason::Outdated), (false, DropReason::NotAllowed)] {
         let mut drive = Drive::new(Params { burst: 1_000, ..params() });
         for _ in 0..24 {
@@ -191,10 +191,10 @@ fn e1_newer_words_lost_with_their_condition_leave_a_log_line() {
 }
 
 #[test]
-fn the_term_s_end_ends_posting_again() {
+fn no_event_is_posted_again_after_its_term() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], failed("no"));
-    suffer(&mut drive, Fate::Refused, 10);
+    apply_fate(&mut drive, Fate::Refused, 10);
     drive.step(In::Leadership(Leadership::Standby));
     assert_eq!(drive.emitter.deadline(), None);
     drive.step(leading());
@@ -252,14 +252,14 @@ fn a_condition_beyond_the_queue_s_capacity_is_posted_later() {
 }
 
 #[test]
-fn newer_words_that_found_no_budget_are_posted_later() {
+fn a_newer_text_without_budget_is_posted_later() {
     let mut drive = Drive::new(Params { burst: 1_000, ..params() });
     for n in 0..25 {
         drive.report(&["web"], failed(&format!("{n}")));
         drive.take_all();
     }
     drive.report(&["web"], failed("the last"));
-    assert!(drive.posts.is_empty(), "the budget is used up");
+    assert!(drive.posts.is_empty(), "the budget is exhausted");
     let accepted = accepted(&mut drive, 61);
     assert!(matches!(&accepted[..], [one] if one.contains("the last")), "{accepted:?}");
 }

@@ -387,7 +387,7 @@ fn nodes() -> Vec<Row> {
     ]
 }
 
-/// Failures of that: the first, a repeated one, and one outside of any pool.
+/// Failures to set nodes Down: the first, a repeated one, and one outside of any pool.
 fn node_failures() -> [Row; 3] {
     let failed = |pool, why: &str, retry, next, message| {
         let what = EventKind::AdminFailed { pool, why: why.into(), retry, next };
@@ -443,11 +443,11 @@ fn e1_every_report_has_its_reason_type_and_text() {
         assert_eq!((event.reason, event.severity, &*event.message), (reason, severity, message));
         assert_eq!((&event.subject, event.count), (&subject("web"), 1));
     }
-    assert!(rows.into_keys().eq(0..22), "each thing has its row");
+    assert!(rows.into_keys().eq(0..22), "each kind of report has its row");
 }
 
 #[test]
-fn e1_what_this_process_reports_of_itself_is_attached_to_itself() {
+fn e1_reports_about_this_process_are_attached_to_it() {
     let mut drive = Drive::new(params());
     let what = EventKind::Blocked { caller: Caller::Membership, fault: "HTTP 403".into(), lb: None };
     drive.step(In::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
@@ -571,7 +571,7 @@ fn x4_a_long_error_and_a_long_note_leave_room_for_each_other() {
             let message = with_note(what, &note);
             assert!(message.len() <= 1_024, "{}", message.len());
             assert!(message.starts_with("Backend pool update failed after 3 retries: "), "{message}");
-            let (_, tail) = message.rsplit_once(" is compared again in 60 s. [").expect("what can be done");
+            let (_, tail) = message.rsplit_once(" is compared again in 60 s. [").expect("the advice");
             assert!(message.contains("To retrigger, have the control plane"), "{message}");
             let whole = tail.strip_suffix(']').expect("it ends with the note");
             let shown = whole.strip_suffix('…').unwrap_or(whole);

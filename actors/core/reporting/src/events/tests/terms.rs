@@ -29,7 +29,7 @@ fn w8_events_that_wait_at_the_next_term_belong_to_it() {
     drive.take_next();
     drive.step(leading_in(2, Now::NEVER));
     drive.at(600_000);
-    assert!(drive.posts.is_empty(), "the machine that reported it repeats it if it lasts");
+    assert!(drive.posts.is_empty(), "the machine repeats its report if the condition lasts");
 }
 
 #[test]
@@ -47,7 +47,11 @@ fn g6_events_are_dropped_while_nothing_may_be_written() {
     assert_eq!(drive.count(&Metric::EventDropped), 2);
     drive.at(60_000);
     let subjects: Vec<Subject> = drive.take_all().iter().map(|event| event.subject.clone()).collect();
-    assert_eq!(subjects, [subject("a"), Subject::Controller], "one was sent before, and we may be told of");
+    assert_eq!(
+        subjects,
+        [subject("a"), Subject::Controller],
+        "one was sent before, and its answer may arrive"
+    );
     drive.step(wish(Mode::AddOnly));
     drive.report(&["d"], updated(3));
     drive.at(120_000);

@@ -50,7 +50,7 @@ fn e1_a_deleted_event_object_is_created_under_another_name() {
 }
 
 #[test]
-fn e1_an_object_that_an_earlier_try_created_gets_what_followed() {
+fn e1_an_object_of_an_earlier_try_gets_the_newer_text() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     drive.answer_next(transient());
@@ -67,7 +67,7 @@ fn e1_a_server_that_contradicts_itself_is_not_retried_forever() {
     drive.report(&["web"], updated(3));
     for _ in 0..2 {
         drive.answer_next(Err(PostFailure::Exists(name("one"))));
-        drive.posts.front().expect("it is changed");
+        drive.posts.front().expect("the object is changed");
         drive.answer_next(Err(PostFailure::Gone));
     }
     assert!(drive.posts.is_empty());
@@ -93,13 +93,16 @@ fn e1_the_tenth_message_in_ten_minutes_is_combined() {
     assert_eq!(
         (&*repeat.message, repeat.count),
         (&*posted[1].message, 2),
-        "one that was told alone stays alone"
+        "an event that was posted alone stays alone"
     );
     let begins = format!("{words} 12 members (2 added, 1 removed)");
     assert!(newest.message.starts_with(&begins), "never a stale text: {}", newest.message);
     assert_eq!(newest.count, 3);
     drive.at(13 * 60_000 + 600_001).report(&["web"], updated(20));
-    assert!(drive.take_next().message.starts_with("Load balancer"), "ten quiet minutes end the likeness");
+    assert!(
+        drive.take_next().message.starts_with("Load balancer"),
+        "ten minutes without one end the combination"
+    );
 }
 
 #[test]
@@ -130,7 +133,7 @@ fn e1_an_object_gets_25_events_and_one_more_per_five_minutes() {
     drive.at(299_999).report(&["web"], updated(3));
     assert!(drive.posts.is_empty());
     drive.at(300_000).report(&["web"], updated(3));
-    assert_eq!(drive.take_next().count, 42, "what was dropped counts");
+    assert_eq!(drive.take_next().count, 42, "dropped events count");
 }
 
 #[test]
@@ -309,7 +312,7 @@ proptest! {
     /// With faults of every kind, lost leadership and unknown answers: the bounds hold, and a report after recovery
     /// arrives.
     #[test]
-    fn e1_the_bounds_hold_whatever_the_api_server_answers(
+    fn e1_the_bounds_hold_with_any_answers_of_the_api_server(
         steps in prop::collection::vec((0..9_u8, 0..12_u8, 0..20_000_u64), 1..200),
         capacity in 1..12_usize,
         burst in 1..4_u32,

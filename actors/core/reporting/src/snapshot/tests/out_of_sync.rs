@@ -1,4 +1,4 @@
-//! Since when pools are out of sync, across a change of leader (Q8).
+//! The time since which pools are out of sync, across a change of leader (Q8).
 
 use super::*;
 use model::ids::PoolName;
@@ -14,7 +14,7 @@ fn pool(name: &str, since: Option<(u64, bool)>) -> In {
     pool_read(name, since, None)
 }
 
-/// A pool with the time in milliseconds of its last read.
+/// Returns a pool with the time in milliseconds of its last read.
 fn pool_read(name: &str, since: Option<(u64, bool)>, observed_at: Option<u64>) -> In {
     let out_of_sync = since.map(|(ms, at_least)| OutOfSync { since: Now::from_millis(ms), at_least });
     In::Pool(Arc::new(PoolView {
@@ -64,7 +64,7 @@ fn shown(snapshot: &Snapshot, name: &str) -> Option<(u64, bool)> {
 }
 
 #[test]
-fn a_pool_is_as_late_as_the_previous_leader_found_it() {
+fn q8_a_pool_keeps_the_time_that_the_previous_leader_recorded() {
     let mut publisher = SnapshotPublisher::new();
     at(&mut publisher, 900_000, pool("before", Some((899_000, true))));
     at(&mut publisher, 901_000, noted(&[("before", 100_000), ("after", 200_000)]));
@@ -78,7 +78,7 @@ fn a_pool_is_as_late_as_the_previous_leader_found_it() {
 }
 
 #[test]
-fn what_the_previous_leader_found_ends_when_the_pool_is_in_sync() {
+fn q8_a_recorded_time_ends_when_the_pool_is_in_sync() {
     let mut publisher = SnapshotPublisher::new();
     at(&mut publisher, 900_000, noted(&[("a", 100_000), ("b", 100_000)]));
     at(&mut publisher, 901_000, balancer(Some(901_000)));
@@ -86,7 +86,11 @@ fn what_the_previous_leader_found_ends_when_the_pool_is_in_sync() {
     let snapshot = at(&mut publisher, 902_000, pool("a", Some((902_000, false)))).expect("a snapshot");
     assert_eq!(shown(&snapshot, "a"), Some((902_000, false)));
     let snapshot = at(&mut publisher, 962_000, pool("b", Some((962_000, false)))).expect("a snapshot");
-    assert_eq!(shown(&snapshot, "b"), Some((962_000, false)), "that is another time");
+    assert_eq!(
+        shown(&snapshot, "b"),
+        Some((962_000, false)),
+        "the pool is out of sync again, since a later time"
+    );
 }
 
 #[test]
@@ -94,7 +98,7 @@ fn q8_a_load_balancer_read_late_keeps_the_recorded_times() {
     let mut publisher = SnapshotPublisher::new();
     at(&mut publisher, 800_000, balancer(Some(800_000)));
     at(&mut publisher, 900_000, noted(&[("a", 100_000), ("b", 110_000), ("c", 120_000), ("gone", 130_000)]));
-    // It cannot be read for ten minutes; what was read in a former term shows nothing.
+    // It cannot be read for ten minutes; a read of an earlier term is no evidence.
     at(&mut publisher, 960_000, balancer(Some(800_000)));
     at(&mut publisher, 1_000_000, pool_read("b", None, Some(800_000)));
     at(&mut publisher, 1_500_000, balancer(Some(1_500_000)));
@@ -103,7 +107,7 @@ fn q8_a_load_balancer_read_late_keeps_the_recorded_times() {
     assert_eq!(shown(&snapshot, "a"), Some((100_000, true)));
     let b = pool_read("b", Some((1_502_000, true)), Some(1_499_000));
     let snapshot = at(&mut publisher, 1_502_000, b).expect("a snapshot");
-    assert_eq!(shown(&snapshot, "b"), Some((110_000, true)), "the former read is no evidence");
+    assert_eq!(shown(&snapshot, "b"), Some((110_000, true)), "the earlier read is no evidence");
     let c = pool_read("c", Some((1_561_000, false)), Some(1_560_000));
     let snapshot = at(&mut publisher, 1_561_000, c).expect("a snapshot");
     assert_eq!(shown(&snapshot, "c"), Some((1_561_000, false)), "60 s after the first read");
@@ -125,7 +129,7 @@ fn q8_a_read_that_began_before_the_term_is_no_evidence() {
 }
 
 #[test]
-fn q8_what_the_new_leader_cannot_read_yet_stays_in_the_lease() {
+fn q8_an_unread_pool_keeps_its_entry_in_the_lease() {
     let mut publisher = SnapshotPublisher::new();
     at(&mut publisher, 899_000, balancer(None));
     let list = |of: &[(&str, u64)]| -> Option<Vec<(String, u64)>> {
@@ -138,12 +142,12 @@ fn q8_what_the_new_leader_cannot_read_yet_stays_in_the_lease() {
     assert_eq!(list_after(&mut publisher, 902_000, other), all);
     for out_of_sync in [Some((940_000, true)), None] {
         let former = pool_read("b", out_of_sync, Some(800_000));
-        assert_eq!(list_after(&mut publisher, 950_000, former), None, "the former read is no evidence");
+        assert_eq!(list_after(&mut publisher, 950_000, former), None, "the earlier read is no evidence");
     }
     assert_eq!(list_after(&mut publisher, 990_000, balancer(None)), None, "it is still not read");
     assert_eq!(list_after(&mut publisher, 1_500_000, balancer(Some(1_500_000))), None);
     let a = pool_read("a", Some((1_501_000, true)), Some(1_499_000));
-    assert_eq!(list_after(&mut publisher, 1_501_000, a), None, "it is as late as before");
+    assert_eq!(list_after(&mut publisher, 1_501_000, a), None, "its time is unchanged");
     let only = list(&[("a", 100_000), ("other", 902_000)]);
     assert_eq!(list_after(&mut publisher, 1_561_000, balancer(Some(1_561_000))), only, "b was not found");
     // The next term begins with another list.
@@ -161,7 +165,7 @@ fn q8_a_recorded_pool_on_no_managed_load_balancer_is_dropped() {
 }
 
 #[test]
-fn the_leader_learns_of_the_twenty_longest_once_for_each_change() {
+fn q8_the_leader_gets_the_twenty_oldest_once_per_change() {
     let mut publisher = SnapshotPublisher::new();
     let mut lists = Vec::new();
     for n in 0..25_u64 {

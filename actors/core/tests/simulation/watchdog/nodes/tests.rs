@@ -1,4 +1,4 @@
-//! Tests of which notices may be about a node.
+//! Tests that an eviction notice is matched to the right node after a replacement.
 
 use simulator_models::kube::{self, KubeModel, Resource, build};
 
@@ -6,8 +6,8 @@ use super::*;
 
 const NODE: &str = "node-0";
 
-/// Gives a notice about a node, replaces the node, and returns whether the notice may count for its successor.
-fn counts_for_successor(given: u64, replaced: u64) -> bool {
+/// Replaces a node after an eviction notice, and returns whether the notice may apply to the replacement.
+fn applies_to_replacement(noticed: u64, replaced: u64) -> bool {
     let mut watchdog = Watchdog::new(true, false, 0);
     let mut kube = KubeModel::new(kube::Settings::default());
     let node = |uid| build::with_uid(build::node(NODE, &["10.1.0.4"], &[], false, &[]), uid);
@@ -15,8 +15,8 @@ fn counts_for_successor(given: u64, replaced: u64) -> bool {
     watchdog.record_nodes(0, &kube);
     watchdog.notices_given(vec![Notice {
         uid: "old".to_owned(),
-        at: given,
-        passes: given,
+        at: noticed,
+        passes: noticed,
         is_expired: true,
     }]);
     kube.delete(Resource::Nodes, "", NODE, replaced);
@@ -26,7 +26,7 @@ fn counts_for_successor(given: u64, replaced: u64) -> bool {
 }
 
 #[test]
-fn n1_a_notice_of_the_second_of_creation_may_be_about_the_new_node() {
-    assert!(counts_for_successor(5_052_275, 5_440_867));
-    assert!(!counts_for_successor(4_999_999, 5_440_867), "its time is before the time of creation");
+fn n1_a_notice_in_the_creation_second_may_apply_to_the_new_node() {
+    assert!(applies_to_replacement(5_052_275, 5_440_867));
+    assert!(!applies_to_replacement(4_999_999, 5_440_867), "the notice is older than the new node");
 }

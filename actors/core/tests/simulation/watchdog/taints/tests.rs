@@ -128,7 +128,7 @@ fn n1_a_record_long_after_the_taint_claims_nothing() {
 }
 
 #[test]
-fn n1_who_recorded_it_knows_by_its_answers_whose_taint_it_is() {
+fn n1_answers_show_the_recorder_the_owner_of_a_taint() {
     let other = || RequestFailure::Other("no answer".into());
     for (answer, may_remove) in [
         (None, false),

@@ -250,15 +250,15 @@ fn any_facts() -> impl Strategy<Value = AssignmentFacts> {
     })
 }
 
-/// The items in the order given by these numbers.
+/// Returns the items in the order of these numbers.
 fn in_order<T: Clone>(things: &[T], order: &[usize]) -> Vec<T> {
     let mut places: Vec<usize> = (0..things.len()).collect();
     places.sort_by_key(|place| order.get(*place));
     places.into_iter().map(|place| things[place].clone()).collect()
 }
 
-/// An assignment with the same content as a valid one: every address at several ports and at none.
-fn said_again(assignment: &LoadAssignment) -> AssignmentFacts {
+/// Returns an assignment with the same content as a valid one: every address with several ports and with none.
+fn equivalent(assignment: &LoadAssignment) -> AssignmentFacts {
     let number_of = |health: EndpointHealth| match health {
         EndpointHealth::Healthy => UNKNOWN,
         EndpointHealth::Degraded => DEGRADED,
@@ -274,8 +274,7 @@ fn said_again(assignment: &LoadAssignment) -> AssignmentFacts {
             let at = |port: &u32| speaking(protocol, at_port(&ip.to_string(), *port, number_of(*health)));
             endpoints.extend([81, 80, 0].iter().map(at));
             if *health == EndpointHealth::Draining && !assignment.only_drains {
-                // A drained endpoint may share the address. The other endpoint counts for the address, although not
-                // all drain.
+                // A draining endpoint may share the address: the other endpoint determines its health.
                 endpoints.push(speaking(protocol, at_port(&ip.to_string(), 82, TIMEOUT)));
             }
         }
@@ -293,7 +292,7 @@ fn said_again(assignment: &LoadAssignment) -> AssignmentFacts {
         };
     }
     if assignment.skips {
-        // If nothing else is assigned, the assignment consists of skipped endpoints.
+        // If nothing else is assigned, the assignment has only skipped endpoints.
         let health = if assignment.only_drains { EndpointHealth::Draining } else { EndpointHealth::Healthy };
         let skipped = assignment.has_endpoints.then(|| of_health("10.7.7.7", number_of(health)));
         localities.push(weighty(0, 9, skipped.into_iter().collect()));
@@ -301,7 +300,7 @@ fn said_again(assignment: &LoadAssignment) -> AssignmentFacts {
     facts(localities)
 }
 
-/// The endpoint with another protocol.
+/// Returns the endpoint with another protocol.
 fn speaking(number: i32, mut endpoint: EndpointFacts) -> EndpointFacts {
     if let AddressFacts::Socket { protocol, .. } = &mut endpoint.address {
         *protocol = number;
@@ -362,9 +361,9 @@ proptest! {
     }
 
     #[test]
-    fn x2_what_is_read_of_an_assignment_is_read_again_of_what_it_says(facts in any_facts()) {
+    fn x2_an_equivalent_of_a_decoded_assignment_decodes_equal(facts in any_facts()) {
         if let Ok(assignment) = LoadAssignment::of(&facts, LIMITS) {
-            let again = LoadAssignment::of(&said_again(&assignment), LIMITS);
+            let again = LoadAssignment::of(&equivalent(&assignment), LIMITS);
             prop_assert_eq!(again, Ok(assignment));
         }
     }
@@ -375,9 +374,9 @@ fn each_planted_bug_is_found() {
     each_is_found(Plant::ALL, 3_000, any_facts, |facts, plant| check(facts, Some(plant)));
 }
 
-/// The properties are weak if generated assignments are all valid or all invalid.
+/// The properties would be weak if generated assignments were all valid or all invalid.
 #[test]
-fn what_is_made_up_is_often_valid_and_often_not() {
+fn generated_assignments_are_valid_and_invalid() {
     let config = ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let valid = std::cell::Cell::new(0);

@@ -1,5 +1,5 @@
 //! Random histories of a client, its driver, its watchers and two control planes: safety and liveness. The tests also
-//! detect bugs that are planted between the client and its environment.
+//! detect bugs that are injected between the client and its environment.
 
 mod site;
 
@@ -13,19 +13,19 @@ use model::xds::cache::Error;
 use pool_testing::planted::each_is_found;
 use site::{Data, Delivery, Mood, Session, Site};
 
-/// The numbers of resources, watchers and servers: few, so that they interact.
+/// Numbers of resources, watchers and servers: small, so that they interact.
 const KEYS: usize = 5;
 const WATCHERS: u64 = 2;
 const SERVERS: usize = 2;
 /// The maximum number of operations in a history.
 const LENGTH: usize = 100;
-/// The time within which everything recovers once the servers work: the longest delays of a stream and of a rejection
-/// for both servers, and the time-out of a resource.
+/// Maximum recovery time once the servers work: the longest delays of a stream and of a rejection for both servers, and
+/// the time-out of a resource.
 const BOUND: Duration = Duration::from_secs(600);
 /// The maximum number of exchanges with a server without time passing.
 const ROUNDS: usize = 40;
-/// The window in which rejections are counted, and the maximum number of a kind in it: new ones, three at once and one
-/// per second; and one per second that repeats the previous one.
+/// The window in which rejections are counted, and the maximum number for a kind of resource: three new ones in a
+/// burst, one new one per second, and one repeated one per second.
 const WINDOW: Duration = Duration::from_secs(10);
 const REJECTIONS: usize = 3 + 10 + 10;
 
@@ -39,20 +39,20 @@ fn key(n: usize) -> ResourceKey {
 enum Op {
     Watch(usize, u64),
     Unwatch(usize, u64),
-    /// Unwatches and watches again: the resource is forgotten before a server knows of it.
+    /// Unwatches and watches again: the resource is removed before a server gets a request.
     Rewatch(usize, u64),
     /// A server's version of a resource changes.
     Change(usize, usize, Data),
     Mood(usize, Mood),
-    /// A transport connects, or fails to.
+    /// A transport connects or fails.
     Connect(usize),
     /// A transport takes a request.
     Pull(usize),
     /// A response is read.
     Deliver(usize),
-    /// All of these, as often as possible.
+    /// Connect, pull and deliver, until nothing is left to do.
     Serve(usize),
-    /// A stream is cut; with the jitter of the next try.
+    /// A stream ends; with the jitter of the next attempt.
     Cut(usize, u16),
     /// The watchers process their notices.
     Record,
@@ -65,9 +65,9 @@ enum Plant {
     /// The next message is read although the watchers have not processed the last notices.
     ReadsAhead,
     /// Every notice is sent twice.
-    SaysItTwice,
+    DuplicatesRequests,
     /// A stream begins with a request without names.
-    AsksForNothing,
+    SendsEmptySubscription,
     /// A new stream begins with the nonces of the old one.
     KeepsNonces,
     /// Requests that only accept a response are not sent.
@@ -75,7 +75,7 @@ enum Plant {
     /// Rejections accept the response instead.
     AcceptsEverything,
     /// Rejections are not delayed, however often they repeat.
-    DoesNotPace,
+    SkipsNackBackoff,
     /// A version is claimed although its resources are not in use.
     ClaimsVersions,
     /// The first requested names are requested forever.
@@ -85,13 +85,13 @@ enum Plant {
     /// A stream counts as dispatched when it is opened.
     DispatchedAtOnce,
     /// The end of a stream is lost.
-    EndsUnheard,
+    LosesStreamEnd,
     /// Acknowledgements of updates are lost.
-    RecordsUnheard,
+    LosesAcks,
     /// The clock stops.
-    ClockStands,
+    ClockStops,
     /// Some notices do not reach the watchers.
-    LosesNews,
+    LosesNotices,
     /// The record that no server was connected is kept forever.
     KeepsLosses,
 }
@@ -99,20 +99,20 @@ enum Plant {
 impl Plant {
     const ALL: [Plant; 16] = [
         Plant::ReadsAhead,
-        Plant::SaysItTwice,
-        Plant::AsksForNothing,
+        Plant::DuplicatesRequests,
+        Plant::SendsEmptySubscription,
         Plant::KeepsNonces,
         Plant::NeverAccepts,
         Plant::AcceptsEverything,
-        Plant::DoesNotPace,
+        Plant::SkipsNackBackoff,
         Plant::ClaimsVersions,
         Plant::KeepsNames,
         Plant::NeverCloses,
         Plant::DispatchedAtOnce,
-        Plant::EndsUnheard,
-        Plant::RecordsUnheard,
-        Plant::ClockStands,
-        Plant::LosesNews,
+        Plant::LosesStreamEnd,
+        Plant::LosesAcks,
+        Plant::ClockStops,
+        Plant::LosesNotices,
         Plant::KeepsLosses,
     ];
 }
@@ -165,11 +165,11 @@ struct View {
 #[derive(Clone, Debug, Default)]
 struct Line {
     last: Option<XdsRequest>,
-    /// Of the last response: its nonce, its version, whether it must be rejected, and whether it is unanswered.
+    /// The last response: its nonce, its version, whether it must be rejected, and whether it is unanswered.
     nonce: String,
     version: String,
-    is_flawed: bool,
-    is_owed: bool,
+    must_be_rejected: bool,
+    needs_reply: bool,
 }
 
 /// The client and its environment.
@@ -191,7 +191,7 @@ struct World {
     notified: UpdateId,
     recorded: UpdateId,
     /// The last update after a response, until it is processed.
-    gate: Option<UpdateId>,
+    unprocessed_update: Option<UpdateId>,
     /// Number of notices.
     notice_count: u64,
     /// The response that is being delivered to the client.
@@ -203,8 +203,11 @@ struct World {
 impl World {
     fn new(policies: [Policy; SERVERS], plant: Option<Plant>) -> World {
         let server = |(n, policy): (usize, Policy)| Server { uri: Arc::from(format!("server-{n}")), policy };
-        let pace =
-            if plant == Some(Plant::DoesNotPace) { Duration::ZERO } else { ExponentialBackoff::NACKS.first };
+        let pace = if plant == Some(Plant::SkipsNackBackoff) {
+            Duration::ZERO
+        } else {
+            ExponentialBackoff::NACKS.first
+        };
         let params = Params {
             servers: policies.into_iter().enumerate().map(server).collect(),
             backoff: ExponentialBackoff::STREAMS,
@@ -224,7 +227,7 @@ impl World {
             counts: BTreeMap::new(),
             notified: UpdateId(0),
             recorded: UpdateId(0),
-            gate: None,
+            unprocessed_update: None,
             notice_count: 0,
             delivery: None,
             before: BTreeMap::new(),
@@ -246,7 +249,7 @@ impl World {
                 let (key, watcher) = (key(n), WatcherId(watcher));
                 self.views.remove(&(key.clone(), watcher));
                 if self.views.is_empty() {
-                    self.gate = None;
+                    self.unprocessed_update = None;
                 }
                 self.input(In::Unwatch(key, watcher))?;
             }
@@ -343,12 +346,12 @@ impl World {
 
     fn on_open(&mut self, stream: StreamId, index: usize, first: Vec<XdsRequest>) -> TestCaseResult {
         prop_assert!(self.sites[index].session.is_none(), "two streams to the same server");
-        prop_assert!(!first.is_empty(), "a stream for nothing");
+        prop_assert!(!first.is_empty(), "a stream without a request");
         self.sites[index].session = Some(Session::new(stream));
         for (n, mut request) in first.into_iter().enumerate() {
-            prop_assert_eq!(request.node, n == 0, "the node goes with the first request alone");
+            prop_assert_eq!(request.node, n == 0, "only the first request carries the node");
             let label = (index, request.kind);
-            if self.has(Plant::AsksForNothing) {
+            if self.has(Plant::SendsEmptySubscription) {
                 request.names.clear();
             }
             if let Some(nonce) = self.nonces.get(&label).filter(|_| self.has(Plant::KeepsNonces)) {
@@ -367,7 +370,7 @@ impl World {
 
     fn on_send(&mut self, stream: StreamId, mut request: XdsRequest) -> TestCaseResult {
         let index = self.index_of(stream)?;
-        prop_assert!(!request.node, "the node goes with the first request alone");
+        prop_assert!(!request.node, "only the first request carries the node");
         let line = self.lines.entry((stream, request.kind)).or_default().clone();
         let last = line.last.as_ref().map(|last| last.names.clone());
         if self.has(Plant::NeverAccepts) && request.error.is_none() && last.as_ref() == Some(&request.names) {
@@ -381,7 +384,7 @@ impl World {
         {
             request.names = names;
         }
-        if self.has(Plant::SaysItTwice) {
+        if self.has(Plant::DuplicatesRequests) {
             self.take(index, stream, request.clone(), false)?;
         }
         self.take(index, stream, request, false)
@@ -402,24 +405,36 @@ impl World {
             cached.iter().find(named).is_some_and(|shown| shown.cached.is_some())
         };
         let line = self.lines.entry((stream, request.kind)).or_default();
-        prop_assert_eq!(&*request.nonce, line.nonce.as_str(), "the nonce of another response");
+        prop_assert_eq!(
+            &*request.nonce,
+            line.nonce.as_str(),
+            "the request carries the nonce of another response"
+        );
         let differs = line.last.as_ref().is_none_or(|last| last.names != request.names);
         if line.last.is_none() {
-            prop_assert!(!request.names.is_empty(), "the first request asks for all");
+            prop_assert!(!request.names.is_empty(), "the first request subscribes to all resources");
             let claims = request.version.is_empty() || request.names.iter().all(has);
-            prop_assert!(claims, "a version is claimed of what is not there: {:?}", request);
+            prop_assert!(
+                claims,
+                "the request claims a version of resources that are not cached: {:?}",
+                request
+            );
         }
-        if line.is_owed {
-            prop_assert_eq!(request.error.is_some(), line.is_flawed, "{:?}", request);
-            if !line.is_flawed {
-                prop_assert_eq!(&*request.version, line.version.as_str(), "another version is accepted");
+        if line.needs_reply {
+            prop_assert_eq!(request.error.is_some(), line.must_be_rejected, "{:?}", request);
+            if !line.must_be_rejected {
+                prop_assert_eq!(
+                    &*request.version,
+                    line.version.as_str(),
+                    "the request accepts another version"
+                );
                 self.accepted.insert(label, Arc::clone(&request.version));
             }
         } else {
-            prop_assert!(request.error.is_none(), "a response is rejected twice: {:?}", request);
-            prop_assert!(differs, "the same is said twice: {:?}", request);
+            prop_assert!(request.error.is_none(), "the client rejects a response twice: {:?}", request);
+            prop_assert!(differs, "duplicate request: {:?}", request);
         }
-        line.is_owed = false;
+        line.needs_reply = false;
         line.last = Some(request.clone());
         if differs {
             self.changes.entry(label).or_default().push(self.now);
@@ -434,7 +449,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks the number of rejections; a request for other names may carry one.
+    /// Checks the number of rejections; a request for other names may also carry one.
     fn check_pace(&self, label: (usize, ResourceKind)) -> TestCaseResult {
         let recent = |times: &BTreeMap<(usize, ResourceKind), Vec<Now>>| {
             let times = times.get(&label).into_iter().flatten();
@@ -447,30 +462,36 @@ impl World {
 
     fn on_read(&mut self, stream: StreamId) -> TestCaseResult {
         let index = self.index_of(stream)?;
-        prop_assert!(self.gate.is_none(), "it is read before the watchers have recorded what they were told");
+        prop_assert!(
+            self.unprocessed_update.is_none(),
+            "the client reads before the watchers have processed the last notices"
+        );
         if let Some(session) = &mut self.sites[index].session {
-            prop_assert!(!session.may_read, "two messages are read at a time");
+            prop_assert!(!session.may_read, "the client reads two messages at a time");
             session.may_read = true;
         }
         Ok(())
     }
 
     fn on_notice(&mut self, update: UpdateId, notified: WatcherNotice) -> TestCaseResult {
-        prop_assert!(update >= self.notified, "updates run backwards");
+        prop_assert!(update >= self.notified, "update ids decrease");
         self.notified = update;
         if self.delivery.is_some() {
-            self.gate = Some(update);
+            self.unprocessed_update = Some(update);
         }
         self.notice_count += 1;
         if let ResourceChange::Changed(Err(error)) | ResourceChange::Ambient(Some(error)) = &notified.change {
             self.check_error(&notified.key, error)?;
         }
-        if self.has(Plant::LosesNews) && self.notice_count.is_multiple_of(3) {
+        if self.has(Plant::LosesNotices) && self.notice_count.is_multiple_of(3) {
             return Ok(());
         }
         let keeps_losses = self.has(Plant::KeepsLosses);
         let Some(view) = self.views.get_mut(&(notified.key.clone(), notified.watcher)) else {
-            return Err(TestCaseError::fail(format!("{:?} is told who does not watch", notified.watcher)));
+            return Err(TestCaseError::fail(format!(
+                "{:?} was notified but does not watch",
+                notified.watcher
+            )));
         };
         let is_loss = |error: &Error| keeps_losses && error.reason == Reason::Connectivity;
         let connection_error = view.error.take().filter(is_loss);
@@ -483,8 +504,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks that a notified error has a reason in the environment; an error that was known before is not checked
-    /// again.
+    /// Checks that a notified error has a cause in the environment. An error that the resource already had is not
+    /// checked again.
     fn check_error(&self, key: &ResourceKey, error: &Error) -> TestCaseResult {
         let sessions = || self.sites.iter().filter_map(|site| site.session.as_ref());
         if self.before.get(key) == Some(&error.reason) {
@@ -504,7 +525,7 @@ impl World {
                 output.response.errors.iter().any(|reported| reported.name.as_deref() == Some(&*key.name))
             }),
         };
-        prop_assert!(fits, "{:?} of {} has no reason", error, key);
+        prop_assert!(fits, "{:?} of {} has no cause", error, key);
         Ok(())
     }
 
@@ -526,8 +547,7 @@ impl World {
         Ok(true)
     }
 
-    /// The transport takes the next request, whether the stream was opened with it or not; returns its stream and
-    /// kind.
+    /// The transport takes the next request of the opening or of the rest of a stream; returns its stream and kind.
     fn pull_one(&mut self, index: usize, is_opening: bool) -> Option<(StreamId, ResourceKind)> {
         let site = &mut self.sites[index];
         let session = site.session.as_mut().filter(|session| session.is_connected)?;
@@ -558,17 +578,17 @@ impl World {
         let is_watched = |name: &Arc<str>| {
             self.views.keys().any(|(key, _)| key.kind == delivery.kind && key.name == *name)
         };
-        let is_flawed = delivery.is_broken || delivery.bad.iter().any(is_watched);
+        let must_be_rejected = delivery.is_broken || delivery.bad.iter().any(is_watched);
         let line = self.lines.entry((stream, delivery.kind)).or_default();
         line.nonce.clone_from(&response.nonce);
         line.version.clone_from(&response.version);
-        line.is_flawed = is_flawed;
-        line.is_owed = true;
+        line.must_be_rejected = must_be_rejected;
+        line.needs_reply = true;
         self.nonces.insert((index, delivery.kind), Arc::from(response.nonce.as_str()));
         self.delivery = Some(delivery);
         self.input(StreamEvent::Response(stream, response, AT))?;
         self.delivery = None;
-        if self.has(Plant::ReadsAhead) && self.gate.is_some() {
+        if self.has(Plant::ReadsAhead) && self.unprocessed_update.is_some() {
             self.on_read(stream)?;
         }
         Ok(true)
@@ -583,10 +603,10 @@ impl World {
         Ok(self.deliver(index)? || connected || pulled)
     }
 
-    /// Ends a stream with everything in flight on it.
+    /// Ends a stream and drops all messages in flight on it.
     fn cut(&mut self, index: usize, jitter: u16) -> TestCaseResult {
         let Some(session) = self.sites[index].session.take() else { return Ok(()) };
-        if self.has(Plant::EndsUnheard) {
+        if self.has(Plant::LosesStreamEnd) {
             return Ok(());
         }
         self.input(StreamEvent::Ended { stream: session.stream, ended: unavailable(), jitter })
@@ -597,10 +617,10 @@ impl World {
             return Ok(false);
         }
         self.recorded = self.notified;
-        if self.has(Plant::RecordsUnheard) {
+        if self.has(Plant::LosesAcks) {
             return Ok(false);
         }
-        self.gate = None;
+        self.unprocessed_update = None;
         self.input(In::Processed(self.notified))?;
         Ok(true)
     }
@@ -608,7 +628,7 @@ impl World {
     fn wait(&mut self, millis: u64) -> TestCaseResult {
         let until = self.now.plus(Duration::from_millis(millis));
         for _ in 0..1_000 {
-            let due = self.client.deadline().filter(|at| *at <= until && !self.has(Plant::ClockStands));
+            let due = self.client.deadline().filter(|at| *at <= until && !self.has(Plant::ClockStops));
             let Some(at) = due else {
                 self.now = until;
                 return Ok(());
@@ -616,7 +636,7 @@ impl World {
             self.now = self.now.max(at);
             self.tick()?;
         }
-        Err(TestCaseError::fail("it wakes up again and again"))
+        Err(TestCaseError::fail("the client wakes up again and again"))
     }
 
     /// Checks that watchers, views and metrics agree.
@@ -624,14 +644,14 @@ impl World {
         let Dump { servers, resources: shown } = self.client.dump();
         let is_lost = servers.iter().any(|server| server.failure.is_some());
         let watched: BTreeSet<&ResourceKey> = self.views.keys().map(|(key, _)| key).collect();
-        prop_assert!(shown.iter().map(|shown| &shown.key).eq(watched), "something else is watched");
+        prop_assert!(shown.iter().map(|shown| &shown.key).eq(watched), "the client watches other resources");
         let mut counts: BTreeMap<(ResourceKind, CacheState), u64> = BTreeMap::new();
         for shown in &shown {
             *counts.entry((shown.key.kind, shown.cache_state())).or_default() += 1;
             let views = self.views.iter().filter(|((key, _), _)| *key == shown.key);
             for (_, view) in views {
                 let value = shown.cached.as_ref().map(|cached| &cached.value);
-                prop_assert_eq!(view.value.as_ref(), value, "{} is another to its watcher", shown.key);
+                prop_assert_eq!(view.value.as_ref(), value, "the watcher of {} has another value", shown.key);
                 let fits = match (&view.error, &shown.error) {
                     (None, None) => true,
                     (None, Some(_)) => false,
@@ -640,7 +660,13 @@ impl World {
                         is_own || (held.reason == Reason::Connectivity && is_lost)
                     }
                 };
-                prop_assert!(fits, "{}: {:?}, but {:?} is shown", shown.key, view.error, shown.error);
+                prop_assert!(
+                    fits,
+                    "{}: the watcher has {:?}, but the status shows {:?}",
+                    shown.key,
+                    view.error,
+                    shown.error
+                );
             }
         }
         let mut measured = self.counts.clone();
@@ -649,9 +675,9 @@ impl World {
         Ok(())
     }
 
-    /// From now on everything is valid and arrives at once: all watched resources are accepted from the first server,
-    /// and no watcher has an error.
-    fn calm(&mut self) -> TestCaseResult {
+    /// Makes all resources valid and all servers available. Asserts that the client accepts all watched resources from
+    /// the first server, and that no watcher has an error.
+    fn converge(&mut self) -> TestCaseResult {
         for round in [100_u8, 150] {
             for (index, first) in [(0, round), (1, round + 20)] {
                 self.sites[index].mood = Mood::Serves;
@@ -671,7 +697,7 @@ impl World {
                 prop_assert_eq!(shown.cached.map(|cached| cached.value), expected, "{}", shown.key);
             }
             let wrong = self.views.iter().find(|(_, view)| view.error.is_some());
-            prop_assert!(wrong.is_none(), "something is still wrong to a watcher: {:?}", wrong);
+            prop_assert!(wrong.is_none(), "a watcher still has an error: {:?}", wrong);
         }
         Ok(())
     }
@@ -687,12 +713,12 @@ impl World {
             if moved {
                 continue;
             }
-            let due = self.client.deadline().filter(|_| !self.has(Plant::ClockStands));
+            let due = self.client.deadline().filter(|_| !self.has(Plant::ClockStops));
             let Some(at) = due.filter(|at| *at <= until) else { return Ok(()) };
             self.now = self.now.max(at);
             self.tick()?;
         }
-        Err(TestCaseError::fail("it never comes to rest"))
+        Err(TestCaseError::fail("the client did not converge"))
     }
 }
 
@@ -701,7 +727,7 @@ fn play(policies: [Policy; SERVERS], ops: Vec<Op>, plant: Option<Plant>) -> Test
     for op in ops {
         world.apply(op)?;
     }
-    world.calm()
+    world.converge()
 }
 
 proptest! {

@@ -1,6 +1,6 @@
-//! A pool that breaks an invariant does not affect others (A4). The pools, the writer, the event emitter and the
-//! snapshot machine are real, and [`route`] connects them. The broken invariant is that a level is the union of its
-//! Services' parts.
+//! A pool that breaks an invariant is quarantined and does not affect others (A4). The pools, the writer, the event
+//! emitter and the snapshot machine are real, and [`route`] connects them. The broken invariant: a level is the union
+//! of its Services' shares.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -33,18 +33,18 @@ use writer::Writer;
 const LATENCY: Duration = Duration::from_millis(300);
 const EPOCH: Epoch = Epoch(1);
 
-/// A leader with pools on two load balancers, and its ARM.
-struct Field {
+/// A leader with pools on two load balancers, and a fake ARM.
+struct LeaderHarness {
     now: Now,
     pools: BTreeMap<PoolId, PoolQueue>,
     writer: Writer,
     events: Emitter,
     snapshot_publisher: SnapshotPublisher,
     in_flight: VecDeque<Delivery>,
-    /// Answers of ARM in flight.
+    /// ARM's answers in flight.
     answers: BTreeMap<(Now, CallId), ArmAnswer>,
-    /// Members of each pool.
-    held: BTreeMap<PoolId, BTreeSet<IpAddr>>,
+    /// Members of each pool in Azure.
+    azure_members: BTreeMap<PoolId, BTreeSet<IpAddr>>,
     /// The pool whose writes fail with a retriable error.
     failing: Option<PoolId>,
     /// The pool that breaks at its next grant.
@@ -54,7 +54,7 @@ struct Field {
     posted: Vec<Arc<Event>>,
     logged: Vec<(PoolId, &'static str)>,
     gauge: BTreeMap<PoolState, i64>,
-    /// The state that each pool has shown last.
+    /// The last published state of each pool.
     states: BTreeMap<PoolId, PoolState>,
     snapshot: Arc<Snapshot>,
 }
@@ -87,7 +87,7 @@ fn failure(status: u16, code: &str) -> Arc<Failure> {
         kind: FailureKind::Status(status),
         code: Some(code.into()),
         inner_codes: Vec::new(),
-        message: "it did not work".into(),
+        message: "the request failed".into(),
         retry_after: RetryAfter::Absent,
         correlation_id: None,
     })
@@ -104,7 +104,7 @@ fn share(name: &str, required: &[u8]) -> Share {
     }
 }
 
-/// Returns the level of a pool, whose Service requires these members.
+/// Returns an assignment of a pool with this level, whose Service requires these members.
 fn assignment(pool: &PoolId, level: &[u8], required: &[u8]) -> Assignment {
     let name = service_of(pool);
     let member = |n: &u8| (ip(*n), Member { name: AddressName::new("node"), node_ready: true });
@@ -125,11 +125,11 @@ fn assignment(pool: &PoolId, level: &[u8], required: &[u8]) -> Assignment {
 }
 
 /// Returns an assignment that breaks the invariant.
-fn wrong(pool: &PoolId) -> In {
+fn invalid_assignment(pool: &PoolId) -> In {
     In::Assigned(Arc::new(assignment(pool, &[2, 9], &[2])))
 }
 
-fn on(lb: &str, service: &str) -> PoolId {
+fn pool_id(lb: &str, service: &str) -> PoolId {
     PoolId::new(LbName::new(lb), PoolName::new(format!("shop-{service}")))
 }
 
@@ -137,9 +137,9 @@ fn service_of(pool: &PoolId) -> &str {
     pool.pool.as_str().trim_start_matches("shop-")
 }
 
-impl Field {
+impl LeaderHarness {
     /// Creates a leader with these pools, which hold member 1 and are in sync.
-    fn new(pools: &[PoolId]) -> Field {
+    fn new(pools: &[PoolId]) -> LeaderHarness {
         let lease_free = writer::Params {
             turns: 64,
             if_match: true,
@@ -157,7 +157,7 @@ impl Field {
             reads_per_5_minutes: 5_000,
             network: None,
         };
-        let mut field = Field {
+        let mut harness = LeaderHarness {
             now: Now::ZERO,
             pools: pools.iter().map(|pool| (pool.clone(), PoolQueue::new(pool.clone(), params()))).collect(),
             writer: Writer::new(lease_free),
@@ -165,7 +165,7 @@ impl Field {
             snapshot_publisher: SnapshotPublisher::new(),
             in_flight: VecDeque::new(),
             answers: BTreeMap::new(),
-            held: pools.iter().map(|pool| (pool.clone(), ips(&[1]))).collect(),
+            azure_members: pools.iter().map(|pool| (pool.clone(), ips(&[1]))).collect(),
             failing: None,
             breaking: None,
             sent: Vec::new(),
@@ -177,26 +177,26 @@ impl Field {
         };
         let leads = Leadership::Leading { epoch: EPOCH, until: Now::NEVER };
         let (term, policy) = (Some(EPOCH), Arc::default());
-        field.dispatch(Delivery::Writer(writer::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
-        field.dispatch(Delivery::Events(events::In::OperatorPolicy { term, policy }));
-        field.dispatch(Delivery::Writer(writer::In::Leadership(leads)));
-        field.dispatch(Delivery::Events(events::In::Leadership(leads)));
+        harness.dispatch(Delivery::Writer(writer::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
+        harness.dispatch(Delivery::Events(events::In::OperatorPolicy { term, policy }));
+        harness.dispatch(Delivery::Writer(writer::In::Leadership(leads)));
+        harness.dispatch(Delivery::Events(events::In::Leadership(leads)));
         for pool in pools {
-            field.want(pool, 1);
-            let facts = field.facts(pool);
-            field.dispatch(to(pool, In::Observed(Observation { began: field.now, facts })));
+            harness.require(pool, 1);
+            let facts = harness.facts(pool);
+            harness.dispatch(to(pool, In::Observed(Observation { began: harness.now, facts })));
         }
-        field
+        harness
     }
 
-    /// The pool's Service requires this one member.
-    fn want(&mut self, pool: &PoolId, member: u8) {
+    /// Makes the pool's Service require only this member.
+    fn require(&mut self, pool: &PoolId, member: u8) {
         self.dispatch(to(pool, In::Assigned(Arc::new(assignment(pool, &[member], &[member])))));
     }
 
-    /// An invariant of the pool is broken and detected.
-    fn break_it(&mut self, pool: &PoolId) {
-        self.dispatch(to(pool, wrong(pool)));
+    /// Breaks an invariant of the pool, which the pool detects.
+    fn break_invariant(&mut self, pool: &PoolId) {
+        self.dispatch(to(pool, invalid_assignment(pool)));
     }
 
     fn facts(&self, pool: &PoolId) -> Arc<PoolFacts> {
@@ -208,7 +208,7 @@ impl Field {
             instance: None,
         };
         let uid = ServiceUid::new(service_of(pool));
-        let entries = self.held[pool].iter().map(entry).collect();
+        let entries = self.azure_members[pool].iter().map(entry).collect();
         Arc::new(PoolFacts {
             rules: vec![format!("{}-TCP-80", RulePrefix::of(&uid).as_str()).into()],
             network: Some(NetworkId::new("vnet")),
@@ -216,7 +216,7 @@ impl Field {
         })
     }
 
-    /// Delivers a message, and everything that follows from it at this moment.
+    /// Delivers a message and all messages that follow from it at this time.
     fn dispatch(&mut self, delivery: Delivery) {
         self.in_flight.push_back(delivery);
         while let Some(delivery) = self.in_flight.pop_front() {
@@ -262,7 +262,7 @@ impl Field {
             Delivery::Host(HostMessage::Quarantined(pool, broken)) => self.logged.push((pool, broken)),
             Delivery::Host(HostMessage::Publish(snapshot)) => self.snapshot = snapshot,
             Delivery::Host(HostMessage::EventDropped(_)) => {}
-            // Receivers that this test does not have: sources of objects, and other metrics.
+            // Receivers that this test does not model.
             Delivery::Watcher(..)
             | Delivery::Informer(_)
             | Delivery::Discovery(_)
@@ -293,14 +293,14 @@ impl Field {
         }
     }
 
-    /// Delivers a message to the queue of a pool, after an unsound level if the pool is to break.
+    /// Delivers a message to the queue of a pool, preceded by an invalid level if the pool must break.
     fn deliver_to_pool(&mut self, pool: &PoolId, input: In) {
         let mut out = Vec::new();
         let machine = self.pools.get_mut(pool).expect("the pool");
         if let In::Take(_) = input
             && self.breaking.take_if(|breaking| breaking == pool).is_some()
         {
-            machine.step(self.now, wrong(pool), &mut out);
+            machine.step(self.now, invalid_assignment(pool), &mut out);
         }
         machine.step(self.now, input, &mut out);
         self.pass_on(out, Output::Pool);
@@ -325,7 +325,7 @@ impl Field {
             })),
             ArmRequest::GetPool(pool) => ArmAnswer::Pool(PoolRead {
                 facts: self.facts(pool),
-                document: Document::new(self.held[pool].clone()),
+                document: Document::new(self.azure_members[pool].clone()),
                 etag: Some(Etag::new("W/1")),
             }),
             ArmRequest::PutPool { pool, base, edit, .. } => {
@@ -334,7 +334,7 @@ impl Field {
                 if self.failing.as_ref() == Some(pool) {
                     return ArmAnswer::Failed(failure(503, "ServiceUnavailable"));
                 }
-                self.held.insert(pool.clone(), members);
+                self.azure_members.insert(pool.clone(), members);
                 ArmAnswer::Put(PutAccepted {
                     provisioning: Provisioning::Succeeded,
                     operation: None,
@@ -343,12 +343,12 @@ impl Field {
                     correlation_id: None,
                 })
             }
-            ArmRequest::Poll(operation) => panic!("nothing runs on after its answer: {operation:?}"),
+            ArmRequest::Poll(operation) => panic!("no operation is asynchronous: {operation:?}"),
         }
     }
 
-    /// Advances to this time, and handles everything on the way.
-    fn at(&mut self, ms: u64) -> &mut Field {
+    /// Advances to this time, and handles everything that is due.
+    fn at(&mut self, ms: u64) -> &mut LeaderHarness {
         let end = Now::from_millis(ms);
         while let Some(next) = self.next().filter(|next| *next <= end) {
             self.now = self.now.max(next);
@@ -394,7 +394,7 @@ impl Field {
         machines.into_iter().chain(pools).chain([answer]).fold(None, earliest)
     }
 
-    /// Returns how often a pool was written.
+    /// Returns the number of PUTs of a pool.
     fn writes(&self, pool: &PoolId) -> usize {
         self.sent.iter().filter(|sent| *sent == pool).count()
     }
@@ -419,101 +419,110 @@ fn edited(before: &BTreeSet<IpAddr>, edit: &Edit) -> BTreeSet<IpAddr> {
     remaining.chain(edit.add.iter().map(|new| new.ip)).collect()
 }
 
-/// Makes a pool due while another one holds their lane.
-fn due_behind(field: &mut Field, pool: &PoolId, first: &PoolId) {
-    field.at(1_000).want(first, 2);
-    field.at(1_300).want(pool, 2);
-    field.at(1_850);
-    assert_eq!([first, pool].map(|pool| field.states[pool]), [PoolState::Attempting, PoolState::Due]);
+/// Makes a pool due while another pool of the same lane is being written.
+fn due_behind(harness: &mut LeaderHarness, pool: &PoolId, first: &PoolId) {
+    harness.at(1_000).require(first, 2);
+    harness.at(1_300).require(pool, 2);
+    harness.at(1_850);
+    assert_eq!([first, pool].map(|pool| harness.states[pool]), [PoolState::Attempting, PoolState::Due]);
 }
 
-/// Changes every pool once a minute for an hour, and checks that all but the quarantined one follow.
-fn an_hour_passes(field: &mut Field, quarantined: &PoolId, from_ms: u64) {
-    let written = field.writes(quarantined);
-    let others: Vec<PoolId> = field.pools.keys().filter(|pool| *pool != quarantined).cloned().collect();
+/// Changes every pool once a minute for an hour, and asserts that all but the quarantined one follow.
+fn assert_others_follow_for_an_hour(harness: &mut LeaderHarness, quarantined: &PoolId, from_ms: u64) {
+    let written = harness.writes(quarantined);
+    let others: Vec<PoolId> = harness.pools.keys().filter(|pool| *pool != quarantined).cloned().collect();
     for minute in 1..=60 {
         let member = if minute % 2 == 0 { 4 } else { 5 };
-        for pool in field.pools.keys().cloned().collect::<Vec<_>>() {
-            field.want(&pool, member);
+        for pool in harness.pools.keys().cloned().collect::<Vec<_>>() {
+            harness.require(&pool, member);
         }
-        field.at(from_ms + minute * 60_000);
+        harness.at(from_ms + minute * 60_000);
         for pool in &others {
-            assert_eq!(field.held[pool], ips(&[member]), "{pool} in minute {minute}");
+            assert_eq!(harness.azure_members[pool], ips(&[member]), "{pool} in minute {minute}");
         }
     }
-    assert_eq!(field.writes(quarantined), written, "nothing writes the quarantined pool");
-    assert_eq!(field.logged.iter().map(|(pool, _)| pool).collect::<Vec<_>>(), [quarantined]);
+    assert_eq!(harness.writes(quarantined), written, "nothing writes the quarantined pool");
+    assert_eq!(harness.logged.iter().map(|(pool, _)| pool).collect::<Vec<_>>(), [quarantined]);
     assert_eq!(
-        field.event_reasons(quarantined).iter().filter(|reason| **reason == "BackendPoolQuarantined").count(),
+        harness
+            .event_reasons(quarantined)
+            .iter()
+            .filter(|reason| **reason == "BackendPoolQuarantined")
+            .count(),
         1
     );
     for pool in &others {
         assert!(
-            field.event_reasons(pool).iter().all(|reason| *reason == "LoadBalancerBackendPoolUpdated"),
+            harness.event_reasons(pool).iter().all(|reason| *reason == "LoadBalancerBackendPoolUpdated"),
             "{pool}"
         );
     }
-    let count = |state| field.gauge.get(&state).copied().unwrap_or(0);
+    let count = |state| harness.gauge.get(&state).copied().unwrap_or(0);
     let in_sync = i64::try_from(others.len()).expect("a few");
-    assert_eq!((count(PoolState::Quarantined), count(PoolState::InSync)), (1, in_sync), "{:?}", field.gauge);
-    for (pool, view) in &field.snapshot.pools {
+    assert_eq!(
+        (count(PoolState::Quarantined), count(PoolState::InSync)),
+        (1, in_sync),
+        "{:?}",
+        harness.gauge
+    );
+    for (pool, view) in &harness.snapshot.pools {
         let wanted = if pool == quarantined { PoolState::Quarantined } else { PoolState::InSync };
         assert_eq!(view.state, wanted, "{pool}");
     }
-    assert_eq!(field.snapshot.pools.len(), others.len() + 1);
+    assert_eq!(harness.snapshot.pools.len(), others.len() + 1);
 }
 
 #[test]
 fn a4_a_broken_pool_is_quarantined_alone() {
-    let [broken, same, other] = [on("one", "broken"), on("one", "same"), on("two", "other")];
-    let mut field = Field::new(&[broken.clone(), same.clone(), other]);
-    due_behind(&mut field, &broken, &same);
-    field.break_it(&broken);
-    field.at(10_000);
-    assert_eq!(field.held[&same], ips(&[2]));
-    assert_eq!((field.held[&broken].clone(), field.writes(&broken)), (ips(&[1]), 0));
-    an_hour_passes(&mut field, &broken, 10_000);
+    let [broken, same, other] = [pool_id("one", "broken"), pool_id("one", "same"), pool_id("two", "other")];
+    let mut harness = LeaderHarness::new(&[broken.clone(), same.clone(), other]);
+    due_behind(&mut harness, &broken, &same);
+    harness.break_invariant(&broken);
+    harness.at(10_000);
+    assert_eq!(harness.azure_members[&same], ips(&[2]));
+    assert_eq!((harness.azure_members[&broken].clone(), harness.writes(&broken)), (ips(&[1]), 0));
+    assert_others_follow_for_an_hour(&mut harness, &broken, 10_000);
 }
 
 #[test]
 fn a4_a_pool_that_breaks_during_its_write_frees_the_lane() {
-    let [broken, same, other] = [on("one", "broken"), on("one", "same"), on("two", "other")];
-    let mut field = Field::new(&[broken.clone(), same.clone(), other]);
-    field.at(1_000);
-    field.want(&broken, 2);
-    field.want(&same, 2);
-    // Until the PUT of the first is in flight; the second waits for the lane.
-    (1_000..5_000).step_by(50).find(|ms| field.at(*ms).writes(&broken) > 0).expect("it is written");
-    assert_eq!(field.writes(&same), 0, "{:?}", field.sent);
-    field.break_it(&broken);
-    field.at(10_000);
-    assert_eq!(field.held[&same], ips(&[2]));
-    an_hour_passes(&mut field, &broken, 10_000);
+    let [broken, same, other] = [pool_id("one", "broken"), pool_id("one", "same"), pool_id("two", "other")];
+    let mut harness = LeaderHarness::new(&[broken.clone(), same.clone(), other]);
+    harness.at(1_000);
+    harness.require(&broken, 2);
+    harness.require(&same, 2);
+    // Advance until the first pool's PUT is in flight; the second pool waits for the lane.
+    (1_000..5_000).step_by(50).find(|ms| harness.at(*ms).writes(&broken) > 0).expect("it is written");
+    assert_eq!(harness.writes(&same), 0, "{:?}", harness.sent);
+    harness.break_invariant(&broken);
+    harness.at(10_000);
+    assert_eq!(harness.azure_members[&same], ips(&[2]));
+    assert_others_follow_for_an_hour(&mut harness, &broken, 10_000);
 }
 
 #[test]
-fn a4_a_pool_that_breaks_at_its_grant_brings_nothing() {
-    let [broken, same, other] = [on("one", "broken"), on("one", "same"), on("two", "other")];
-    let mut field = Field::new(&[broken.clone(), same.clone(), other]);
-    due_behind(&mut field, &broken, &same);
-    field.breaking = Some(broken.clone());
-    field.at(10_000);
-    assert!(field.breaking.is_none(), "it was granted");
-    assert_eq!((field.writes(&broken), field.held[&same].clone()), (0, ips(&[2])));
-    an_hour_passes(&mut field, &broken, 10_000);
+fn a4_a_pool_that_breaks_at_its_grant_is_not_written() {
+    let [broken, same, other] = [pool_id("one", "broken"), pool_id("one", "same"), pool_id("two", "other")];
+    let mut harness = LeaderHarness::new(&[broken.clone(), same.clone(), other]);
+    due_behind(&mut harness, &broken, &same);
+    harness.breaking = Some(broken.clone());
+    harness.at(10_000);
+    assert!(harness.breaking.is_none(), "it was granted");
+    assert_eq!((harness.writes(&broken), harness.azure_members[&same].clone()), (0, ips(&[2])));
+    assert_others_follow_for_an_hour(&mut harness, &broken, 10_000);
 }
 
 #[test]
-fn a4_a_pool_that_breaks_before_a_retry_brings_nothing() {
-    let [broken, same, other] = [on("one", "broken"), on("one", "same"), on("two", "other")];
-    let mut field = Field::new(&[broken.clone(), same.clone(), other]);
-    field.at(1_000).failing = Some(broken.clone());
-    field.want(&broken, 2);
-    (1_000..5_000).step_by(50).find(|ms| field.at(*ms).writes(&broken) > 0).expect("it is written");
-    field.at(5_000).break_it(&broken);
-    field.failing = None;
-    field.want(&same, 2);
-    field.at(30_000);
-    assert_eq!((field.writes(&broken), field.held[&same].clone()), (1, ips(&[2])));
-    an_hour_passes(&mut field, &broken, 30_000);
+fn a4_a_pool_that_breaks_before_a_retry_is_not_written() {
+    let [broken, same, other] = [pool_id("one", "broken"), pool_id("one", "same"), pool_id("two", "other")];
+    let mut harness = LeaderHarness::new(&[broken.clone(), same.clone(), other]);
+    harness.at(1_000).failing = Some(broken.clone());
+    harness.require(&broken, 2);
+    (1_000..5_000).step_by(50).find(|ms| harness.at(*ms).writes(&broken) > 0).expect("it is written");
+    harness.at(5_000).break_invariant(&broken);
+    harness.failing = None;
+    harness.require(&same, 2);
+    harness.at(30_000);
+    assert_eq!((harness.writes(&broken), harness.azure_members[&same].clone()), (1, ips(&[2])));
+    assert_others_follow_for_an_hour(&mut harness, &broken, 30_000);
 }
