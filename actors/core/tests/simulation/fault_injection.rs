@@ -252,16 +252,12 @@ pub fn change_kube(
             format!("watches are cut after {after_us} us")
         }
         10..12 => {
-            let (listed_per_mille, lasts) =
-                ([0, 0, 500, 900][random.index(4)], random.between(2_000_000, MAX_INCOMPLETE_US));
+            let listed = [0, 0, 500, 900][random.index(4)];
+            let until = now + random.between(2_000_000, MAX_INCOMPLETE_US);
             // Other planted bugs need complete lists, unless the world tests lists.
-            let listed_per_mille = if port.is_planted() { 1_000 } else { listed_per_mille };
-            return make_lists_incomplete(
-                kube,
-                port,
-                now,
-                IncompleteLists { kind, until: now + lasts, listed_per_mille },
-            );
+            let listed_per_mille = if port.is_planted() { 1_000 } else { listed };
+            let lists = IncompleteLists { kind, until, listed_per_mille };
+            return make_lists_incomplete(kube, port, now, lists);
         }
         _ => return ("API server works".to_owned(), false, effects),
     };
