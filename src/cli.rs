@@ -51,17 +51,17 @@ enum Command {
     Simulate(Box<simulate::SimulateArgs>),
     /// Validates both configuration files and prints the effective configuration, secrets redacted.
     CheckConfig(check_config::CheckConfigArgs),
-    /// Checks the prerequisites of the controller: rights, permissions, locks, clocks, load balancers and pools. Writes
-    /// nothing.
+    /// Checks the prerequisites: Kubernetes RBAC, Azure permissions, resource locks, clocks, load balancers and pools.
+    /// Writes nothing.
     Check(check::CheckArgs),
     /// Stores all pools of the managed load balancers in a file, or compares such a file with the current pools.
     Snapshot(snapshot::SnapshotArgs),
-    /// Restores the members of pools from a snapshot, under the rules of `run`, and pauses everything for the next
-    /// leader.
+    /// Restores the members of pools from a snapshot. It writes as `run` does, without guards, and pauses everything
+    /// first, so that no controller undoes the restore.
     Restore(restore::RestoreArgs),
-    /// Scales a Deployment to 0 and waits until its Pods have ended, before it is deleted together with their rights.
+    /// Scales a Deployment to 0 and waits until its Pods have ended. Run it before you delete the Deployment and its RBAC.
     Retire(retire::RetireArgs),
-    /// Migrates the cluster from Basic to Standard load balancers with all its addresses: plans first, then applies the
+    /// Migrates the cluster from Basic to Standard load balancers and keeps its addresses: plans first, then applies the
     /// plan.
     MigrateBasicLb(Box<migrate::MigrateArgs>),
     /// Prints the version.
@@ -98,7 +98,7 @@ pub struct RunArgs {
     /// The kubeconfig; by default the files of KUBECONFIG or `~/.kube/config`, else the Pod's service account.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// Shows the writes that would be made, and writes nothing.
+    /// Shows what would be written, and writes nothing.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]

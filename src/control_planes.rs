@@ -57,7 +57,7 @@ impl Address {
     /// # Errors
     /// The operating system refuses the listener.
     pub fn serve(self, bootstrap: &Bootstrap, published: Published) -> anyhow::Result<Serving> {
-        let at = self.0.local_addr().context("failed to ask for a listener's address")?;
+        let at = self.0.local_addr().context("failed to read the address of a listener")?;
         let listener =
             tokio::net::TcpListener::from_std(self.0).with_context(|| format!("failed to listen on {at}"))?;
         let (stop, stopped) = oneshot::channel::<()>();
@@ -74,7 +74,9 @@ async fn run(
     stopped_signal: impl Future<Output = ()> + Send + 'static,
 ) {
     if let Err(error) = xds::csds::serve(listener, state, stopped_signal).await {
-        tracing::error!(error = redact::chain(&error), "the listener of CSDS ended");
+        let effect = "CSDS is unavailable until this process is restarted; backend pools are written";
+        let remedy = "restart the Pod if you need CSDS";
+        tracing::error!(error = redact::chain(&error), effect, remedy, "the CSDS listener failed");
     }
 }
 

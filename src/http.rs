@@ -69,6 +69,8 @@ use problem::Serves;
 pub use resources::Listed;
 use tls::{Certificate, Files};
 
+/// Name of the listener of health and metrics in the log.
+const HEALTH: &str = "health";
 /// Timeout of open requests at shutdown, in seconds.
 pub const END_WITHIN: u64 = 5;
 /// Timeout of a client for the head of its request, and for the TLS handshake before it.
@@ -149,7 +151,8 @@ pub struct Listeners {
     pub admin: SocketAddr,
     /// Address of the admin API with TLS, if configured.
     pub admin_tls: Option<SocketAddr>,
-    servers: Vec<Server>,
+    /// The servers, with the names of their listeners in the log.
+    servers: Vec<(&'static str, Server)>,
     certificate: Option<Certificate>,
     shutting_down: Arc<AtomicBool>,
     stop_streams: watch::Sender<bool>,
@@ -239,7 +242,7 @@ impl Listeners {
             health,
             admin,
             admin_tls: None,
-            servers: vec![health_server, admin_server],
+            servers: vec![(HEALTH, health_server), ("admin", admin_server)],
             certificate: None,
             shutting_down,
             stop_streams,
@@ -247,7 +250,7 @@ impl Listeners {
         if let Some((address, certificate)) = at.admin_tls {
             let tls = (Some(certificate.server_config()?), Access::Authorized(tls_authorizer));
             let (server, bound) = listen(address, tls, admin::SERVES, routes)?;
-            listeners.servers.push(server);
+            listeners.servers.push(("admin_tls", server));
             listeners.admin_tls = Some(bound);
             listeners.certificate = Some(certificate);
         }
@@ -257,11 +260,17 @@ impl Listeners {
     /// Serves all listeners until [`Served::stop`].
     #[must_use]
     pub fn serve(self) -> Served {
-        let handles = self.servers.iter().map(Server::handle).collect();
-        for server in self.servers {
+        let handles = self.servers.iter().map(|(_, server)| server.handle()).collect();
+        for (listener, server) in self.servers {
             drop(actix::spawn(async move {
                 if let Err(error) = server.await {
-                    tracing::error!(%error, "an HTTP listener ended");
+                    let effect = if listener == HEALTH {
+                        "probes fail, and the kubelet restarts the container"
+                    } else {
+                        "this listener is unavailable until the process is restarted; backend pools are written"
+                    };
+                    let remedy = "restart the Pod if the kubelet does not";
+                    tracing::error!(listener, %error, effect, remedy, "an HTTP listener failed");
                 }
             }));
         }
@@ -343,7 +352,7 @@ fn listen(
     serves: Serves,
     routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
 ) -> anyhow::Result<(Server, SocketAddr)> {
-    let bound = at.local_addr().context("failed to ask for a listener's address")?;
+    let bound = at.local_addr().context("failed to read the address of a listener")?;
     let large = Arc::new(Semaphore::new(MAX_LARGE));
     let app = move || application(serves, access.clone(), Arc::clone(&large), routes.clone());
     let builder = Server::build()

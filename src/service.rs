@@ -59,7 +59,7 @@ impl Options {
         }
         let bootstrap = control_planes::bootstrap(&self.config)?;
         for warning in bootstrap.iter().flat_map(|bootstrap| bootstrap.warnings()) {
-            tracing::warn!(warning, "the xDS bootstrap holds something that has no effect");
+            tracing::warn!(warning, "ignored a setting of the xDS bootstrap configuration");
         }
         Ok(bootstrap)
     }
@@ -96,7 +96,7 @@ pub struct Ended<T> {
 /// The API server's storage was restored to an earlier state, so the facts of this process are invalid and it has
 /// ended. This is logged already.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the storage of the API server was set back to an earlier state: run the command again")]
+#[error("the API server's storage was restored to an earlier state: run the command again")]
 pub(crate) struct StorageSetBack;
 
 /// Whether the service opens its HTTP listeners.

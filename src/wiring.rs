@@ -96,7 +96,10 @@ impl ElectionTrigger {
     /// Joins the election now.
     pub async fn join_election(&self) {
         if self.0.send(Deliver(vec![Delivery::Leader(leader::In::Start)])).await.is_err() {
-            tracing::warn!("the Leader had stopped before the election");
+            let effect = "this process never leads";
+            let remedy =
+                "this is a bug in the controller: report it, and restart the process or repeat the command";
+            tracing::warn!(effect, remedy, "the leader election stopped before it began");
         }
     }
 }
@@ -132,8 +135,8 @@ impl Running {
         ElectionTrigger(self.leader.clone())
     }
 
-    /// Completes when the Leader has found that the storage of the API server was set back, and has logged it. The
-    /// process then ends immediately, as in a crash, and both Leases lapse.
+    /// Completes when the Leader has found that the storage of the API server was restored to an earlier state, and has
+    /// logged it. The process then ends immediately, as in a crash, and both Leases lapse.
     pub async fn set_back(&self) {
         let mut ended = self.ended.clone();
         if ended.wait_for(|end| *end == Some(End::SetBack)).await.is_err() {
@@ -146,27 +149,39 @@ impl Running {
     pub async fn shut_down(mut self, within: Duration) {
         // The Leader receives it first: it must not wait for an answer of the writer, which runs on another thread.
         let leader = self.leader.send(Deliver(vec![Delivery::Leader(leader::In::Shutdown)])).await;
-        let sent = tokio::join!(
+        let (writer, xds_source) = tokio::join!(
             self.writer.send(Deliver(vec![Delivery::Writer(writer::In::Shutdown)])),
             self.xds_source.send(Deliver(vec![Delivery::XdsSource(xds_source::In::Shutdown)])),
         );
-        let (Ok(()), (Ok(()), Ok(()))) = (leader, sent) else {
-            tracing::warn!(
-                "the writer, the Leader or the follower of sources had stopped before the shutdown"
-            );
+        let sent = [("leader", leader), ("writer", writer), ("xds_source", xds_source)];
+        let actors: Vec<&str> =
+            sent.iter().filter(|(_, result)| result.is_err()).map(|(actor, _)| *actor).collect();
+        if !actors.is_empty() {
+            let effect = "a write to Azure may be unanswered, and the Leases are not released: they expire";
+            let remedy = "this is a bug in the controller: report it with the lines before this one";
+            tracing::warn!(?actors, effect, remedy, "an actor stopped before the shutdown");
             return;
-        };
+        }
         let in_time = tokio::time::timeout(within, self.ended.wait_for(Option::is_some)).await.is_ok();
         if !in_time {
-            tracing::warn!("the shutdown was not complete when its time ran out: a write may be unanswered");
+            let effect = "the next leader reads each load balancer before it writes";
+            let remedy = "none; if it recurs, check that Azure and the API server answer";
+            tracing::warn!(
+                effect,
+                remedy,
+                "the shutdown timed out: the result of a write to Azure may be unknown"
+            );
         }
         let ReleasedLeases { own, shared } = match *self.ended.borrow() {
             Some(End::Shutdown(free)) => free,
             Some(End::SetBack) | None => ReleasedLeases { own: false, shared: false },
         };
-        let released = [("own_lease", own), ("shared_lease", shared)];
-        for (what, _) in released.into_iter().filter(|(_, is_gone)| !is_gone) {
-            tracing::warn!(what, "something may be left behind, which ends by itself");
+        let released = [
+            ("own", own, "another replica leads once it has expired, and writes 20 s later"),
+            ("shared", shared, "other clients wait until it has expired, which takes at most a minute"),
+        ];
+        for (lease, _, effect) in released.into_iter().filter(|(_, is_released, _)| !is_released) {
+            tracing::warn!(lease, effect, remedy = "none", "a Lease may not have been released");
         }
         self.machines.stop();
     }

@@ -85,7 +85,10 @@ impl AzurePort {
             }
             ArmRequest::Poll(operation) => {
                 let known = self.running.values().find(|(running, _)| running == operation);
-                CallSubject::Poll(known.map(|(_, write)| write.clone()))
+                known.map_or_else(
+                    || CallSubject::OtherPoll(operation.clone()),
+                    |(_, write)| CallSubject::Poll(write.clone()),
+                )
             }
         }
     }

@@ -71,8 +71,10 @@ fn log_synced(snapshot: &Snapshot) {
     let (found, unread) = (those(Some(true)), those(None));
     let (services, pools) = (snapshot.services.len(), snapshot.pools.len());
     if !unread.is_empty() {
-        let effect = "their pools are not written until they can be read; see lastError in /api/v1/status";
-        tracing::warn!(load_balancers = ?found, ?unread, effect, services, pools, "synced without some load balancers");
+        let effect =
+            "their pools are not written until they can be read; lastError in /api/v1/status has the reason";
+        tracing::warn!(load_balancers = ?found, ?unread, effect, services, pools,
+            "synced, but some load balancers could not be read");
     } else if found.is_empty() {
         let looked_for: Vec<&str> = balancers().map(|lb| lb.lb.as_str()).collect();
         let remedy = "none if no Service needs a load balancer; otherwise check clusterName, loadBalancerName, \
@@ -97,10 +99,10 @@ fn log_leadership(before: &Snapshot, after: &Snapshot) {
 /// Logs why the process ends by itself (W8).
 fn log_set_back(lease: &NamespacedName, SetBack { known, read }: &SetBack) {
     let effect = "this process stops writing and ends with exit code 1; guards apply to the removals of the next process";
-    let remedy = "none in the cluster: the kubelet restarts the controller, which then lists everything; repeat a \
-                  command that ended with this error";
+    let remedy = "none in the cluster: the kubelet restarts the controller, which lists everything again; if a command \
+                  ended with this error, run it again";
     tracing::error!(%lease, known = &*known.0, read = &*read.0, effect, remedy,
-        "the storage of the API server was set back: a Lease is older than it was");
+        "the API server's storage was restored to an earlier state");
 }
 
 /// Logs the text of an event that is not created (E1).
@@ -111,16 +113,20 @@ fn log_dropped(dropped: Dropped) {
         Subject::Node { name, .. } => format!("Node {name}"),
         Subject::Controller => "the controller".to_owned(),
     };
-    let error = cause.as_str();
+    let cause = cause.as_str();
     match severity {
-        Severity::Warning => tracing::warn!(about, reason, text = %message, error, "an event is not posted"),
+        Severity::Warning => {
+            tracing::warn!(about, reason, text = %message, cause, "dropped a Kubernetes Event")
+        }
         // A burst of writes drops many of them, and each write has a line of its own.
-        Severity::Normal => tracing::debug!(about, reason, text = %message, error, "an event is not posted"),
+        Severity::Normal => {
+            tracing::debug!(about, reason, text = %message, cause, "dropped a Kubernetes Event")
+        }
     }
 }
 
 /// Logs changes of the policy, failures to read it, and a term that waits for it (G6).
-fn log_policy(before: &Snapshot, after: &Snapshot) {
+fn log_policy(config_map: &NamespacedName, before: &Snapshot, after: &Snapshot) {
     let Some(PolicyView { mode, policy, unreadable, term_waits, last_error }) = &after.policy else {
         return;
     };
@@ -138,17 +144,19 @@ fn log_policy(before: &Snapshot, after: &Snapshot) {
     }
     for (key, reason) in unreadable {
         if was.is_none_or(|was| !was.unreadable.contains(&(Arc::clone(key), reason))) {
-            let remedy = "correct or remove this key of the ConfigMap that has the name of our Lease; the documentation of \
-                          the admin API has its format";
-            tracing::warn!(%key, reason, remedy, "a note of a pause cannot be read");
+            // A value that is not text still pauses everything.
+            let is_everything = key.eq_ignore_ascii_case("pause.everything");
+            let effect = if is_everything { "everything is paused" } else { "this pause has no effect" };
+            let remedy = "correct or remove this key of the ConfigMap; docs/admin-api.md has its format";
+            tracing::warn!(%config_map, %key, reason, effect, remedy, "failed to read a pause");
         }
     }
     if let Some(reason) = last_error
         && was.is_none_or(|was| was.last_error.is_none() || was.term_waits != *term_waits)
     {
-        let remedy = "let the service account get, create and update the ConfigMap that has the name of our Lease; until \
-                      it can be read, no new leader writes, and new pauses have no effect";
-        tracing::warn!(%reason, nothing_is_written = term_waits, remedy, "pauses cannot be read");
+        let effect = "until they can be read, no new leader writes, and new pauses have no effect";
+        let remedy = "let the service account get, create and update this ConfigMap";
+        tracing::warn!(%config_map, %reason, writes_blocked = term_waits, effect, remedy, "failed to read the pauses");
     }
 }
 
@@ -169,13 +177,16 @@ impl Handler<Deliver> for Host {
                             log_synced(&snapshot);
                         }
                         log_leadership(&before, &snapshot);
-                        log_policy(&before, &snapshot);
-                        admin_state::log(&before, &snapshot);
+                        // The controller's ConfigMap has the namespace and the name of its own Lease.
+                        log_policy(&self.lease, &before, &snapshot);
+                        admin_state::log(&self.lease, &before, &snapshot);
                     }
-                    HostMessage::Quarantined(pool, broken) => {
-                        let remedy = "this is a bug in the controller: report it, and restart the controller to try \
-                                      again; other pools are not affected";
-                        tracing::error!(%pool, broken, remedy, "a backend pool is quarantined");
+                    HostMessage::Quarantined(pool, invariant) => {
+                        let effect = "its members stay as they are; other pools are not affected";
+                        let remedy = "this is a bug in the controller: report it, and restart the controller to write \
+                                      the pool again";
+                        tracing::error!(%pool, invariant, effect, remedy,
+                            "stopped writing a backend pool after an internal error");
                     }
                     HostMessage::EventDropped(dropped) => log_dropped(dropped),
                     HostMessage::NoticeIgnored(node, reason) => admin_state::log_ignored(&node, reason),

@@ -193,7 +193,10 @@ fn describe() {
     describe_gauge!(NOT_MANAGEABLE, Unit::Count, "Pools whose membership is not written, by reason.");
     describe_gauge!(LANES_BUSY, Unit::Count, "Load balancers with a write in flight.");
     describe_gauge!(LANES_WAITING, Unit::Count, "Pools that are due and not granted.");
-    describe_gauge!(GATE, "Whether the throttle gate of a verb class is closed: 1 or 0.");
+    describe_gauge!(
+        GATE,
+        "Whether the throttle gate of a request class (reads or writes) is closed: 1 or 0."
+    );
     describe_gauge!(BUDGET, "Remaining share of the request budget, 0 to 1.");
     describe_sources();
     describe_counter!(EVENTS, Unit::Count, "Kubernetes events by result.");
@@ -235,7 +238,7 @@ fn describe_leadership() {
     describe_counter!(
         LOCK_FAILURES,
         Unit::Count,
-        "Lock failures of the cloud-controller-manager during our holds."
+        "Lock failures of the cloud-controller-manager while the controller held the shared Lease."
     );
     describe_roles();
 }
@@ -250,7 +253,7 @@ fn describe_roles() {
     describe_gauge!(LEADING, "Whether this process leads: 1 or 0.");
     describe_gauge!(MODE, "The configured mode: 1 for the one that is set, 0 for the others.");
     describe_gauge!(PAUSES, Unit::Count, "Pauses made by operators, by scope.");
-    describe_gauge!(PAUSES_UNREADABLE, Unit::Count, "Notes of pauses that cannot be read.");
+    describe_gauge!(PAUSES_UNREADABLE, Unit::Count, "Pauses that cannot be read.");
     describe_gauge!(PAUSES_FRESH, Unit::Count, "1 while the pauses can be read.");
     describe_gauge!(TERM_WAITS, Unit::Count, "1 while a term of leadership waits for the pauses to be read.");
 }

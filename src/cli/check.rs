@@ -39,7 +39,7 @@ pub(super) struct CheckArgs {
     /// Format of the findings.
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
-    /// Timeout for comparing everything once.
+    /// Timeout of the comparison of all pools.
     #[arg(long, value_parser = config::parse_duration, default_value = "60s")]
     within: Duration,
 }
@@ -96,7 +96,7 @@ async fn run_checks(args: &CheckArgs, config: Config, findings: &mut Findings) -
     };
     let Some(balancers) = balancers.filter(|_| is_reachable) else {
         let what = "not checked, because the API server or ARM does not answer";
-        let means = "it is not known which Services the controller would manage";
+        let means = "the check could not determine which Services the controller would manage";
         findings.warning(Check::Candidates, what, means, "see the problems above");
         return Ok(());
     };

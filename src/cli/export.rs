@@ -29,17 +29,16 @@ const STANDARD_OUTPUT: &str = "-";
 #[derive(Args, Debug, Clone)]
 pub(super) struct ExportArgs {
     /// Writes the changes that a run without --dry-run would make, with their reasons, to this file, and updates it
-    /// whenever they change; `-`: to standard output, once at the end.
+    /// whenever they change; `-` writes them to standard output, once at the end.
     #[arg(long, value_name = "FILE|-", requires = "dry_run")]
     export: Option<String>,
     /// Output format of the export.
     #[arg(long, value_enum, default_value_t = ExportFormat::Json, requires = "export")]
     output: ExportFormat,
-    /// Ends when everything was compared once, and opens no listener: exit code 0 if nothing would change, 3 if
-    /// something would.
+    /// Ends when all pools were compared once, and opens no listener. Exit code 0: no change; 3: something would change.
     #[arg(long, requires = "export")]
     until_synced: bool,
-    /// Fails if that takes longer.
+    /// Timeout of `--until-synced`.
     #[arg(long, value_parser = config::parse_duration, default_value = "5m", requires = "until_synced")]
     within: Duration,
 }

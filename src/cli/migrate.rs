@@ -36,13 +36,15 @@ pub(super) struct MigrateArgs {
 
 #[derive(Subcommand, Debug)]
 enum MigrateCommand {
-    /// Reads everything in scope and prints what will happen, how long traffic stops, what cannot be undone, and what
-    /// must be changed first. Writes nothing at Azure. Exit code 3: something blocks the migration.
+    /// Reads everything in scope and prints the steps, the expected outage, what is irreversible, and what blocks the
+    /// migration. Writes nothing to Azure. Exit code 3: something blocks the migration.
     Plan(plan::PlanArgs),
-    /// Applies a plan, or continues one that was interrupted. Exit code 3: it stopped, or an address is not served yet.
+    /// Applies a plan, or continues an interrupted one. Exit code 3: the migration stopped, or an address does not receive
+    /// traffic yet.
     Apply(apply::ApplyArgs),
     /// Changes the pools of Standard load balancers from members by interface to members by address, as
-    /// `loadBalancerBackendPoolConfigurationType: nodeIP` needs it. Exit code 3: something blocks it, or it stopped.
+    /// `loadBalancerBackendPoolConfigurationType: nodeIP` requires. Exit code 3: something blocks the change, or it
+    /// stopped.
     IpPools(ip_pools::IpPoolsArgs),
 }
 

@@ -368,7 +368,7 @@ fn reasons(
         let members: Vec<String> = held.members.iter().map(ToString::to_string).collect();
         let reason = match held.reason {
             HeldReason::EmptyConfirm => {
-                "it is not certain yet that no endpoint is left (guards.emptyConfirm)"
+                "it is not yet confirmed that no endpoint is left (guards.emptyConfirm)"
             }
             HeldReason::NoUsableNode => {
                 "there are endpoints, but none can be used, or their data is incomplete"
@@ -377,9 +377,10 @@ fn reasons(
                 "there are endpoints, but none counts, and the pool has no other member"
             }
             HeldReason::Fraction => {
-                "too large a part of the pool would be removed, and it is not certain yet (guards.maxRemovalFraction)"
+                "too large a part of the pool would be removed, and this is not yet confirmed \
+                 (guards.maxRemovalFraction)"
             }
-            HeldReason::Breaker => "too many pools would lose most of their members at once",
+            HeldReason::Breaker => "too many pools would lose most of their members at the same time",
             HeldReason::AddOnly => "the mode is add-only, which removes nothing",
         };
         reasons.push(format!("hold {}: {reason}", members.join(", ")));
@@ -401,10 +402,10 @@ fn reasons(
     let differs = !(add.is_empty() && remove.is_empty() && down.is_empty() && restore.is_empty());
     for paused in pool.paused.iter().filter(|_| differs) {
         reasons.push(match paused {
-            PausedBy::Mode => "in a run nothing is written: the mode is observe".to_owned(),
+            PausedBy::Mode => "`run` would write nothing: the mode is observe".to_owned(),
             PausedBy::Everything => "nothing is written: everything is paused".to_owned(),
             PausedBy::Pool => "nothing is written: the pool is paused".to_owned(),
-            PausedBy::NoPin => "nothing is written: the pool is not to be restored".to_owned(),
+            PausedBy::NoPin => "nothing is written: the pool is not part of this restore".to_owned(),
             PausedBy::Service(key) => format!("nothing is written: Service {key} is paused"),
             PausedBy::Annotation(key) => {
                 format!("nothing is written: Service {key} has the pause annotation")

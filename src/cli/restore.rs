@@ -64,19 +64,19 @@ pub(super) struct RestoreArgs {
     /// Empties pools that are empty in the snapshot, even if their Services have endpoints.
     #[arg(long)]
     allow_empty: bool,
-    /// Writes pools even if none of their members then hosts an endpoint, so that they serve no traffic.
+    /// Writes pools even if no member would host an endpoint (the Service then gets no traffic).
     #[arg(long)]
     allow_unserved: bool,
-    /// Does not pause everything for the controllers that run afterwards: they will undo the restore.
+    /// Does not pause everything: a running controller then undoes the restore.
     #[arg(long)]
     leave_unpaused: bool,
-    /// Only shows what would be written: exit code 0 if nothing would be written, 3 if something would.
+    /// Shows what would be written, and writes nothing. Exit code 0: no change; 3: something would be written.
     #[arg(long)]
     dry_run: bool,
     /// How long the restore may take, including the wait for a controller that leads.
     #[arg(long, value_parser = config::parse_duration, default_value = "10m")]
     within: Duration,
-    /// Does not ask for confirmation.
+    /// Writes without asking for confirmation.
     #[arg(long)]
     yes: bool,
 }
@@ -152,7 +152,7 @@ impl Task<'_> {
             return Ok(if changes > 0 { ExitCode::from(PENDING) } else { ExitCode::SUCCESS });
         }
         if changes == 0 {
-            print_lines([printable!("nothing is to be written")])?;
+            print_lines([printable!("nothing to write")])?;
             return Ok(exit_code(findings.iter().all(|finding| self.is_as_requested(finding, None))));
         }
         if !self.args.yes && !confirm(changes).await? {
@@ -203,12 +203,15 @@ impl Task<'_> {
                 let mut missing: Vec<String> = unread(&snapshot).iter().map(ToString::to_string).collect();
                 if !policy {
                     let error = snapshot.policy.as_ref().and_then(|view| view.last_error.as_deref());
-                    missing.push(format!("our ConfigMap: {}", error.unwrap_or("it was not read yet")));
+                    missing.push(format!(
+                        "the controller's ConfigMap: {}",
+                        error.unwrap_or("it was not read yet")
+                    ));
                 }
                 let unseen = self.images.iter().filter(|image| !known(&image.id));
                 missing.extend(unseen.map(|image| format!("{} was not read", image.id)));
                 if missing.is_empty() {
-                    missing.push("the last of it came less than a second ago".to_owned());
+                    missing.push("the last change was read less than a second ago".to_owned());
                 }
                 bail!("not everything could be read: {}; nothing was written", observe::named(missing));
             }

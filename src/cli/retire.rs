@@ -51,12 +51,12 @@ pub(super) struct RetireArgs {
     /// The Deployment's name.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     deployment: String,
-    /// The labels of the Deployment's Pods, as for `kubectl get --selector`, in case it was deleted already; without
-    /// this flag, no Pods are waited for then.
+    /// Labels of the Deployment's Pods, as for `kubectl get --selector`. Needed only if the Deployment was already
+    /// deleted: without this flag, the command then waits for no Pods.
     #[arg(long, value_name = "LABELS", value_parser = labels)]
     selector: Option<LabelSelector>,
-    /// The controller's ConfigMap, named like its own Lease: the nodes that it records as Down are restored first,
-    /// while the Pods still run, for at most half of --within; without this flag they stay Down.
+    /// The controller's ConfigMap (same namespace and name as its Lease). Nodes that are recorded there as Down are
+    /// restored first, for at most half of --within. Without this flag, they stay Down.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = namespaced_name)]
     configmap: Option<NamespacedName>,
     /// How long the command may take.
@@ -340,10 +340,10 @@ impl Retirement<'_> {
         print_lines([match &self.args.selector {
             _ if has_found => printable!("no Pod of {name} is left"),
             Some(labels) => {
-                printable!("there is no {name}, and no Pod with the labels {labels}: nothing is to be done")
+                printable!("there is no {name}, and no Pod with the labels {labels}: nothing to do")
             }
             None => printable!(
-                "there is no {name}: nothing is to be done; Pods of one that was deleted are waited for with --selector"
+                "there is no {name}: nothing to do; to wait for the Pods of a deleted Deployment, pass --selector"
             ),
         }])
     }

@@ -16,7 +16,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let log = &loaded.config.controller.log;
     let log = telemetry::start(log_form(log.format), log.level.as_str());
     for warning in &loaded.warnings {
-        tracing::warn!(%warning, "configuration");
+        tracing::warn!(%warning, "configuration warning");
     }
     let (kubeconfig, dry_run) = (args.kubeconfig.clone(), args.dry_run);
     let migrates = loaded.config.controller.migration.on_startup && !args.export.is_requested();

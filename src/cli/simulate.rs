@@ -230,7 +230,7 @@ impl Simulation {
         report.checks = Some(checks);
         if args.compare_upstream {
             eprint_lines([printable!(
-                "running the same story with cloud-provider-azure's updater, in simulated time"
+                "running the same scenario with cloud-provider-azure's updater, in simulated time"
             )]);
             report.upstream =
                 Some(Box::new(Report::of_upstream(&self.original_story, &self.world, args.seed)));

@@ -62,7 +62,7 @@ struct Action {
     /// Stores the pools in this file, which only its owner can read.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Checks this file and prints what is different now: exit code 0 if nothing is, 3 if something is.
+    /// Checks this file and prints the differences from the current pools. Exit code 0: none; 3: at least one.
     #[arg(long, value_name = "FILE")]
     verify: Option<PathBuf>,
 }
@@ -148,7 +148,10 @@ async fn store(azure: &Azure<'_>, args: &SnapshotArgs, file: &Path) -> anyhow::R
         let entry = json!({ "name": name, "sha256": hash, "pools": pools, "time": time(created) });
         let (config_map, key) =
             record_in_config_map(azure, args, created, &entry.to_string()).await.with_context(|| {
-                format!("the snapshot is in {}, but could not be recorded in our ConfigMap", file.display())
+                format!(
+                    "the snapshot is in {}, but could not be recorded in the controller's ConfigMap",
+                    file.display()
+                )
             })?;
         print_lines([printable!("recorded under {key} of the ConfigMap {config_map}")])?;
     }

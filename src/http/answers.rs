@@ -85,7 +85,8 @@ pub(super) async fn limit(
 
 fn too_many() -> HttpResponse {
     let detail = format!(
-        "{MAX_LARGE} large responses wait for their clients to read them; try again, or ask for less with limit"
+        "{MAX_LARGE} large responses wait for their clients to read them; try again, or request fewer entries with \
+         limit"
     );
     problem_until(StatusCode::SERVICE_UNAVAILABLE, "too many large responses", &detail, ROOM_AFTER)
 }

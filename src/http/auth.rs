@@ -123,11 +123,19 @@ impl Authorizer {
                 };
                 if let Some(suppressed) = self.unanswered.permit() {
                     tracing::warn!(
-                        path, verb, status = 503, %reason, remedy, suppressed, "the API server does not review the request"
+                        path,
+                        verb,
+                        status = 503,
+                        %reason,
+                        remedy,
+                        suppressed,
+                        "failed to authorize a request: the TokenReview or SubjectAccessReview failed"
                     );
                 }
-                let detail = format!("the API server does not review the request: {reason}; {remedy}");
-                Err(problem(StatusCode::SERVICE_UNAVAILABLE, "no review of the request", &detail))
+                let detail = format!(
+                    "failed to authorize the request: the TokenReview or SubjectAccessReview failed: {reason}; {remedy}"
+                );
+                Err(problem(StatusCode::SERVICE_UNAVAILABLE, "failed to authorize the request", &detail))
             }
         }
     }

@@ -52,16 +52,16 @@ impl Body {
             Value::Object(Map::new())
         } else {
             serde_json::from_slice(bytes)
-                .map_err(|error| Wrong(format!("the body is no JSON object: {error}")))?
+                .map_err(|error| Wrong(format!("the body is not a JSON object: {error}")))?
         };
         let Value::Object(keys) = document else {
-            return Err(Wrong("the body is no JSON object".to_owned()));
+            return Err(Wrong("the body is not a JSON object".to_owned()));
         };
         match keys.keys().find(|key| !known.contains(&key.as_str())) {
             None => Ok(Body(keys)),
             Some(key) => {
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                Err(Wrong(format!("{key}: no key of this request; it has {known}")))
+                Err(Wrong(format!("{key}: unknown key; this request has {known}")))
             }
         }
     }
@@ -71,7 +71,7 @@ impl Body {
         match self.0.get(key) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(Wrong(format!("{key}: {other} is not a text"))),
+            Some(other) => Err(Wrong(format!("{key}: {other} is not a string"))),
         }
     }
 
@@ -102,7 +102,7 @@ impl Body {
         };
         let all = ["loadBalancer", "backendPool", "namespace", "name"];
         if let Some(other) = all.iter().find(|key| !names.contains(key) && self.0.contains_key(**key)) {
-            return Err(Wrong(format!("{other}: not with the scope {scope}")));
+            return Err(Wrong(format!("{other}: not allowed with the scope {scope}")));
         }
         Ok(match names {
             [lb, pool] if scope == "pool" => {

@@ -152,7 +152,7 @@ enums! {
     LogLevel: Levels::NAMES;
     /// The time from which a pause or its end has effect.
     TakesEffect: ["now", "within 15 s, when the leader has read it"];
-    /// The type of a problem: it has none but its status.
+    /// The type of a problem: always `about:blank`.
     ProblemType: ["about:blank"];
     /// An attempt begins.
     AnswerAttempting: ["attempting"];
@@ -162,7 +162,7 @@ enums! {
     AnswerOpened: ["opened"];
     /// Removals and nodes are released.
     AnswerReleased: ["released"];
-    /// The pause is noted.
+    /// The pause is stored.
     AnswerPaused: ["paused"];
     /// The pause has ended.
     AnswerResumed: ["resumed"];

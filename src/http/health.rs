@@ -84,8 +84,8 @@ async fn readyz(request: HttpRequest, health: web::Data<Health>) -> HttpResponse
 fn describe_pauses(view: Option<&PolicyView>) -> String {
     match view {
         Some(PolicyView { last_error: Some(_), term_waits, .. }) => {
-            let effect = if *term_waits { "; nothing is written before they can be" } else { "" };
-            format!("cannot be read{effect}; the log and pauses in /api/v1/status of the admin API say why")
+            let effect = if *term_waits { "; nothing is written until they can be" } else { "" };
+            format!("cannot be read{effect}; see the log and pauses in /api/v1/status of the admin API")
         }
         Some(_) | None => OK.to_owned(),
     }

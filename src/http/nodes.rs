@@ -25,13 +25,13 @@ use super::values::{Address, Counts, Seconds, SnapshotAge, addresses};
 #[cfg(test)]
 mod tests;
 
-/// What ends that a record cannot be read.
-const UNREADABLE: &str = "nothing of this node that is Down is known to be ours: look at its entries, and remove this key of \
-                          the ConfigMap that is named like our Lease";
+/// The remedy for a record that cannot be read.
+const UNREADABLE: &str = "the controller cannot prove that it set the Down entries of this node: check them, and \
+                          remove this key of the ConfigMap that has the namespace and name of the controller's Lease";
 
-/// In how many pools a node is how far.
+/// The number of pools of a node, by the node's state in them.
 type InPoolCounts = Counts<enums::NodeInPoolState>;
-/// How many nodes are how far.
+/// The number of nodes, by state.
 type NodeCounts = Counts<enums::NodeState>;
 
 /// A node in a list.
@@ -42,33 +42,33 @@ pub(super) struct NodeLine<'a> {
     name: &'a str,
     /// Its UID.
     uid: &'a str,
-    /// How far it is.
+    /// Its state.
     state: enums::AnyNodeState,
     /// Why it leaves service. None: it is being restored, or its object is gone.
     reasons: Vec<enums::LeavingReason>,
-    /// How long that has been wanted, in seconds. Null: nothing is.
+    /// How long these reasons have applied, in seconds. Null: there is none.
     signal_seconds: Option<Seconds>,
     /// Whether it is Ready.
     ready: bool,
     /// Its addresses.
     addresses: Vec<Address>,
-    /// Its virtual machine. Null: it has none that is known.
+    /// Its virtual machine. Null: unknown.
     instance: Option<String>,
     /// The generation of the set of nodes that has it. Null: none has.
     generation: Option<u64>,
     /// Whether the controller's ConfigMap holds its record.
     recorded: bool,
-    /// In how many pools it is.
+    /// The number of pools that it is in, by its state in them.
     pools: NodePools,
     /// What other clients have set on its entries.
     foreign: Vec<ForeignEntry<'a>>,
     /// The taint of an eviction.
     taint: NodeTaint,
-    /// How often work on it has failed in a row.
+    /// The number of consecutive failures.
     retries: u32,
-    /// When it is worked on again, in seconds. Null: it waits for no time.
+    /// When it is retried, in seconds. Null: it does not wait for a time.
     next_in_seconds: Option<Seconds>,
-    /// What the last failure said, until it is done.
+    /// The last error, until a retry succeeds.
     last_error: Option<&'a str>,
     /// The rule by which the node is left out of pools. Null: by none of its own.
     left_out: Option<NodeLeftOut>,
@@ -95,7 +95,7 @@ pub(super) struct OneNode<'a> {
     node: WholeNode<'a>,
 }
 
-/// In how many pools a node is, and in how many of them it is how far.
+/// The number of pools that a node is in, in total and by the node's state in them.
 #[derive(PartialEq, Debug, Serialize, ToSchema)]
 struct NodePools {
     /// All of them.
@@ -118,7 +118,7 @@ struct ForeignEntry<'a> {
     admin_state: enums::EntryState,
 }
 
-/// What another client has set on an entry, and whose entry that is.
+/// What another client has set on an entry, with the node of the entry.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ForeignStateOfNode)]
 struct ForeignEntryOfNode<'a> {
@@ -134,7 +134,7 @@ struct ForeignEntryOfNode<'a> {
 /// The taint of an eviction.
 #[derive(PartialEq, Debug, Serialize, ToSchema)]
 struct NodeTaint {
-    /// Whether the taint of an eviction was set by us.
+    /// Whether the controller set the taint.
     ours: bool,
 }
 
@@ -143,7 +143,7 @@ struct NodeTaint {
 struct NodeLeftOut {
     /// The rule.
     rule: enums::LeftOutRule,
-    /// The rule in words.
+    /// The rule, as text.
     detail: String,
 }
 
@@ -157,34 +157,34 @@ struct InPool<'a> {
     backend_pool: &'a str,
     /// Whether the list of pools has it.
     listed: bool,
-    /// How far the node is there.
+    /// The state of the node in the pool.
     state: enums::AnyNodeInPoolState,
-    /// The admin state of its entry. Null: it has not been seen.
+    /// The admin state of its entry. Null: not read yet.
     admin_state: Option<enums::EntryState>,
 }
 
-/// The nodes that leave service, in sums.
+/// Totals of the nodes that leave service.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AdminState<'a> {
     /// `enableLoadBalancerAdminState`.
     enabled: bool,
-    /// Whether our ConfigMap has the key `admin-state.off`.
+    /// Whether the controller's ConfigMap has the key `admin-state.off`.
     switched_off: bool,
-    /// How often the set of nodes that are to be Down has changed.
+    /// The number of changes of the set of nodes that must be Down.
     generation: u64,
-    /// Records that our ConfigMap holds.
+    /// The number of records in the controller's ConfigMap.
     records: usize,
     /// The records that cannot be read.
     unreadable: Vec<Unreadable<'a>>,
-    /// Nodes that wait for a record that our ConfigMap cannot take.
+    /// The number of nodes whose record cannot be stored in the controller's ConfigMap.
     refused: usize,
     /// What other clients have set on entries of nodes.
     #[schema(max_items = 100)]
     foreign: Vec<ForeignEntryOfNode<'a>>,
-    /// Whether our ConfigMap could be read, or written, when it was asked for last.
+    /// Whether the last read or write of the controller's ConfigMap succeeded.
     fresh: bool,
-    /// What the last failure said, until a request succeeds.
+    /// The last error, until a request succeeds.
     last_error: Option<&'a str>,
     #[serde(flatten)]
     #[schema(inline)]
@@ -418,6 +418,6 @@ fn absent(name: &NodeName, snapshot: &Snapshot) -> (&'static str, String) {
         );
         ("no such node", detail)
     } else {
-        ("not known yet", "the nodes have not been listed yet; ask again in some seconds".to_owned())
+        ("not known yet", "the nodes have not been listed yet; retry in a few seconds".to_owned())
     }
 }

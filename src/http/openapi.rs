@@ -20,16 +20,16 @@ use super::query::Query;
 use schemas::Schemas;
 
 /// What the API is for, in one sentence.
-const SUMMARY: &str = "What the controller knows and does, and what operators may ask of it.";
+const SUMMARY: &str = "The state of the controller, and requests of operators.";
 /// What holds for all paths.
-const DESCRIPTION: &str = "docs/admin-api.md of the sources explains each state. Paths that can be read answer HEAD too. A method \
-                           that a path does not have is answered with 405 and `Allow`, a path that is not here with 404, and \
-                           where the API server judges, a path of more than 1024 bytes or a method of more than 16 with 414, \
-                           all with a problem document. On loopback GET and HEAD need no token; with TLS, and for each POST \
-                           anywhere, the API server judges a bearer token.";
+const DESCRIPTION: &str = "docs/admin-api.md of the sources explains each state. Paths that support GET support HEAD \
+                           too. Errors are problem documents: 405 with `Allow` for a method that the path does not \
+                           support, 404 for an unknown path, and, where requests are authorized, 414 for a path of \
+                           more than 1024 bytes or a method of more than 16. On loopback, GET and HEAD need no token. \
+                           With TLS, and for each POST, the API server authorizes a bearer token.";
 /// What a bearer token is.
-const BEARER: &str = "A Kubernetes bearer token, as of `kubectl create token`; the rights are those to \
-                      `/azure-backend-pool-controller` and the path.";
+const BEARER: &str = "A Kubernetes bearer token, as of `kubectl create token`; its user needs permission for the \
+                      non-resource URL `/azure-backend-pool-controller` and the path.";
 
 /// The document, as it is sent.
 pub(super) struct OpenApi(Bytes);
@@ -74,8 +74,8 @@ pub fn openapi_document() -> Value {
         .servers(Some([server.build()]))
         .security(Some([SecurityRequirement::new::<_, [&str; 0], _>("bearer", [])]))
         .tags(Some([
-            tag(paths::READING, "Made of one published snapshot, which changes nothing."),
-            tag(paths::REQUESTS, "What operators may ask of the controller."),
+            tag(paths::READING, "Reads one published snapshot, and changes nothing."),
+            tag(paths::REQUESTS, "Requests of operators."),
         ]))
         .paths(paths)
         .components(Some(components));

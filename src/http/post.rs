@@ -187,7 +187,7 @@ async fn log_level(request: HttpRequest, (_, operations): Data, payload: web::Pa
         tracing::info!(%user, level, "the log level was changed by a request");
     }
     if !operations.levels.set(level) {
-        let detail = "the level of the log cannot be changed any more; restart with log.level";
+        let detail = "the log level can no longer be changed; set log.level and restart";
         return problem(StatusCode::SERVICE_UNAVAILABLE, "not done", detail);
     }
     if log_after {
@@ -228,7 +228,8 @@ async fn execute(
         Some(Answer::Done(done)) => success(about, &action, done),
         Some(Answer::Refused(refusal)) => refused(about, &action, refusal),
         None => {
-            let detail = "the controller did not answer in time, so the request may have been carried out; see GET /api/v1/status";
+            let detail = "the controller did not answer in time, so the request may have taken effect; see GET \
+                          /api/v1/status";
             problem(StatusCode::GATEWAY_TIMEOUT, "no answer in time", detail)
         }
     };
@@ -330,7 +331,7 @@ fn refused(about: &About, action: &Wanted, refusal: &Refusal) -> HttpResponse {
             conflict("dry run", detail)
         }
         Refusal::Failed(reason) => {
-            let detail = format!("it is not known to be done: {reason}");
+            let detail = format!("the result is unknown: {reason}");
             problem(StatusCode::SERVICE_UNAVAILABLE, "not done", &detail)
         }
     }
@@ -370,9 +371,10 @@ fn paused(by: &PausedBy) -> (&'static str, String) {
                           /api/v1/resume with the scope everything ends it";
             ("paused", detail.to_owned())
         }
-        PausedBy::NoPin => {
-            ("paused", "pre-images of other pools are restored, and nothing else is written".to_owned())
-        }
+        PausedBy::NoPin => (
+            "paused",
+            "other pools are being restored from a snapshot, and nothing else is written".to_owned(),
+        ),
         PausedBy::Pool => {
             let detail = "this pool is paused: pauses in GET /api/v1/status says who paused it and why, and POST \
                           /api/v1/resume with the scope pool ends it";
@@ -407,7 +409,7 @@ fn not_leading(about: &About) -> HttpResponse {
             "only the leader does this, and this replica is not certain to be the leader; try again in a minute"
                 .to_owned()
         }
-        Some(leader) => format!("only the leader does this: ask {leader}"),
+        Some(leader) => format!("only the leader does this: send the request to {leader}"),
         None => "only the leader does this, and no leader is known; try again in a minute".to_owned(),
     };
     problem_of_leader(StatusCode::CONFLICT, "not the leader", &detail, leader)

@@ -57,7 +57,7 @@ impl Query {
         for (name, value) in pairs.into_inner() {
             if !known.contains(&name.as_str()) {
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                return Err(Wrong(format!("{name}: no parameter of this path; it has {known}")));
+                return Err(Wrong(format!("{name}: unknown parameter; this path has {known}")));
             }
             if read.insert(name.clone(), value).is_some() {
                 return Err(Wrong(format!("{name}: given more than once")));

@@ -32,12 +32,12 @@ mod tests;
 /// The pools that are configured to be filled from each source.
 pub type Listed = BTreeMap<Name, BTreeSet<PoolId>>;
 
-/// What is known of xDS control planes.
+/// The xDS control planes.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Resources<'a> {
     snapshot_age_seconds: SnapshotAge,
-    /// By which control planes know us. Null: no pool is filled from one, or nothing was said of it yet.
+    /// The node id that control planes receive. Null: no pool is filled from one, or it is not known yet.
     node_id: Option<&'a str>,
     /// The servers, in the order of preference.
     servers: Vec<ControlPlaneServer<'a>>,
@@ -45,13 +45,13 @@ pub(super) struct Resources<'a> {
     items: Vec<Resource<'a>>,
     /// The parameter `after` of the next page. Null: there is none.
     next: Option<String>,
-    /// How many resources all pages have together.
+    /// The number of resources of all pages.
     total: usize,
     /// What pools get their members from.
     sources: Vec<PoolSource<'a>>,
 }
 
-/// xDS control planes at a glance.
+/// A summary of the xDS control planes.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ControlPlanes<'a> {
@@ -59,22 +59,22 @@ pub(super) struct ControlPlanes<'a> {
     servers: Vec<ControlPlaneServer<'a>>,
     /// How many sources pools are filled from.
     sources: usize,
-    /// About how many of them something is wrong, whether or not something is in use.
+    /// How many of them have an error, whether or not an assignment is in use.
     wrong: usize,
-    /// The first of those, where nothing is in use before others. Null: nothing is wrong.
+    /// The first source with an error; those without an assignment in use come first. Null: there is no error.
     worst: Option<WorstSource<'a>>,
-    /// How many of their pools are not written: they are not ours, or do not exist.
+    /// How many of their pools are not written, because the controller may not manage them or they do not exist.
     not_manageable: usize,
 }
 
-/// A source about which something is wrong.
+/// A source with an error.
 #[derive(Serialize, ToSchema)]
 struct WorstSource<'a> {
     /// `eds:…` or `cluster:…`.
     source: String,
-    /// What its pools get.
+    /// The assignment that its pools get.
     assigned: enums::Assigned,
-    /// What is wrong, in words.
+    /// The error, as text.
     message: &'a str,
 }
 
@@ -83,17 +83,17 @@ struct WorstSource<'a> {
 struct ControlPlaneServer<'a> {
     /// Its target.
     uri: &'a str,
-    /// Whether a stream to it is open or waited for.
+    /// Whether a stream to it is open or being opened.
     used: bool,
-    /// Whether it is used, and no stream to it has ended without a response since the last one that came.
+    /// Whether it is used, and no stream to it has ended without a response since the last response.
     connected: bool,
     /// Why it is not connected.
     failure: Option<&'a str>,
-    /// How the last streams were cut within a minute of their first responses. Null: the last one was not.
+    /// The error with which the last streams ended within a minute of their first response. Null: the last one did not.
     cut: Option<&'a str>,
 }
 
-/// A resource that is asked of control planes.
+/// A resource that is requested from control planes.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct Resource<'a> {
@@ -105,17 +105,17 @@ struct Resource<'a> {
     state: enums::ResourceState,
     /// Its state, with whether the last good version is in use.
     cache_state: enums::CacheState,
-    /// Of the response that brought what is in use. Null: nothing is.
+    /// The version of the response that brought the content in use. Null: none is in use.
     version: Option<&'a str>,
-    /// When that came.
+    /// When that response arrived.
     updated_at: Option<Time>,
-    /// How many watch it.
+    /// The number of its watchers.
     watchers: usize,
-    /// The endpoints that the cluster in use names. Null: nothing is in use, or it is no cluster.
+    /// The endpoints resource that the cluster in use names. Null: none is in use, or it is not a cluster.
     eds_name: Option<&'a str>,
-    /// The addresses of the endpoints in use. Null: nothing is in use, or they are none.
+    /// The addresses of the endpoints in use. Null: none is in use, or it is not an endpoints resource.
     addresses: Option<AssignedAddresses>,
-    /// What is wrong with the newest version. Null: nothing is.
+    /// The error of the newest version. Null: there is none.
     error: Option<ResourceError<'a>>,
 }
 
@@ -134,16 +134,16 @@ struct AssignedAddresses {
     out: usize,
 }
 
-/// What is wrong with a resource.
+/// The error of a resource.
 #[derive(Serialize, ToSchema)]
 struct ResourceError<'a> {
-    /// What kind of fault it is.
+    /// The kind of the error.
     reason: enums::ResourceReason,
-    /// What is wrong, in words.
+    /// The error, as text.
     message: String,
-    /// Of the response that was refused, or that says so. Null: there was none.
+    /// The version of the response that was rejected, or that reports the error. Null: there was none.
     version: Option<&'a str>,
-    /// When that came.
+    /// When that response arrived.
     at: Option<Time>,
 }
 
@@ -153,14 +153,14 @@ struct ResourceError<'a> {
 struct PoolSource<'a> {
     /// `eds:…` or `cluster:…`.
     source: String,
-    /// What its pools get.
+    /// The assignment that its pools get.
     assigned: enums::Assigned,
-    /// Why nothing is in use. Null: something is, or is waited for.
+    /// Why no assignment is in use. Null: one is in use, or is expected.
     error: Option<SourceFault<'a>>,
-    /// What is wrong beside what is in use.
+    /// Errors despite an assignment in use.
     ambient_errors: Vec<SourceFault<'a>>,
-    /// What goes with all that is told of its pools, behind `error`: the ambient errors, else by which id the control plane
-    /// knows us.
+    /// The text after `error` in everything that is reported about its pools: the ambient errors, or else the node id that
+    /// the control plane receives.
     note: String,
     /// The pools that are configured to be filled from it.
     pools: Vec<SourcedPool<'a>>,
@@ -174,25 +174,26 @@ struct SourcedPool<'a> {
     load_balancer: &'a str,
     /// Its name.
     backend_pool: &'a str,
-    /// Its state. Null: nothing is assigned to it, its load balancer was not read yet, or its members are not ours to
-    /// write.
+    /// Its state. Null: nothing is assigned to it, its load balancer was not read yet, or the controller may not manage its
+    /// members.
     state: Option<enums::PoolState>,
-    /// Why its members are not written: they are not ours, or it does not exist. Null: they are written.
+    /// Why its members are not written: the controller may not manage the pool, or it does not exist. Null: they are
+    /// written.
     not_manageable: Option<NotManageable>,
 }
 
-/// What is wrong, without a status code.
+/// An error, without a status code.
 #[derive(Serialize, ToSchema)]
 struct SourceFault<'a> {
-    /// With which resource. Null: no server is reached.
+    /// The resource. Null: no server can be reached.
     resource: Option<FaultyResource<'a>>,
-    /// What kind of fault it is.
+    /// The kind of the error.
     reason: enums::ResourceReason,
-    /// What is wrong, in words.
+    /// The error, as text.
     message: &'a str,
 }
 
-/// A resource with which something is wrong.
+/// A resource with an error.
 #[derive(Serialize, ToSchema)]
 struct FaultyResource<'a> {
     /// Its type.

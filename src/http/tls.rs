@@ -146,8 +146,8 @@ impl Certificate {
                 self.record_expiry();
             }
             Decision::Report(fault) => {
-                let remedy = fault.remedy;
-                tracing::warn!(reason = %fault, remedy, "the files of the admin API's certificate cannot be used");
+                let (effect, remedy) = ("the previous certificate stays in use", fault.remedy);
+                tracing::warn!(reason = %fault, effect, remedy, "failed to load the certificate of the admin API");
             }
             Decision::Keep => {}
         }
@@ -197,24 +197,25 @@ impl Files {
     fn pair(&self, content: Content, provider: &CryptoProvider) -> Result<Pair, Fault> {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content.certificate).collect();
         // Parser errors are dropped: they may quote the file.
-        let chain = chain.map_err(|_| self.certificate_fault("is no PEM that can be read"))?;
+        let chain = chain.map_err(|_| self.certificate_fault("is not readable PEM"))?;
         let Some(first) = chain.first() else {
-            return Err(self.certificate_fault("holds no certificate in PEM"));
+            return Err(self.certificate_fault("contains no certificate in PEM"));
         };
         let expires = expires(first);
         let key = PrivateKeyDer::from_pem_slice(&content.key)
-            .map_err(|_| self.key_fault("holds no private key in PEM that is not encrypted"))?;
+            .map_err(|_| self.key_fault("contains no unencrypted private key in PEM"))?;
         let key = provider.key_provider.load_private_key(key);
-        let key = key.map_err(|_| self.key_fault("holds a private key of a kind that cannot be used"))?;
+        let key = key.map_err(|_| self.key_fault("contains a private key of an unsupported type"))?;
         let certified = CertifiedKey::new(chain, key);
         match certified.keys_match() {
             Ok(()) => Ok(Pair { certified: Arc::new(certified), expires }),
             Err(rustls::Error::InconsistentKeys(_)) => {
                 let certificate = self.certificate.display();
-                Err(self
-                    .key_fault(&format!("holds another key than that of the certificate in {certificate}")))
+                Err(self.key_fault(&format!(
+                    "contains a key that does not belong to the certificate in {certificate}"
+                )))
             }
-            Err(_) => Err(self.certificate_fault("holds a certificate that cannot be read")),
+            Err(_) => Err(self.certificate_fault("contains a certificate that cannot be read")),
         }
     }
 

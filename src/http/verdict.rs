@@ -144,7 +144,7 @@ fn down(service: &ServiceView, snapshot: &Snapshot) -> String {
             let signals: Vec<&str> = node.signals.iter().map(|signal| signal.as_str()).collect();
             format!("it leaves service: {}", signals.join(", "))
         }
-        None => "another client has set that, or it has not been seen since it was restored".to_owned(),
+        None => "another client has set it Down, or the restored entry has not been read yet".to_owned(),
     };
     let more = match down.count() {
         0 => String::new(),
@@ -219,7 +219,7 @@ fn reason_of(pool: &PoolView, snapshot: &Snapshot) -> Option<VerdictReason> {
 fn held(held: &Held) -> String {
     let why = match held.reason {
         HeldReason::EmptyConfirm => {
-            "until it is certain that the Service has no endpoints (guards.emptyConfirm)"
+            "until it is confirmed that the Service has no endpoints (guards.emptyConfirm)"
         }
         HeldReason::NoUsableNode => {
             "because it has endpoints and none of their nodes is usable, or one of its slices or nodes cannot be read"
@@ -230,7 +230,7 @@ fn held(held: &Held) -> String {
         HeldReason::Fraction => {
             "until a second list confirms the removal of so many members (guards.maxRemovalFraction)"
         }
-        HeldReason::Breaker => "because too many pools would lose most of their members at once",
+        HeldReason::Breaker => "because too many pools would lose most of their members at the same time",
         HeldReason::AddOnly => "because the mode add-only removes no member",
     };
     format!("a removal is held back ({}), {why}", held.reason.as_str())
@@ -260,7 +260,7 @@ fn of_state(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<String>
         PoolState::Paused => format!("is compared and not written: {}", paused(pool, snapshot)),
         PoolState::Failed => "was not written".to_owned(),
         PoolState::Quarantined => {
-            "is quarantined for an error of the controller: report it, and restart the controller to try again"
+            "is not written any more because of an internal error: report it, and restart the controller to try again"
                 .to_owned()
         }
     };
@@ -309,7 +309,7 @@ fn rank(pool: &PoolView, snapshot: &Snapshot) -> VerdictReason {
 fn difference(pool: &PoolView) -> String {
     match pool.deviation() {
         None => String::new(),
-        Some((missing, surplus)) => format!("; {} missing, {} to go", missing.len(), surplus.len()),
+        Some((missing, surplus)) => format!("; {} missing, {} surplus", missing.len(), surplus.len()),
     }
 }
 
@@ -318,7 +318,7 @@ fn paused(pool: &PoolView, snapshot: &Snapshot) -> String {
     let one = |by: &PausedBy| match by {
         PausedBy::Mode => "the mode is observe".to_owned(),
         PausedBy::Everything => "everything is paused".to_owned(),
-        PausedBy::NoPin => "pre-images of other pools are restored".to_owned(),
+        PausedBy::NoPin => "other pools are being restored from a snapshot".to_owned(),
         PausedBy::Pool => "the pool is paused".to_owned(),
         PausedBy::Service(key) => format!("Service {key} is paused"),
         PausedBy::Annotation(key) => {

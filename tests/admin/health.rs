@@ -38,7 +38,7 @@ async fn h1_readyz_names_the_missing_lists_and_discovery() {
     let status = stage.get("/api/v1/status").await;
     assert_eq!(status["synced"], json!({ "lists": false, "discovery": false }));
 
-    stage.logged("a list fails", |line| line["message"] == "the list or watch broke off").await;
+    stage.logged("a list fails", |line| line["message"] == "list or watch failed").await;
     stage.fakes.plant(|cluster| cluster.down(false)).await;
     eventually("only ARM is missing", PATIENCE, || async {
         let answer = stage.health("/readyz").await;
@@ -66,7 +66,7 @@ async fn h1_readyz_names_the_missing_lists_and_discovery() {
     let lines = |message: &str| log.iter().filter(|line| line["message"] == message).collect::<Vec<_>>();
     let synced: Vec<&Value> = log.iter().filter(|line| is_synced(line)).collect();
     assert_eq!(synced.iter().map(|line| &line["services"]).collect::<Vec<_>>(), [&json!(2)], "{log:?}");
-    let broken = lines("the list or watch broke off");
+    let broken = lines("list or watch failed");
     assert!(!broken.is_empty() && broken.iter().all(|line| line["remedy"].is_string()), "{log:?}");
     let unread = lines("failed to read load balancer");
     assert!(!unread.is_empty() && unread.iter().all(|line| line["level"] == "WARN"), "{log:?}");

@@ -76,7 +76,7 @@ async fn h3_lanes_have_pages_by_load_balancer() {
     let names = walk(&stage).await;
     assert!(names.iter().eq(one_of_each.keys()), "{names:?}");
     for (query, detail) in [
-        ("state=in_sync", "state: no parameter of this path; it has lb, limit, after"),
+        ("state=in_sync", "state: unknown parameter; this path has lb, limit, after"),
         ("limit=0", "limit: \"0\" is not a whole number"),
     ] {
         let answer = stage.admin(Method::GET, &format!("/api/v1/lanes?{query}")).await;

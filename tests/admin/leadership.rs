@@ -143,7 +143,7 @@ async fn w8_an_unreadable_lease_is_in_log_and_status() {
     };
     let status = stage.shown("/api/v1/status", denied).await;
     assert_eq!(status["leadership"]["role"], "standby", "{status}");
-    let is_refused = |line: &Value| line["message"] == "the API server refuses a Lease";
+    let is_refused = |line: &Value| line["message"] == "the API server denies access to a Lease";
     let warnings = stage.logged("that a Lease is refused", is_refused).await;
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert_eq!(warnings[0]["level"], "WARN");

@@ -160,7 +160,7 @@ async fn a_forbidden_kind_is_logged_with_its_permission() {
     let prepared = Prepared::new(1).await;
     prepared.fakes.plant(|cluster| cluster.forbid(Resource::EndpointSlices)).await;
     let stage = prepared.start(&json!({})).await;
-    let refused = line(&stage, "the API server refuses the list or watch").await;
+    let refused = line(&stage, "the API server denies the list or watch").await;
     assert_eq!((&refused["level"], &refused["kind"]), (&json!("WARN"), &json!("endpointslices")));
     assert!(refused["reason"].as_str().is_some_and(|reason| reason.contains("403")), "{refused}");
     assert!(refused["remedy"].as_str().is_some_and(|remedy| remedy.contains("list and watch")), "{refused}");
@@ -186,7 +186,7 @@ async fn an_unreadable_load_balancer_is_not_logged_as_absent() {
     let synced = stage.logged("what was found", is_synced).await.swap_remove(0);
     assert_eq!(
         (&synced["message"], &synced["unread"]),
-        (&json!("synced without some load balancers"), &json!(["kubernetes"])),
+        (&json!("synced, but some load balancers could not be read"), &json!(["kubernetes"])),
         "{synced}"
     );
 }

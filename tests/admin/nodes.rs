@@ -194,7 +194,7 @@ async fn n2_h3_a_tainted_node_is_shown_until_it_is_down_and_back() {
     for (query, detail) in [
         ("state=lost", format!("state: \"lost\" is not one of {all}")),
         ("limit=0", "limit: \"0\" is not a whole number".to_owned()),
-        ("lb=kubernetes", "lb: no parameter of this path; it has state, contains, limit, after".to_owned()),
+        ("lb=kubernetes", "lb: unknown parameter; this path has state, contains, limit, after".to_owned()),
     ] {
         let answer = stage.admin(Method::GET, &format!("{NODES}?{query}")).await;
         assert_eq!(answer.status, 400, "{answer:?}");

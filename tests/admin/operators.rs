@@ -163,7 +163,10 @@ async fn g6_a_pause_of_everything_outlives_the_process() {
     );
     let verdict = format!("everything is paused (by {USER}, since ");
     let shown = stage.verdict("web", &verdict).await;
-    assert!(shown["verdict"].as_str().is_some_and(|text| text.ends_with("; 1 missing, 1 to go")), "{shown}");
+    assert!(
+        shown["verdict"].as_str().is_some_and(|text| text.ends_with("; 1 missing, 1 surplus")),
+        "{shown}"
+    );
 
     stage.signal(Signal::KILL);
     assert_eq!(stage.ended().await.code(), None);
@@ -184,7 +187,7 @@ async fn g6_a_pause_of_everything_outlives_the_process() {
     holds(&stage, 1).await;
     let answer = stage.post("/api/v1/resume", TOKEN, &json!({ "scope": "everything" })).await;
     assert_eq!(answer.json()["wasPaused"], false, "{answer:?}");
-    stage.logged("does not review the request", |line| line.to_string().contains(USER)).await;
+    stage.logged("the user of the request", |line| line.to_string().contains(USER)).await;
     assert!(!format!("{:?}", stage.log()).contains("a-secret-token"), "and not its token");
 }
 
@@ -252,7 +255,7 @@ async fn g6_one_pool_or_service_is_paused_and_bad_notes_are_shown() {
     let unreadable = &status["pauses"]["unreadable"][0];
     assert_eq!(unreadable["key"], "pause.pool.typo", "{status}");
     assert!(unreadable["remedy"].is_string(), "{status}");
-    let is_logged = |line: &Value| line["message"] == "a note of a pause cannot be read";
+    let is_logged = |line: &Value| line["message"] == "failed to read a pause";
     assert_eq!(stage.logged("what cannot be read", is_logged).await.len(), 1, "{:?}", stage.log());
 }
 
@@ -265,11 +268,12 @@ async fn g6_unreadable_pauses_keep_the_term_from_beginning() {
     assert!(status["pauses"]["lastError"].as_str().is_some_and(|error| error.contains("403")), "{status}");
     assert_eq!(status["pauses"]["items"], Value::Null, "{status}");
     assert_eq!(status["leadership"]["role"], "confirming", "{status}");
-    let is_logged = |line: &Value| line["message"] == "pauses cannot be read" && line["remedy"].is_string();
+    let is_logged =
+        |line: &Value| line["message"] == "failed to read the pauses" && line["remedy"].is_string();
     stage.logged("that pauses cannot be read", is_logged).await;
     assert_eq!(stage.series("backend_pool_controller_term_waits").await, Some(1.0));
     let ready = stage.health("/readyz?verbose").await.text;
-    let expected = "[+]pauses cannot be read; nothing is written before they can be; the log and pauses in /api/v1/status";
+    let expected = "[+]pauses cannot be read; nothing is written until they can be; see the log and pauses in /api/v1/status";
     assert!(ready.contains(expected), "{ready}");
     assert!(!ready.contains("403"), "the API server's message is shown only by the admin API: {ready}");
     stage.fakes.plant(|model| model.permit(Resource::ConfigMaps)).await;
@@ -344,7 +348,7 @@ async fn g6_the_mode_observe_shows_differences_and_writes_nothing() {
         json!({ "add": [node_ip(1)], "remove": [node_ip(0)] }),
         "{shown}"
     );
-    stage.verdict("web", "the mode is observe; 1 missing, 1 to go").await;
+    stage.verdict("web", "the mode is observe; 1 missing, 1 surplus").await;
     let status = stage.get(STATUS).await;
     assert_eq!(status["mode"], "observe");
     let sums = json!({

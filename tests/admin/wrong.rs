@@ -41,8 +41,9 @@ fn endpoint(node: Option<&str>) -> Endpoint {
 async fn warned(stage: &Stage, object: &str, error: &str) {
     eventually(&format!("a warning about {object}"), PATIENCE, || async {
         let log = stage.log();
-        let found =
-            log.iter().find(|line| line["message"] == "an object cannot be read" && line["object"] == object);
+        let found = log
+            .iter()
+            .find(|line| line["message"] == "failed to decode an object" && line["object"] == object);
         let Some(line) = found else { return Err(format!("{log:?}")) };
         assert_eq!(line["level"], "WARN");
         assert!(line["error"].as_str().is_some_and(|text| text.contains(error)), "{line}");

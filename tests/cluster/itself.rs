@@ -78,7 +78,7 @@ async fn x2_e1_the_controllers_events_go_to_deployment_or_lease() {
     story.end(controller).await;
     let log_text = log("itself-2");
     let warned =
-        log_text.lines().filter(|line| line.contains("the Deployment of this controller cannot be read"));
+        log_text.lines().filter(|line| line.contains("failed to read the Deployment of the controller"));
     let warned: Vec<&str> = warned.collect();
     assert!(
         warned.len() == 1 && warned[0].contains("forbidden") && warned[0].contains("docs/rbac.yaml"),

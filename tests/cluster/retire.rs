@@ -89,8 +89,8 @@ async fn w8_retire_waits_for_pods_of_a_deleted_deployment_by_labels() {
 
     let (code, stdout, wrong) = retire(&story, &["--within=3s"]).await;
     assert_eq!((code, wrong.as_str()), (Some(0), ""), "{stdout}");
-    let expected = "there is no Deployment retire-deleted/web: nothing is to be done; Pods of one that was deleted are \
-                waited for with --selector\n";
+    let expected = "there is no Deployment retire-deleted/web: nothing to do; to wait for the Pods of a deleted \
+                    Deployment, pass --selector\n";
     assert_eq!(stdout, expected);
 
     let by_labels = |within| [within, "--selector", LABELS];
@@ -105,7 +105,8 @@ async fn w8_retire_waits_for_pods_of_a_deleted_deployment_by_labels() {
     story.is_gone(slow).await;
     let (code, stdout, wrong) = retire(&story, &by_labels("--within=60s")).await;
     assert_eq!(code, Some(0), "{stdout}{wrong}");
-    let expected = "there is no Deployment retire-deleted/web, and no Pod with the labels app=web: nothing is to be done\n";
+    let expected =
+        "there is no Deployment retire-deleted/web, and no Pod with the labels app=web: nothing to do\n";
     assert_eq!(stdout, expected);
 }
 

@@ -79,7 +79,7 @@ async fn c4_check_finds_nothing_in_a_healthy_cluster() {
     findings.must_have("rights", "ok", "all 24 rights");
     findings.must_have("load-balancers", "ok", "absent: ");
     findings.must_have("candidates", "ok", "3 Services are candidates");
-    findings.must_have("pools", "ok", "3 pools are proven to be ours, 0 are not");
+    findings.must_have("pools", "ok", "3 pools are proven to belong to managed Services, 0 are not");
 
     let text = bench.run("check", &[]).await;
     assert_eq!((text.code, text.stderr.as_str()), (Some(0), ""), "{text:?}");
@@ -95,7 +95,7 @@ async fn d2_check_accepts_a_rule_to_the_pool_of_the_cluster() {
     bench.reset_baseline().await;
     let findings = check(&bench).await;
     assert_eq!(findings.bad(), Vec::<String>::new());
-    findings.must_have("pools", "ok", "2 pools are proven to be ours, 0 are not");
+    findings.must_have("pools", "ok", "2 pools are proven to belong to managed Services, 0 are not");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -330,7 +330,8 @@ async fn g6_check_warns_of_pauses_and_of_keys_that_cannot_be_read() {
     for words in [
         "everything is paused since 2026-11-20T08:00:00Z by alice, the network moves",
         "1 pools and 1 Services are paused: the pool kubernetes/shop-a since 2026-11-20T08:00:00Z by bob, without",
-        "the key pause.nothing of our ConfigMap kube-system/azure-backend-pool-controller looks like a pause",
+        "the key pause.nothing of the controller's ConfigMap kube-system/azure-backend-pool-controller looks like a \
+         pause",
     ] {
         findings.must_have("own-objects", "warning", words);
     }

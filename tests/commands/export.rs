@@ -123,7 +123,7 @@ async fn g6_an_observing_start_lists_the_changes() {
     let web = pool(&plan, "web");
     assert_eq!((&web["paused"], &web["add"]), (&json!(false), &json!([node_ip(1)])));
     let reasons = web["reasons"].to_string();
-    assert!(reasons.contains("in a run nothing is written: the mode is observe"), "{reasons}");
+    assert!(reasons.contains("`run` would write nothing: the mode is observe"), "{reasons}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -203,7 +203,7 @@ async fn an_export_without_answers_names_the_missing_parts() {
     arguments[5] = "2s";
     let ended = bench.run("run", &arguments).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    let expected = "not everything was compared within 2s: load balancer kubernetes was not read yet";
+    let expected = "not everything was compared within 2s: load balancer kubernetes has not been read yet";
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     assert_eq!(ended.json()["complete"], json!(false));
 }

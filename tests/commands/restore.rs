@@ -148,14 +148,14 @@ async fn w2_overwritten_pools_are_restored_by_one_put_each() {
     assert_eq!(named.len(), 2, "{named:?}");
     assert!(puts.iter().all(|put| put.header("If-Match").is_some() && put.status.is_some()));
 
-    let note = bench.config_map().await.expect("our ConfigMap");
+    let note = bench.config_map().await.expect("the controller's ConfigMap");
     let note = note["data"]["pause.everything"].as_str().expect("a pause").to_owned();
     assert!(note.contains("by: restore") && note.contains("pools.json"), "{note}");
     assert!(
         ended.stdout.contains("everything is paused") && ended.stdout.contains("/api/v1/resume"),
         "{ended:?}"
     );
-    let map = bench.config_map().await.expect("our ConfigMap");
+    let map = bench.config_map().await.expect("the controller's ConfigMap");
     let keys: Vec<&String> = map["data"].as_object().expect("data").keys().collect();
     assert_eq!(keys, ["pause.everything"], "no start is noted");
 

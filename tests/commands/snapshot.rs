@@ -82,7 +82,7 @@ async fn verify_shows_differences_and_refuses_edited_files() {
     assert!((200..300).contains(&bench.fakes.foreign_put(name, id, other).await));
     let different = bench.run("snapshot", &["--verify", &file]).await;
     assert_eq!(different.code, Some(3), "{different:?}");
-    for words in [format!("{name}/{id}: {gone} ("), format!("{name}/{id}: 10.224.0.99 (new) has come")] {
+    for words in [format!("{name}/{id}: {gone} ("), format!("{name}/{id}: 10.224.0.99 (new) was added")] {
         assert!(different.stdout.contains(&words), "{words}: {}", different.stdout);
     }
     let differences = different.stdout.lines().filter(|line| line.starts_with("- "));

@@ -112,7 +112,7 @@ async fn x2_check_of_working_sources_and_pools_finds_no_problem() {
     let findings = scene.check("20s").await;
     assert_eq!(findings.bad(), Vec::<String>::new());
     findings.must_have("sources", "ok", "1 of 1 sources are in use: eds:web");
-    findings.must_have("pools", "ok", "2 pools are proven to be ours, 0 are not");
+    findings.must_have("pools", "ok", "2 pools are proven to belong to managed Services, 0 are not");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,7 +128,7 @@ async fn x2_x3_check_waits_for_each_source_and_names_obstacles() {
     findings.must_have("sources", "problem", "not for you");
     findings.must_have("sources", "problem", "eds:late: ");
     assert_eq!(findings.of("sources", "problem").lines().count(), 3);
-    findings.must_have("pools", "ok", "2 pools are proven to be ours, 3 are not");
+    findings.must_have("pools", "ok", "2 pools are proven to belong to managed Services, 3 are not");
     findings.must_have(
         "pools",
         "problem",
@@ -153,7 +153,7 @@ async fn x2_check_names_sources_without_an_answer_in_time() {
     findings.must_have(
         "candidates",
         "problem",
-        "not everything was compared in time: nothing was heard of eds:late",
+        "not everything was compared in time: no response about eds:late",
     );
     findings.must_have("sources", "problem", "eds:late: nothing was received from it");
     findings.must_have("sources", "ok", "1 of 2 sources are in use: eds:web");
@@ -249,7 +249,7 @@ async fn x2_c4_an_export_fails_without_an_answer_of_a_source() {
     let scene = Scene::new(&[server(&plane, &[])], &late).await.with_pools(&MADE).await;
     let ended = scene.export("4s", "text").await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    let message = "not everything was compared within 4s: nothing was heard of eds:late, neither what it is nor an error";
+    let message = "not everything was compared within 4s: no response about eds:late was received";
     assert!(ended.stderr.contains(message), "{}", ended.stderr);
     let section =
         "eds:late (kubernetes/late)\n  its pools would be left as they are: nothing was received from it";

@@ -205,7 +205,7 @@ async fn c1_no_secret_is_seen_when_a_proxy_echoes_requests() {
         };
         let request = scene.run("the refusals are logged", &[], is_logged).await;
         assert!(request.contains("<redacted>"), "something was redacted");
-        assert!(request.contains("the API server does not review the request"), "the reason is shown");
+        assert!(request.contains("failed to authorize"), "the reason is shown");
         assert_unseen("run", &request);
     }
 }
@@ -231,7 +231,7 @@ async fn c1_events_about_an_echoed_write_show_no_secret() {
         set_endpoints(&scene.bench.fakes, name, &[Endpoint::ready(&node_name(1))]).await;
     }
     let is_logged = |log: &str| {
-        log.contains("the API server refuses an event") && log.matches("\"posted\":true").count() >= 2
+        log.contains("the API server rejected an Event") && log.matches("\"posted\":true").count() >= 2
     };
     let request = scene.run("events are posted and refused", &names, is_logged).await;
     let events = scene.events().await;

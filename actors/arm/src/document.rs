@@ -21,7 +21,7 @@ pub(crate) struct PoolDocument(Object);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EditError {
     /// The document is not a pool.
-    #[error("the document of the pool cannot be taken apart")]
+    #[error("the document of the pool cannot be parsed")]
     Malformed {
         /// Error of the parser.
         source: serde_json::Error,

@@ -125,7 +125,7 @@ pub enum SetUpError {
         endpoint: String,
     },
     /// A name that cannot be part of a URL.
-    #[error("{field} {value:?} cannot stand in an address: give its plain name")]
+    #[error("{field} {value:?} is not valid in a URL: give its plain name")]
     Name {
         /// Name of the field.
         field: &'static str,
@@ -133,14 +133,14 @@ pub enum SetUpError {
         value: String,
     },
     /// A user agent that cannot be part of a header.
-    #[error("user agent {value:?} cannot stand in a header: use visible ASCII characters")]
+    #[error("user agent {value:?} is not valid in a header: use visible ASCII characters")]
     UserAgent {
         /// The user agent as configured.
         value: String,
     },
     /// The URL of the metadata document is not on the endpoint.
     #[error(
-        "the metadata document is not on the endpoint {endpoint}: a token's audience comes from nowhere else"
+        "the metadata document is not on the endpoint {endpoint}: the audience of tokens is read only there"
     )]
     ForeignMetadata {
         /// The endpoint.

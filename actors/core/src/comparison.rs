@@ -139,15 +139,17 @@ pub enum Missing {
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Missing::Lists => f.write_str("the first lists of services, endpointslices and nodes are not in"),
+            Missing::Lists => {
+                f.write_str("the first lists of services, endpointslices and nodes are not complete")
+            }
             Missing::List(kind, Some(error)) => write!(f, "{}: {error}", kind.resource()),
-            Missing::List(kind, None) => write!(f, "the list of {} is not in", kind.resource()),
-            Missing::Discovery => f.write_str("no load balancer was read yet"),
+            Missing::List(kind, None) => write!(f, "the list of {} is not complete", kind.resource()),
+            Missing::Discovery => f.write_str("no load balancer has been read yet"),
             Missing::LoadBalancer(lb, Some(error)) => write!(f, "{lb}: {error}"),
-            Missing::LoadBalancer(lb, None) => write!(f, "load balancer {lb} was not read yet"),
+            Missing::LoadBalancer(lb, None) => write!(f, "load balancer {lb} has not been read yet"),
             Missing::Source(source, Some(reason)) => write!(f, "{source}: {reason}"),
             Missing::Source(source, None) => {
-                write!(f, "nothing was heard of {source}, neither what it is nor an error")
+                write!(f, "no response about {source} was received")
             }
             Missing::Pool(pool) => write!(f, "{pool} was not compared"),
             Missing::Removals(pool) => write!(f, "members.removalDelay is not over for members of {pool}"),

@@ -23,8 +23,10 @@ pub(super) enum CallSubject {
     Pool(PoolId),
     /// A write.
     Put(Write),
-    /// A poll of a write's operation; `None` if the write is not the last one of this process.
-    Poll(Option<Write>),
+    /// A poll of the operation of this process's last write on a load balancer.
+    Poll(Write),
+    /// A poll of another operation.
+    OtherPoll(Operation),
 }
 
 /// A write in flight.
@@ -65,8 +67,8 @@ pub(super) fn span(subject: &CallSubject) -> Span {
         CallSubject::LoadBalancer(lb) => (ArmVerb::GetLoadBalancer, Some(lb), None, None),
         CallSubject::Pool(pool) => (ArmVerb::GetPool, None, Some(pool), None),
         CallSubject::Put(write) => (ArmVerb::PutPool, None, Some(&write.pool), Some(write)),
-        CallSubject::Poll(Some(write)) => (ArmVerb::Poll, None, Some(&write.pool), Some(write)),
-        CallSubject::Poll(None) => (ArmVerb::Poll, None, None, None),
+        CallSubject::Poll(write) => (ArmVerb::Poll, None, Some(&write.pool), Some(write)),
+        CallSubject::OtherPoll(_) => (ArmVerb::Poll, None, None, None),
     };
     tracing::error_span!(
         "arm",
@@ -91,7 +93,7 @@ pub(super) fn answer(subject: CallSubject, answer: &ArmAnswer) -> Option<Accepte
     }
     match (subject, answer) {
         (CallSubject::Put(write), ArmAnswer::Put(accepted)) => put(write, accepted),
-        (CallSubject::Poll(Some(write)), ArmAnswer::Operation(OperationState::Succeeded)) => {
+        (CallSubject::Poll(write), ArmAnswer::Operation(OperationState::Succeeded)) => {
             written(&write);
             None
         }
@@ -104,7 +106,11 @@ pub(super) fn answer(subject: CallSubject, answer: &ArmAnswer) -> Option<Accepte
             None
         }
         (
-            CallSubject::LoadBalancer(_) | CallSubject::Pool(_) | CallSubject::Put(_) | CallSubject::Poll(_),
+            CallSubject::LoadBalancer(_)
+            | CallSubject::Pool(_)
+            | CallSubject::Put(_)
+            | CallSubject::Poll(_)
+            | CallSubject::OtherPoll(_),
             ArmAnswer::LoadBalancer(_)
             | ArmAnswer::Pool(_)
             | ArmAnswer::Put(_)
@@ -194,10 +200,14 @@ fn failed(subject: &CallSubject, failure: &Failure) {
         CallSubject::LoadBalancer(_) => tracing::warn!(%failure, remedy, "failed to read load balancer"),
         CallSubject::Pool(_) => tracing::warn!(%failure, remedy, "failed to read backend pool"),
         CallSubject::Put(write) => log_write!(warn, write, %failure, remedy, "failed to write backend pool"),
-        CallSubject::Poll(Some(write)) => {
+        CallSubject::Poll(write) => {
             log_write!(warn, write, %failure, remedy, "the operation that writes a backend pool failed");
         }
-        CallSubject::Poll(None) => tracing::warn!(%failure, remedy, "an operation failed"),
+        CallSubject::OtherPoll(operation) => {
+            // The query may have a signature.
+            let url = operation.as_str().split('?').next().unwrap_or_default();
+            tracing::warn!(url, %failure, remedy, "an Azure operation failed");
+        }
     }
 }
 
@@ -232,35 +242,35 @@ pub(super) fn remedy(failure: &Failure) -> &'static str {
              virtual network; see the message for the missing action"
         }
         FailureKind::Status(404) if failure.says_absent() => {
-            "none; the controller reads the load balancers again soon"
+            "none: the controller reads the load balancers again soon"
         }
         FailureKind::Status(404) => {
             "check the names of subscription and resource group, resourceManagerEndpoint and proxies; the request is \
-             repeated"
+             retried"
         }
-        FailureKind::Status(409 | 412) => "none; another client is writing, and the write is retried",
+        FailureKind::Status(409 | 412) => "none: another client is writing, and the write is retried",
         FailureKind::Status(429) => {
-            "none; the request is repeated when Azure allows it. If this lasts, lower budget.writesPer5Minutes, or find \
+            "none: the request is retried when Azure allows it. If this lasts, lower budget.writesPer5Minutes, or find \
              other clients that use the subscription's quota"
         }
         FailureKind::Status(408 | 500 | 502 | 503 | 504) => {
-            "none; the request is repeated. If this lasts, see Azure's status"
+            "none: the request is retried. If this lasts, see Azure's status"
         }
-        FailureKind::Status(_) => "read the message; Azure refuses the request",
+        FailureKind::Status(_) => "read the message: Azure rejected the request",
         FailureKind::Operation => {
-            "read the message; if it names a lock or another operation, the write is repeated"
+            "read the message; if it names a lock or another operation, the write is retried"
         }
         FailureKind::NotConnected | FailureKind::Connection | FailureKind::Timeout => {
-            "check DNS, proxy, firewall and resourceManagerEndpoint; the request is repeated"
+            "check DNS, proxy, firewall and resourceManagerEndpoint; the request is retried"
         }
         FailureKind::Undecodable(_) => "check resourceManagerEndpoint and proxies: the answer is not Azure's",
         FailureKind::Credential => {
             "follow the failure's advice; if it has none, check the identity and the connection to its login endpoint"
         }
         FailureKind::PermitExpired | FailureKind::GateClosed => {
-            "none; nothing was sent, and the request is repeated"
+            "none: nothing was sent, and the request is retried"
         }
-        FailureKind::Refused => "none; please report it",
+        FailureKind::Refused => "this is a bug in the controller: report it",
     }
 }
 

@@ -4,11 +4,13 @@ use model::ids::NodeName;
 use model::view::{AdminView, NodePoolState, NodeView, Snapshot};
 use nodes::IgnoredNotice;
 
+use crate::kubernetes::NamespacedName;
+
 /// Logs changes in the state of nodes, and what blocks their records (N4).
-pub(super) fn log(before: &Snapshot, after: &Snapshot) {
+pub(super) fn log(config_map: &NamespacedName, before: &Snapshot, after: &Snapshot) {
     log_nodes(before, after);
     if let Some(now) = &after.admin_state {
-        log_records(before.admin_state.as_deref(), now);
+        log_records(config_map, before.admin_state.as_deref(), now);
     }
 }
 
@@ -45,23 +47,24 @@ fn log_nodes(before: &Snapshot, after: &Snapshot) {
     }
 }
 
-fn log_records(was: Option<&AdminView>, now: &AdminView) {
+fn log_records(config_map: &NamespacedName, was: Option<&AdminView>, now: &AdminView) {
     if was.is_some_and(|was| was.switched_off) != now.switched_off {
         tracing::info!(off = now.switched_off, "the ConfigMap switched the admin state off or on");
     }
     for (key, reason) in &now.unreadable {
         if was.is_none_or(|was| was.unreadable.get(key) != Some(reason)) {
-            let remedy = "correct or remove this key of the ConfigMap that has the name of our Lease; until then, the \
-                          Down entries of its node stay, and the node is not taken out of traffic again";
-            tracing::warn!(%key, reason, remedy, "failed to read a node record");
+            let effect = "the Down entries of its node stay, and the node is not taken out of traffic again";
+            let remedy = "correct or remove this key of the ConfigMap";
+            tracing::warn!(%config_map, %key, reason, effect, remedy, "failed to read a node record");
         }
     }
     if let Some(reason) = &now.last_error
         && was.is_none_or(|was| was.last_error.is_none())
     {
-        let remedy = "for HTTP 401 or 403, let the service account get, create and update the ConfigMap that has the \
-                      name of our Lease; otherwise check that the API server is reachable; until the write succeeds, \
-                      no further node is taken out of traffic";
-        tracing::warn!(%reason, records = now.records, remedy, "failed to write node records");
+        let records = now.records;
+        let effect = "until the write succeeds, no further node is taken out of traffic";
+        let remedy = "for HTTP 401 or 403, let the service account get, create and update this ConfigMap; otherwise \
+                      check that the API server is reachable";
+        tracing::warn!(%config_map, %reason, records, effect, remedy, "failed to write node records");
     }
 }

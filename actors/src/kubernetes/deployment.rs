@@ -98,13 +98,13 @@ fn log_missing(name: &NamespacedName, failure: Failure) {
         Failure::Denied(reason) => {
             (reason, "let the service account get this Deployment (apps/v1), as docs/rbac.yaml has it")
         }
-        Failure::Other(reason) => (reason, "none; the request is repeated"),
+        Failure::Other(reason) => (reason, "none: the request is retried"),
     };
     tracing::warn!(
         deployment = %name,
         %reason,
         remedy,
-        "the Deployment of this controller cannot be read, so events about it are attached to its Pod or Lease"
+        "failed to read the Deployment of the controller, so Events about it are attached to its Pod or Lease"
     );
 }
 
@@ -113,7 +113,7 @@ pub(super) fn log_unnamed() {
     let remedy = "in a Deployment, set DEPLOYMENT_NAME and POD_NAMESPACE, as the chart does";
     tracing::debug!(
         remedy,
-        "DEPLOYMENT_NAME is not set, so events about this controller are attached to its Pod or Lease"
+        "DEPLOYMENT_NAME is not set, so Events about the controller are attached to its Pod or Lease"
     );
 }
 

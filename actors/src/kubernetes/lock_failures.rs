@@ -47,9 +47,11 @@ impl LockFailureCounter {
                 return Some(count);
             }
             Ok(Err(RequestFailure::Denied(reason))) if !self.denied.swap(true, Ordering::Relaxed) => {
-                let remedy = "let the service account list events in all namespaces; until then the shared Lease is \
-                              left to others after each hold";
-                tracing::warn!(%reason, remedy, "the API server does not let lock failures be counted");
+                let effect =
+                    "until they can be counted, every hold of the shared Lease is followed by a cooldown";
+                let remedy = "let the service account list events in all namespaces";
+                tracing::warn!(%reason, effect, remedy,
+                    "the API server denies listing Events, so lock failures of the cloud-controller-manager are not counted");
             }
             Ok(Err(failure)) => {
                 let reason = failure.into_why();

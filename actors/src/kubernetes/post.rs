@@ -293,17 +293,12 @@ pub(super) fn log(event: &Event, posted: bool, failure: Option<&PostFailure>) {
             tracing::debug!(about, reason, ?failure, "an event does not exist, or exists already");
         }
         Some(PostFailure::Transient(retry_after)) => {
-            tracing::info!(
-                about,
-                reason,
-                ?retry_after,
-                "the API server did not accept an event; it is sent again"
-            );
+            tracing::info!(about, reason, ?retry_after, "failed to post an Event; it is retried");
         }
         Some(PostFailure::Final(error)) => {
             let remedy = "HTTP 401 or 403: let the service account create and patch events in all namespaces; otherwise \
                           none. A Warning is posted again each minute while its condition holds";
-            tracing::warn!(about, reason, text = %message, %error, remedy, "the API server refuses an event");
+            tracing::warn!(about, reason, text = %message, %error, remedy, "the API server rejected an Event");
         }
     }
 }

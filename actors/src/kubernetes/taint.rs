@@ -137,8 +137,8 @@ impl PatchLog {
 
 fn change_text(edit: TaintEdit) -> &'static str {
     match edit {
-        TaintEdit::AddTo | TaintEdit::AddFirst => "added",
-        TaintEdit::Remove { .. } => "removed",
+        TaintEdit::AddTo | TaintEdit::AddFirst => "add",
+        TaintEdit::Remove { .. } => "remove",
     }
 }
 
@@ -146,13 +146,14 @@ fn log_failure(patch: &TaintPatch, failure: &RequestFailure) {
     let (node, change) = (&patch.node, change_text(patch.edit));
     match failure {
         RequestFailure::Denied(reason) => {
-            let remedy = "let the service account patch nodes; until then nodes that are evicted are taken out of traffic \
-                          without the taint";
-            tracing::warn!(%node, change, %reason, remedy, "the API server refuses to patch the taints of a node");
+            let effect = "nodes with an eviction notice are taken out of traffic, but not tainted";
+            let remedy = "let the service account patch nodes";
+            tracing::warn!(%node, change, %reason, effect, remedy,
+                "the API server denies patching the taints of a node");
         }
         RequestFailure::Other(reason) => {
-            let remedy = "check that the API server is up and reachable; the patch is repeated";
-            tracing::warn!(%node, change, %reason, remedy, "the taints of a node cannot be patched");
+            let remedy = "check that the API server is up and reachable; the patch is retried";
+            tracing::warn!(%node, change, %reason, remedy, "failed to patch the taints of a node");
         }
     }
 }

@@ -76,16 +76,17 @@ fn log_failure(kind: Kind, failure: &WatchFailure) {
         }
         WatchFailure::TooManyRequests(after) => {
             let retry_after_s = after.map(|after| after.as_secs());
-            let remedy = "none; the request is repeated. If this lasts, check API Priority and Fairness";
-            tracing::warn!(kind, retry_after_s, remedy, "the API server throttles");
+            let remedy = "none: the request is retried. If this lasts, check API Priority and Fairness";
+            tracing::warn!(kind, retry_after_s, remedy, "the API server throttles list and watch requests");
         }
         WatchFailure::Denied(reason) => {
+            let effect = "changes of this kind are not seen";
             let remedy = "let the service account list and watch this kind in all namespaces";
-            tracing::warn!(kind, %reason, remedy, "the API server refuses the list or watch");
+            tracing::warn!(kind, %reason, effect, remedy, "the API server denies the list or watch");
         }
         WatchFailure::Other(reason) => {
-            let remedy = "check that the API server is up and reachable; the request is repeated";
-            tracing::warn!(kind, %reason, remedy, "the list or watch broke off");
+            let remedy = "check that the API server is up and reachable; the request is retried";
+            tracing::warn!(kind, %reason, remedy, "list or watch failed");
         }
     }
 }
@@ -100,20 +101,21 @@ pub(super) fn log_given_up(kind: Kind, given_up: &GivenUp) {
             tracing::warn!(kind, %reason, remedy, "the API server accepts watches but sends nothing");
         }
         GivenUp::StreamingList(reason) => {
-            let remedy = "none; for 10 minutes this kind is listed in pages. If it lasts, check the load of the API server";
+            let remedy =
+                "none: this kind is listed in pages for 10 minutes. If it lasts, check the API server's load";
             tracing::warn!(kind, %reason, remedy, "the API server does not complete a streaming list; listing in pages");
         }
     }
 }
 
-/// Logs each object that cannot be read.
+/// Logs each object that cannot be decoded.
 fn log_undecodable<'a>(kind: Kind, lines: impl IntoIterator<Item = &'a Line>) {
     for line in lines {
         if let Line::Undecodable { key, error, .. } = line {
             let remedy =
-                "correct the object; the event about it says whether its last good state stays in use";
+                "correct the object; the Event about it says whether its last good state stays in use";
             let object = key.as_ref().map(name_of);
-            tracing::warn!(kind = kind.resource(), object, %error, remedy, "an object cannot be read");
+            tracing::warn!(kind = kind.resource(), object, %error, remedy, "failed to decode an object");
         }
     }
 }

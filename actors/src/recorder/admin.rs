@@ -34,7 +34,7 @@ pub(super) fn describe() {
     describe_counter!(RECONCILED, Unit::Count, "Work on nodes, by result.");
     describe_gauge!(RECONCILE_QUEUE, Unit::Count, "Nodes in the work queue that wait for a retry.");
     describe_counter!(TAINT_PATCHES, Unit::Count, "Patches of nodes' taints, by result.");
-    describe_gauge!(ADMIN_RECORDS, Unit::Count, "Records of nodes in our ConfigMap, by state.");
+    describe_gauge!(ADMIN_RECORDS, Unit::Count, "Records of nodes in the controller's ConfigMap, by state.");
 }
 
 /// Creates all series, at zero.

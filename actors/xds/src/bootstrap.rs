@@ -127,7 +127,7 @@ pub enum BootstrapError {
     #[error("xDS bootstrap is not UTF-8: write it as JSON text")]
     NotText,
     /// The file is not JSON.
-    #[error("xDS bootstrap is not JSON: correct it at the place that is named")]
+    #[error("xDS bootstrap is not JSON: correct it at the given position")]
     Syntax {
         /// Position and cause.
         source: serde_json::Error,
@@ -287,8 +287,8 @@ fn warn_of_authorities(root: &At<'_>, warnings: &mut Vec<String>) -> Result<(), 
     let count = fields.values().filter(has_servers).count();
     if count > 0 {
         warnings.push(format!(
-            "authorities: the xds_servers of {count} of them are not used: all resources are asked of the \
-             xds_servers at the top"
+            "authorities: the xds_servers of {count} of them are not used: all resources are requested from the \
+             top-level xds_servers"
         ));
     }
     Ok(())

@@ -155,10 +155,13 @@ impl<F: Fn() -> Option<Status> + Send + Sync + 'static> ClientStatusDiscoverySer
 /// Returns the status that answers a request.
 fn checked(request: &ClientStatusRequest, status: Option<Status>) -> Result<Status, tonic::Status> {
     if !request.node_matchers.is_empty() {
-        let words = "node_matchers: not supported, this is the only node here: leave them out";
+        let words =
+            "node_matchers: not supported, because this process reports only its own node: leave them out";
         return Err(tonic::Status::invalid_argument(words));
     }
-    status.ok_or_else(|| tonic::Status::unavailable("nothing is known of control planes yet: ask again"))
+    status.ok_or_else(|| {
+        tonic::Status::unavailable("the status of the control planes is not available yet: retry")
+    })
 }
 
 /// Returns the bytes of all resources, as they were received.

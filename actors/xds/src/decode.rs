@@ -41,13 +41,15 @@ const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The message is not valid protobuf.
-    #[error("message is no DiscoveryResponse: check that the server speaks xDS v3 over an aggregated stream")]
+    #[error(
+        "message is not a DiscoveryResponse: check that the server speaks xDS v3 over an aggregated stream"
+    )]
     Protobuf {
         /// The error of the decoder.
         source: prost::DecodeError,
     },
     /// One of its fields has another type.
-    #[error("message is no DiscoveryResponse: resources or resource_errors are of another type")]
+    #[error("message is not a DiscoveryResponse: resources or resource_errors are of another type")]
     Malformed,
     /// The reply would be too large.
     #[error("version_info or nonce of a DiscoveryResponse is longer than {MAX_VERSION} bytes: shorten it")]

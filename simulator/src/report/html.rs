@@ -29,7 +29,7 @@ pub(super) fn page(report: &Report) -> String {
     body += &section("How long changes waited for their members", &waiting(report), "");
     body += &run("Load balancers", report, true);
     if let Some(upstream) = &report.upstream {
-        body += "<h1>Upstream's updater, same story and seed</h1>\n";
+        body += "<h1>Upstream's updater, same scenario and seed</h1>\n";
         let class = if upstream.passed() { "good" } else { "failed" };
         let verdict = escaped(&format!("{UPSTREAM}: {}", upstream.verdict()));
         body += &format!("<p class=\"verdict {class}\">{verdict}</p>\n");

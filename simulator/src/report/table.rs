@@ -13,7 +13,7 @@ pub(super) fn text(report: &Report) -> String {
     let Some(upstream) = &report.upstream else { return table(report) + "\n" + &report.verdict() + "\n" };
     // The controller's table comes last: operators read the end of the text, and the exit code is the controller's.
     format!(
-        "Upstream's updater, same story and seed:\n\n{}\n{UPSTREAM}: {}\n\nThe controller:\n\n{}\n{SERVICE}: {}\n",
+        "Upstream's updater, same scenario and seed:\n\n{}\n{UPSTREAM}: {}\n\nThe controller:\n\n{}\n{SERVICE}: {}\n",
         table(upstream),
         upstream.verdict(),
         table(report),

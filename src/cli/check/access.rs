@@ -32,12 +32,14 @@ pub(super) const NEEDS: [Need; 5] = [
     Need {
         action: "Microsoft.Network/locations/operations/read",
         vital: false,
-        without: "Azure may refuse to report the state of a write, which then counts as failed whatever its result",
+        without: "Azure may refuse to report the state of a write, which then counts as failed, whether or not it \
+                  succeeded",
     },
     Need {
         action: "Microsoft.Network/locations/operationResults/read",
         vital: false,
-        without: "Azure may refuse to report the result of a write, which then counts as failed whatever its result",
+        without: "Azure may refuse to report the result of a write, which then counts as failed, whether or not it \
+                  succeeded",
     },
 ];
 

@@ -278,7 +278,7 @@ async fn locks(client: &Client, group: &str, balancers: &[String], findings: &mu
 }
 
 fn unknown(check: Check, failure: &Failure, what: &str, findings: &mut Findings) {
-    let means = "it is not known whether pools can be written";
+    let means = "the check could not determine whether pools can be written";
     let grant = format!("grant Microsoft.Authorization/{what}/read, or check it in the portal");
     let remedy = remedy::of_read(failure, &grant);
     findings.warning(check, format!("{what} cannot be listed: {failure}"), means, remedy);

@@ -16,7 +16,7 @@ use crate::cli::api_server::ApiServer;
 const CLOUD_CONTROLLER_MANAGER: &str = "cloud-controller-manager";
 
 /// The effect of an API server that does not answer.
-pub(super) const UNREACHABLE: &str = "nothing is known of the cluster, so nothing is written";
+pub(super) const UNREACHABLE: &str = "the controller cannot read the cluster, so it writes nothing";
 
 /// Runs all checks of Kubernetes; returns whether the API server answers.
 pub(super) async fn check_kubernetes(
@@ -102,8 +102,8 @@ async fn own_objects(server: &ApiServer, name: &NamespacedName, clock: Clock, fi
     let (lease, config_map) = match (read(server, &lease_path(name)).await, read(server, &config_map).await) {
         (Ok(lease), Ok(config_map)) => (lease, config_map),
         (Err(reason), _) | (_, Err(reason)) => {
-            let what = format!("our own Lease or ConfigMap {name} cannot be read: {reason}");
-            let means = "it is not known whether a controller is already running";
+            let what = format!("the controller's Lease or ConfigMap {name} cannot be read: {reason}");
+            let means = "the check could not determine whether a controller is already running";
             return findings.warning(Check::OwnObjects, what, means, "see the finding about rights");
         }
     };

@@ -21,8 +21,8 @@ pub(super) fn check_notes(map: Value, name: &NamespacedName, clock: Clock, findi
     let facts = match config_map_facts(map, clock) {
         Ok(facts) => facts,
         Err(reason) => {
-            let what = format!("our ConfigMap {name} is invalid: {reason}");
-            let means = "the pauses are not known, and nothing is written until they are";
+            let what = format!("the controller's ConfigMap {name} is invalid: {reason}");
+            let means = "the pauses cannot be read, and nothing is written until they can be";
             return findings.warning(
                 Check::OwnObjects,
                 what,
@@ -35,9 +35,10 @@ pub(super) fn check_notes(map: Value, name: &NamespacedName, clock: Clock, findi
     paused(&policy, name, findings);
     switched_off(&policy, name, findings);
     for (key, reason) in unreadable {
-        let what =
-            format!("the key {key} of our ConfigMap {name} looks like a pause and cannot be read: {reason}");
-        let means = "the subject of the pause is not known, and may be written";
+        let what = format!(
+            "the key {key} of the controller's ConfigMap {name} looks like a pause and cannot be read: {reason}"
+        );
+        let means = "the pause has no effect: its pool or Service may be written";
         findings.warning(Check::OwnObjects, what, means, "correct or remove this key");
     }
 }
@@ -60,13 +61,16 @@ fn paused(policy: &OperatorPolicy, name: &NamespacedName, findings: &mut Finding
         services.iter().map(|(key, pause)| format!("the Service {key} {}", describe_pause(pause)));
     let all: Vec<String> = pools_text.chain(services_text).collect();
     let what = format!("{} pools and {} Services are paused: {}", pools.len(), services.len(), named(all));
-    let remedy = "once their reasons are resolved, resume by POST /api/v1/resume, or remove their keys of our ConfigMap";
+    let remedy = "once their reasons are resolved, resume by POST /api/v1/resume, or remove their keys of the \
+                  controller's ConfigMap";
     findings.warning(Check::OwnObjects, what, SOME_NOT_WRITTEN, remedy);
 }
 
 fn switched_off(policy: &OperatorPolicy, name: &NamespacedName, findings: &mut Findings) {
     if policy.admin_state_off {
-        let what = format!("the key admin-state.off of our ConfigMap {name} switches the admin state off");
+        let what = format!(
+            "the key admin-state.off of the controller's ConfigMap {name} switches the admin state off"
+        );
         let means = "a controller restores the entries that it has set Down, and takes no further node out of traffic, for \
                      10 minutes after it first sees the key";
         let remedy = "remove the key, unless the controller is being uninstalled";

@@ -70,7 +70,10 @@ fn candidates(snapshot: &Snapshot, plan: &Plan, balancers: usize, findings: &mut
 
 fn pools(plan: &Plan, findings: &mut Findings) {
     let (proven, refused) = (plan.pools.len(), plan.not_manageable.len());
-    findings.ok(Check::Pools, format!("{proven} pools are proven to be ours, {refused} are not"));
+    findings.ok(
+        Check::Pools,
+        format!("{proven} pools are proven to belong to managed Services, {refused} are not"),
+    );
     let mut refused: BTreeMap<(bool, &str), Vec<String>> = BTreeMap::new();
     for it in &plan.not_manageable {
         let pools = refused.entry((it.service.is_none(), it.reason)).or_default();

@@ -41,14 +41,14 @@ pub(super) const RIGHTS: [Right; 12] = [
         resource: "services",
         verbs: &["list", "watch"],
         within: Within::Cluster,
-        without: "the pools are never known, so nothing is written",
+        without: "Services cannot be read, so nothing is written",
     },
     Right {
         group: "",
         resource: "nodes",
         verbs: &["list", "watch"],
         within: Within::Cluster,
-        without: "the nodes' addresses are never known, so nothing is written",
+        without: "Nodes cannot be read, so nothing is written",
     },
     Right {
         group: "",
@@ -62,7 +62,7 @@ pub(super) const RIGHTS: [Right; 12] = [
         resource: "endpointslices",
         verbs: &["list", "watch"],
         within: Within::Cluster,
-        without: "the nodes that host endpoints are never known, so nothing is written",
+        without: "EndpointSlices cannot be read, so nothing is written",
     },
     Right {
         group: "",
@@ -203,7 +203,8 @@ fn report_unknown(reason: &str, findings: &mut Findings) {
     let what = format!("the rights of the account cannot be reviewed: {reason}");
     let remedy =
         "let the account create selfsubjectaccessreviews.authorization.k8s.io; every account may, by default";
-    findings.warning(Check::Rights, what, "it is not known whether the controller has its rights", remedy);
+    let means = "the check could not determine whether the controller has its permissions";
+    findings.warning(Check::Rights, what, means, remedy);
 }
 
 async fn allowed(server: &ApiServer, attributes: &Value) -> Result<bool, String> {

@@ -29,7 +29,7 @@ const JOURNAL: &str = "migrate-basic-lb.journal.json";
 pub(super) struct ApplyArgs {
     #[command(flatten)]
     common: CommonArgs,
-    /// The plan, a file that `plan --out` has stored.
+    /// The plan: a file that `plan --out` has written.
     #[arg(long, value_name = "FILE", required_unless_present = "unattended")]
     plan: Option<PathBuf>,
     /// Makes the plan itself and applies it if nothing blocks it, for a Job in the cluster.
@@ -171,7 +171,7 @@ fn print_result(run_result: RunResult, file: Option<&Path>) -> anyhow::Result<Ex
 /// Returns the message for a migration that a signal interrupted during the outage.
 pub(super) fn cut_off(stage: Stage) -> Printable {
     printable!(
-        "SIGTERM has ended this process while {}. Run the command again at once: it continues there.",
+        "SIGTERM ended this process while {}. Run the command again now: it continues there.",
         stage.title()
     )
 }
@@ -183,7 +183,9 @@ fn blocker_line(blocker: &Blocker) -> Printable {
 /// Refuses a plan that differs from the plan of the live state, or that something blocks.
 fn require_current(plan: &Plan, now: &Plan) -> anyhow::Result<()> {
     if plan.digest != now.digest {
-        bail!("what the plan was made from has changed since: make a new plan, read it, and apply that");
+        bail!(
+            "the cluster or Azure has changed since the plan was made: make a new plan, review it, and apply that"
+        );
     }
     if !now.blockers.is_empty() {
         eprint_lines(now.blockers.iter().map(blocker_line));

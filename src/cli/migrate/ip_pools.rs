@@ -24,7 +24,7 @@ use crate::service;
 pub(super) struct IpPoolsArgs {
     #[command(flatten)]
     common: CommonArgs,
-    /// Shows what would change and writes nothing.
+    /// Shows what would be written, and writes nothing.
     #[arg(long)]
     dry_run: bool,
     /// Also stores the journal in this file, and reads it from there if the cluster has none.

@@ -65,7 +65,7 @@ impl Start {
             tracing::error!(
                 error = format!("{error:#}"),
                 remedy = BEGIN,
-                "the migration from Basic load balancers did not begin"
+                "the migration from Basic load balancers failed to start"
             );
         }
     }
@@ -101,7 +101,9 @@ fn log_task(task: &Task) {
     match task {
         Task::Nothing => log_nothing(),
         Task::Resume(_) => {
-            tracing::info!("a migration from Basic load balancers that was interrupted would go on")
+            tracing::info!(
+                "an interrupted migration from Basic load balancers would continue; nothing is changed"
+            )
         }
         Task::Blocked(plan) | Task::Begin(plan, _) => {
             let Plan { steps, outage, irreversible, blockers, notices, .. } = plan;
@@ -119,7 +121,7 @@ fn log_task(task: &Task) {
                 ?irreversible,
                 ?blockers,
                 ?notices,
-                "the plan of a migration from Basic load balancers, which is not carried out"
+                "the plan of the migration from Basic load balancers; nothing is changed"
             );
         }
     }
@@ -178,12 +180,13 @@ fn log_finished(finished: Finished, is_asked_to_stop: bool) {
                     "the migration from Basic load balancers stopped"
                 );
             }
-            tracing::error!(guide = ?guide.lines(), "how to go on with the migration from Basic load balancers");
+            let guide = guide.lines();
+            tracing::info!(?guide, "steps to continue the migration from Basic load balancers");
         }
         Finished::RunResult(RunResult::Interrupted(stage)) => tracing::warn!(
             stage = stage.title(),
             remedy = "start the controller again: it continues there",
-            "the end of the process interrupts the migration from Basic load balancers"
+            "the process stopped during the migration from Basic load balancers"
         ),
     }
 }

@@ -81,39 +81,50 @@ impl Output {
         }
     }
 
-    /// Reports that a Lease could not be read or written, which is tried again.
+    /// Reports that a Lease could not be read or written; the request is retried.
     pub(super) fn lease_failed(&self, lease: &NamespacedName, error: &str) {
         match self {
             Output::Terminal(_) => {
-                eprint_lines([printable!("failed to write the Lease {lease}: {error}; trying again")])
+                eprint_lines([printable!("failed to write the Lease {lease}: {error}; retrying")])
             }
             Output::Log => {
-                tracing::warn!(%lease, error, "failed to write a Lease for the migration: trying again");
+                let remedy =
+                    "HTTP 403: grant the permissions of docs/rbac.yaml; otherwise check the API server";
+                tracing::warn!(%lease, error, remedy, "failed to write a Lease for the migration; retrying");
             }
         }
     }
 
-    /// Reports that the journal could not be stored, which is tried again.
+    /// Reports that the journal could not be stored; the request is retried.
     pub(super) fn journal_failed(&self, error: &str) {
         match self {
             Output::Terminal(_) => {
-                eprint_lines([printable!("failed to store the journal: {error}; trying again")])
+                eprint_lines([printable!("failed to store the journal: {error}; retrying")])
             }
             Output::Log => {
-                tracing::warn!(error, "failed to store the journal of the migration: trying again")
+                let effect = "nothing is detached before the journal is stored";
+                let remedy = "HTTP 403: grant the permissions of docs/rbac-migration.yaml; otherwise check the API server";
+                tracing::warn!(
+                    error,
+                    effect,
+                    remedy,
+                    "failed to store the journal of the migration; retrying"
+                );
             }
         }
     }
 
-    /// Reports that the cluster or Azure could not be read, which is tried again.
+    /// Reports that the cluster or Azure could not be read; the read is retried.
     pub(super) fn retrying_read(&self, error: &anyhow::Error) {
         match self {
-            Output::Terminal(_) => eprint_lines([printable!("{error:#}: trying again")]),
+            Output::Terminal(_) => eprint_lines([printable!("{error:#}; retrying")]),
             Output::Log => {
                 tracing::warn!(
                     error = format!("{error:#}"),
-                    "failed to read the cluster or Azure for a migration: trying again"
-                )
+                    remedy =
+                        "check that the API server and Azure answer; after four retries, the migration stops",
+                    "failed to read the cluster or Azure for a migration; retrying"
+                );
             }
         }
     }

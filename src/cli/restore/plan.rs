@@ -137,19 +137,20 @@ impl Finding {
                 parts.into_iter().flatten().collect::<Vec<String>>().join("; ")
             }
             Finding::KeptMembers => {
-                "left as it is: its pre-image is empty, and its Services have endpoints; pass --allow-empty to empty it"
+                "left as it is: it has no members in the snapshot, and its Services have endpoints; pass --allow-empty \
+                 to empty it"
                     .to_owned()
             }
             Finding::Unserved => {
-                "left as it is: no node in its pre-image hosts an endpoint; pass --allow-unserved to \
-                 write it nevertheless"
+                "left as it is: no node that it has in the snapshot hosts an endpoint; pass --allow-unserved to write \
+                 it anyway"
                     .to_owned()
             }
             Finding::Paused(pauses) => {
-                format!("left as it is: {pauses}; name it with --pool to write it nevertheless")
+                format!("left as it is: {pauses}; name it with --pool to write it anyway")
             }
             Finding::Gone => "no longer exists".to_owned(),
-            Finding::Foreign => "left as it is: it is no managed Service's own pool".to_owned(),
+            Finding::Foreign => "left as it is: it does not belong to a managed Service".to_owned(),
             Finding::NotManageable(reason) => format!("left as it is: {reason}"),
         }
     }
@@ -165,7 +166,7 @@ fn level<'a>(image: &Image, snapshot: &'a Snapshot) -> Result<&'a Level, Finding
         (None, _) => Err(Finding::Foreign),
         (Some(_), Err(reason)) => Err(unusable(reason)),
         (Some(view), Ok(_)) if view.paused.contains(&PausedBy::NoPin) || !fits(image, view.family) => {
-            let reason = "its pre-image has members of the other IP family";
+            let reason = "its members in the snapshot are of the other IP family";
             Err(Finding::NotManageable(reason.to_owned()))
         }
         (Some(view), Ok(_)) => Ok(&view.level),
@@ -173,7 +174,7 @@ fn level<'a>(image: &Image, snapshot: &'a Snapshot) -> Result<&'a Level, Finding
 }
 
 fn unusable(reason: &str) -> Finding {
-    Finding::NotManageable(format!("its pre-image cannot be restored: {reason}"))
+    Finding::NotManageable(format!("its snapshot cannot be restored: {reason}"))
 }
 
 fn fits(image: &Image, family: Family) -> bool {
@@ -282,7 +283,7 @@ fn pause_lines(snapshot: &Snapshot) -> Vec<Printable> {
     let everything = view.and_then(|view| view.policy.as_ref()?.everything.as_ref());
     let everything = everything.map(|pause| printable!("everything is paused {}", describe_pause(pause)));
     let unreadable = view.into_iter().flat_map(|view| &view.unreadable).map(|(key, reason)| {
-        printable!("warning: the key {key} of our ConfigMap is not a readable pause: {reason}")
+        printable!("warning: the key {key} of the controller's ConfigMap is not a readable pause: {reason}")
     });
     everything.into_iter().chain(unreadable).collect()
 }

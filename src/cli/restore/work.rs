@@ -180,8 +180,8 @@ impl PoolRestore<'_> {
             None => "there was no answer".into(),
         };
         bail!(
-            "everything could not be paused in our ConfigMap: {reason}; nothing was written. Let this account create and update \
-             that ConfigMap, or pass --leave-unpaused where no controller runs"
+            "failed to pause everything in the controller's ConfigMap: {reason}; nothing was written. Let this account \
+             create and update that ConfigMap, or pass --leave-unpaused where no controller runs"
         )
     }
 }
@@ -204,7 +204,7 @@ impl Reporter {
                 "the last leader did not shut down cleanly: waiting for its last writes".to_owned()
             }
             ("standby", _) => match &view.last_error {
-                Some(reason) => format!("failed to acquire our Lease: {reason}"),
+                Some(reason) => format!("failed to acquire the controller's Lease: {reason}"),
                 None => return,
             },
             ("leader", _) => "this process leads".to_owned(),

@@ -25,7 +25,7 @@ pub(in crate::cli) struct SimulateArgs {
     /// A scenario, by name or as a file (see docs/simulator.md); `list` prints the names.
     #[arg(long, value_name = "NAME|FILE")]
     scenario: Option<String>,
-    /// Services of type LoadBalancer with local traffic, each with a backend pool of its own [default: 200].
+    /// Services of type LoadBalancer with externalTrafficPolicy Local, each with a backend pool of its own [default: 200].
     #[arg(long)]
     services: Option<usize>,
     /// Load balancers, over which the Services are spread [default: 5].
@@ -56,8 +56,8 @@ pub(in crate::cli) struct SimulateArgs {
     /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-    /// Divides the times of the story, of ARM and of the controller by this factor, except those of both Leases and
-    /// those that no key sets (see docs/simulator.md).
+    /// Divides the times of the scenario, of ARM and of the controller by this factor, except Lease durations and fixed
+    /// times (see docs/simulator.md).
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(super) speed: u32,
     /// ARM's latency of reads: a duration, or MEDIAN..P95 [default: 20ms].
@@ -80,13 +80,14 @@ pub(in crate::cli) struct SimulateArgs {
     /// times.
     #[arg(long, value_parser = simulator::fault)]
     fault: Vec<Fault>,
-    /// The maximum time from the last change until every pool is in sync [default: the duration and 120 s].
+    /// How long to wait, after the last change, until every pool is in sync. The run then fails [default: --duration plus
+    /// 120 s].
     #[arg(long, value_parser = simulator::duration)]
     settle: Option<Duration>,
-    /// Fails if not every pool is in sync within this real time after the first change.
+    /// Fails the run if a pool is out of sync later than this (real time) after the first change.
     #[arg(long, value_parser = simulator::duration)]
     pub(super) within: Option<Duration>,
-    /// Also runs the same story with cloud-provider-azure's updater, in simulated time, and reports both.
+    /// Also runs the same scenario with cloud-provider-azure's updater, in simulated time, and reports both.
     #[arg(long, conflicts_with = "speed")]
     pub(super) compare_upstream: bool,
     /// Output format of the report.

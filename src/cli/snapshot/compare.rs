@@ -34,10 +34,11 @@ pub(super) fn differences(then: &Balancer, now: Option<&Balancer>, filter: &Filt
 /// Returns the differences of a pool.
 fn pool_differences(before: &Value, after: &Value) -> Vec<String> {
     let (old, new) = (members(before), members(after));
-    let removed = old.keys().filter(|member| !new.contains_key(*member)).map(|it| format!("{it} has gone"));
+    let removed =
+        old.keys().filter(|member| !new.contains_key(*member)).map(|it| format!("{it} was removed"));
     let mut differences: Vec<String> = removed.collect();
     differences
-        .extend(new.keys().filter(|member| !old.contains_key(*member)).map(|it| format!("{it} has come")));
+        .extend(new.keys().filter(|member| !old.contains_key(*member)).map(|it| format!("{it} was added")));
     differences.extend(besides_members(before, after));
     differences
 }
@@ -152,13 +153,13 @@ mod tests {
         assert_eq!(changes(&pool("p", one, ""), &pool("P", one, same)), Vec::<String>::new());
         assert_eq!(
             changes(&pool("p", one, ""), &pool("p", two, "")),
-            ["lb/p: 10.0.0.1 (n1) has gone", "lb/p: 10.0.0.2 (n2) has come"]
+            ["lb/p: 10.0.0.1 (n1) was removed", "lb/p: 10.0.0.2 (n2) was added"]
         );
         assert_eq!(
             changes(&pool("p", one, ""), &pool("p", down, "")),
             ["lb/p: 10.0.0.1 (n1): adminState was None and is Down"]
         );
-        assert_eq!(changes(&pool("p", nic, ""), &pool("p", "", "")), ["lb/p: guid has gone"]);
+        assert_eq!(changes(&pool("p", nic, ""), &pool("p", "", "")), ["lb/p: guid was removed"]);
         assert_eq!(
             changes(&pool("p", "", ""), &pool("p", "", r#","syncMode":"Manual""#)),
             ["lb/p: syncMode is different"]

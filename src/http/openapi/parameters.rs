@@ -39,7 +39,7 @@ pub(super) fn parameters(schemas: &mut Schemas) -> Vec<(String, RefOr<Parameter>
         query(
             "sort",
             "sort",
-            "`verdict`: what is wrong most comes first, in the order of the verdict's reasons.",
+            "`verdict`: the most serious verdicts first, in the order of their reasons.",
             sort,
         ),
         query("heldReason", "reason", "Why removals are held back.", schemas.of::<enums::HeldReason>()),

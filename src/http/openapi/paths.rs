@@ -1,4 +1,4 @@
-//! The paths: what each is for, its parameters, what is asked, and what is answered.
+//! The paths, with their purposes, parameters, request bodies and responses.
 
 use utoipa::openapi::path::{Operation, OperationBuilder, PathItem, Paths, PathsBuilder};
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
@@ -18,16 +18,16 @@ use super::parameters;
 use super::responses;
 use super::schemas::Schemas;
 
-/// The tag of what is read.
+/// The tag of reads.
 pub(super) const READING: &str = "Reading";
-/// The tag of what is asked.
+/// The tag of requests.
 pub(super) const REQUESTS: &str = "Requests";
 
-/// What is said of the answer to what is read.
-const AS_IT_IS: &str = "As it is.";
-/// What is said of the answer to most requests.
-const DONE: &str = "It is done, or begun where that takes time.";
-/// What is said of the stream of events.
+/// Description of the response to a read.
+const AS_IT_IS: &str = "The current state.";
+/// Description of the response to most requests.
+const DONE: &str = "The request is done, or has begun if it takes time.";
+/// Description of the stream of events.
 const STREAM: &str = "Server-sent events for 10 minutes at most: each has an increasing `id`, and a `StreamedEvent` as its data; an \
                       event `lagged` has a `Lagged`. A comment is sent after 15 s of silence.";
 
@@ -88,7 +88,7 @@ fn lists(schemas: &mut Schemas) -> [Named; 7] {
     [
         read(
             "/api/v1/status",
-            ("status", "Everything at a glance."),
+            ("status", "A summary of the controller's state."),
             &[],
             json(AS_IT_IS, schemas.of::<Status>()),
         ),
@@ -129,8 +129,7 @@ fn lists(schemas: &mut Schemas) -> [Named; 7] {
             "/api/v1/resources",
             (
                 "resources",
-                "What is known of xDS control planes: servers, resources in the order of type and name, and the \
-                 sources of pools.",
+                "The xDS control planes: servers, resources in the order of type and name, and the sources of pools.",
             ),
             &["resourceType", "resourceState", "containsResource", "limit", "after"],
             json(AS_IT_IS, schemas.of::<Resources>()),
@@ -143,7 +142,7 @@ fn single(schemas: &mut Schemas) -> [Named; 3] {
     [
         read(
             "/api/v1/queues/{lb}/{pool}",
-            ("queue", "One pool with all that is known of it."),
+            ("queue", "One pool in full."),
             &[],
             json(AS_IT_IS, schemas.of::<OnePool>()),
         ),
@@ -167,7 +166,7 @@ fn requests(schemas: &mut Schemas) -> [Named; 7] {
     [
         ask(
             "/api/v1/pause",
-            ("pause", "Notes a pause."),
+            ("pause", "Stores a pause."),
             body(Required::True, "ScopeWithReason"),
             json(DONE, schemas.of::<Paused>()),
             &[409, 504],
@@ -188,7 +187,10 @@ fn requests(schemas: &mut Schemas) -> [Named; 7] {
         ),
         ask(
             "/api/v1/gates/open",
-            ("openGates", "Opens throttle gates that Azure has closed, so that it is asked again."),
+            (
+                "openGates",
+                "Opens throttle gates early, so that the controller sends requests to Azure again.",
+            ),
             body(Required::False, "OpenGatesBody"),
             json("The gates are open.", schemas.of::<GatesOpened>()),
             &[409, 504],
@@ -197,7 +199,7 @@ fn requests(schemas: &mut Schemas) -> [Named; 7] {
             "/api/v1/held/release",
             (
                 "release",
-                "Lets removals go that a guard holds back, and nodes that wait to be taken out of traffic.",
+                "Releases removals that a guard holds back, and nodes that wait to be taken out of traffic.",
             ),
             body(Required::True, "ReleaseScope"),
             json(DONE, schemas.of::<Released>()),
@@ -205,14 +207,14 @@ fn requests(schemas: &mut Schemas) -> [Named; 7] {
         ),
         ask(
             "/api/v1/log-level",
-            ("logLevel", "Which lines this replica logs, until it ends."),
+            ("logLevel", "Sets the log level of this replica until it ends."),
             body(Required::True, "LogLevelBody"),
             json(DONE, schemas.of::<LevelSet>()),
             &[],
         ),
         ask(
             "/api/v1/queues/{lb}/{pool}/attempt",
-            ("attempt", "An attempt of this pool now."),
+            ("attempt", "Starts an attempt to write this pool now."),
             body(Required::False, "NoKeys"),
             json(DONE, schemas.of::<Attempting>()),
             &[404, 409, 504],

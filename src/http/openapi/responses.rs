@@ -47,20 +47,23 @@ pub(super) fn responses(schemas: &mut Schemas) -> Vec<(String, RefOr<Response>)>
     let until = schemas.of::<ProblemUntil>();
     let retry = || {
         let seconds = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1));
-        HeaderBuilder::new().schema(Some(seconds)).description(Some("In seconds, where it ends by itself."))
+        HeaderBuilder::new()
+            .schema(Some(seconds))
+            .description(Some("In seconds, if the condition ends automatically."))
     };
     let bearer = HeaderBuilder::new().schema(Some(enums::one_of(&["Bearer"], "")));
     let methods = HeaderBuilder::new()
         .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
-        .description(Some("The methods that it has."));
+        .description(Some("The methods that the path supports."));
     let unauthorized = of("No bearer token, or one that the API server does not know.", problem.clone())
         .header("WWW-Authenticate", bearer.build());
     let not_allowed =
-        of("To any other method of this path.", problem.clone()).header("Allow", methods.build());
-    let conflict = "It is paused, must wait, is no work of this replica, releases nothing, or it is a dry run; the detail says \
-                    what ends that.";
+        of("The path does not support this method.", problem.clone()).header("Allow", methods.build());
+    let conflict = "The target is paused or must wait, another replica leads, there is nothing to release, or this is \
+                    a dry run; the detail says what to do.";
     let conflict = of(conflict, any(&[&problem, &until, &schemas.of::<ProblemOfLeader>()]));
-    let no_room = "16 event streams are open, 16 large responses wait for their clients, or the API server does not say who asks.";
+    let no_room = "16 event streams are open, 16 large responses wait for their clients, or the API server did not \
+                   authenticate the caller.";
     let no_room = of(no_room, any(&[&problem, &until]));
     vec![
         plain(
@@ -73,18 +76,15 @@ pub(super) fn responses(schemas: &mut Schemas) -> Vec<(String, RefOr<Response>)>
             "This user has no permission, and the detail names the path and the verb; or a browser sends the request for a \
              page of another site (Sec-Fetch-Site or Origin).",
         ),
-        plain("NotFound", "There is no such thing here."),
-        named("NotFoundAsOf", of("There is no such thing in the snapshot.", schemas.of::<ProblemAsOf>())),
+        plain("NotFound", "It does not exist."),
+        named("NotFoundAsOf", of("It does not exist in the snapshot.", schemas.of::<ProblemAsOf>())),
         named("NotAllowed", not_allowed),
         plain("RequestTimeout", "The body did not arrive within 5 s."),
         named("Conflict", conflict.header("Retry-After", retry().build())),
-        plain("NotThisHost", "On loopback: the request is not for a name of loopback."),
-        plain(
-            "PathTooLong",
-            "Where the API server judges: the path is longer than any that there is, of 1024 bytes.",
-        ),
+        plain("NotThisHost", "On loopback: the Host header does not name loopback."),
+        plain("PathTooLong", "Where requests are authorized: the path is longer than 1024 bytes."),
         plain("TooLarge", "The body is larger than 8 KiB."),
-        plain("Unavailable", "The API server does not say who asks, or it is not known to be done."),
+        plain("Unavailable", "The API server did not authenticate the caller, or the result is unknown."),
         named("NoRoom", no_room.header("Retry-After", retry().build())),
         plain("NoAnswer", "There was no answer within 12 s."),
     ]

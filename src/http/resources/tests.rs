@@ -409,7 +409,7 @@ fn x4_a_pool_of_a_source_has_the_source_and_its_state() {
     assert_eq!(shown["note"], "xDS node id: pools");
     let expected = json!([
         { "reason": "priority_used", "detail": "endpoints of priority 1 are used" },
-        { "reason": "weights_ignored", "detail": "weights are ignored, as a backend pool has none" },
+        { "reason": "weights_ignored", "detail": "weights are ignored, because a backend pool has none" },
     ]);
     assert_eq!(shown["remarks"], expected);
     fits("Pool", &shown);

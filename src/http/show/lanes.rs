@@ -15,7 +15,7 @@ use super::Show;
 pub(super) struct Source<'a> {
     /// The kind.
     kind: enums::SourceKind,
-    /// What its watcher does, in one word.
+    /// The state of its watcher.
     phase: &'static str,
     /// Whether the first list is complete.
     synced: bool,
@@ -25,7 +25,7 @@ pub(super) struct Source<'a> {
     heard_seconds: Option<Seconds>,
     /// How long no watch of this kind has delivered changes, in seconds. Null while one does.
     not_followed_seconds: Option<Seconds>,
-    /// What the last failure said, until a request succeeds.
+    /// The last error, until a request succeeds.
     last_error: Option<&'a str>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct LoadBalancer<'a> {
     read_seconds: Option<Seconds>,
     /// How many backend pools it has.
     pools: usize,
-    /// What the last failure said, until a read succeeds.
+    /// The last error, until a read succeeds.
     last_error: Option<&'a str>,
 }
 
@@ -57,7 +57,7 @@ pub(in crate::http) struct Lane<'a> {
     waiting: Vec<LaneWaiting>,
     /// Why it starts no write now, other than those of admin states alone. Null: it is open.
     blocked_by: Option<enums::BlockedBy>,
-    /// When it opens, in seconds. Null: it is open, or that is not known.
+    /// When it opens, in seconds. Null: it is open, or unknown.
     blocked_for_seconds: Option<Seconds>,
     /// The fault for which its writes wait, with `breaker`. Null: there is none.
     fault: Option<&'a str>,
@@ -68,7 +68,7 @@ pub(in crate::http) struct Lane<'a> {
 pub(super) struct LaneWriting {
     /// The pool.
     pool: String,
-    /// What is being done, in one word.
+    /// The phase of the write.
     phase: &'static str,
     /// How long it has been, in seconds.
     seconds: Seconds,
@@ -79,7 +79,7 @@ pub(super) struct LaneWriting {
 pub(super) struct LaneWaiting {
     /// The pool.
     pool: String,
-    /// What it waits as, in words.
+    /// The kind of the pending write.
     class: &'static str,
     /// How long it has waited, in seconds.
     seconds: Seconds,
@@ -97,7 +97,7 @@ pub(super) struct Gate {
     blocked_for_seconds: Option<Seconds>,
     /// How many requests may be sent now.
     budget_left: f64,
-    /// How many requests can be saved up.
+    /// The maximum number of requests that may be sent in a burst.
     #[schema(minimum = 0)]
     budget: f64,
 }

@@ -11,48 +11,49 @@ use super::super::enums;
 use super::super::values::{Seconds, Time};
 use super::{Show, wall};
 
-/// What ends that a pause cannot be read.
-const UNREADABLE: &str = "correct or remove this key of the ConfigMap that is named like our Lease";
+/// The remedy for a pause that cannot be read.
+const UNREADABLE: &str = "correct or remove this key of the ConfigMap that has the namespace and name of the \
+                          controller's Lease";
 
-/// Who leads.
+/// Leadership.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Leadership<'a> {
-    /// Who this process is.
+    /// The identity of this process.
     identity: &'a str,
-    /// What this process is among its replicas.
+    /// The role of this process.
     role: enums::Role,
     /// How long it has had the role, in seconds.
     role_seconds: Seconds,
-    /// Who holds the controller's own Lease, as last seen. Null: none, or not known.
+    /// The holder of the controller's own Lease, as last seen. Null: none, or unknown.
     holder: Option<&'a str>,
-    /// The present term, or the last one.
+    /// The current term, or the last one.
     term: u64,
     /// How long leadership lasts without another renewal, in seconds. Null: it does not lead, or there is no other replica.
     certain_for_seconds: Option<Seconds>,
-    /// What the last failure said, until a request succeeds.
+    /// The last error, until a request succeeds.
     last_error: Option<&'a str>,
 }
 
-/// What the controller does with the Lease that it shares with the cloud-controller-manager.
+/// The Lease that the controller shares with the cloud-controller-manager.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SharedLease<'a> {
-    /// What this process does with it.
+    /// The state of the Lease in this process.
     state: enums::SharedLeaseState,
     /// How long it has been in that state, in seconds.
     state_seconds: Seconds,
-    /// Who holds it, as last seen.
+    /// The holder, as last seen.
     holder: Option<&'a str>,
-    /// Who that is.
+    /// The kind of the holder.
     whose: enums::Whose,
-    /// How long the holder has had it, as far as this process has seen, in seconds. Null: no client holds it.
+    /// How long this process has seen it held by this holder, in seconds. Null: no client holds it.
     holder_seconds: Option<Seconds>,
-    /// When the state ends at the latest, in seconds. Null: it is not known.
+    /// When the state ends at the latest, in seconds. Null: unknown.
     ends_in_seconds: Option<Seconds>,
     /// How long a write has waited for it, in seconds. Null: none waits.
     wanted_seconds: Option<Seconds>,
-    /// What the last failure said, until a request succeeds.
+    /// The last error, until a request succeeds.
     last_error: Option<&'a str>,
 }
 
@@ -66,7 +67,7 @@ pub(super) struct Pauses<'a> {
     unreadable: Vec<Unreadable<'a>>,
     /// Whether a new leader waits for them.
     term_waits: bool,
-    /// What the last failure said, until a request succeeds.
+    /// The last error, until a request succeeds.
     last_error: Option<&'a str>,
 }
 
@@ -74,17 +75,17 @@ pub(super) struct Pauses<'a> {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Pause<'a> {
-    /// What it is of.
+    /// The scope.
     scope: enums::PauseScope,
     /// The pool or the Service. Null: everything.
     target: Option<String>,
-    /// When it was made. Null: it was noted without a time that can be read.
+    /// When it was set. Null: it has no readable time.
     since: Option<Time>,
     /// How long ago that was, in seconds.
     age_seconds: Option<Seconds>,
-    /// Who made it. Null: it was noted without a name.
+    /// Who set it. Null: it has no name.
     by: Option<&'a str>,
-    /// Why it was made.
+    /// The reason.
     reason: Option<&'a str>,
 }
 
@@ -101,7 +102,7 @@ pub(in crate::http) struct Unreadable<'a> {
 }
 
 impl Show {
-    /// Who leads.
+    /// Leadership.
     pub(super) fn leadership<'a>(&self, leadership: &'a LeadershipView) -> Leadership<'a> {
         Leadership {
             identity: &leadership.identity,
@@ -128,7 +129,7 @@ impl Show {
         }
     }
 
-    /// What operators wish.
+    /// The pauses.
     pub(super) fn policy<'a>(&self, view: &'a PolicyView) -> Pauses<'a> {
         let PolicyView { mode: _, policy, unreadable, term_waits, last_error } = view;
         let items = policy.as_ref().map(|policy| policy.pauses().map(|(of, pause)| self.pause(&of, pause)));

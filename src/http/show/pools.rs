@@ -47,11 +47,11 @@ pub(in crate::http) struct PoolLine<'a> {
     provisioning_failed: bool,
     /// Whether the pool may have been out of sync earlier: a read or a new leader found it then.
     out_of_sync_at_least: bool,
-    /// Why it is not written now. Null: nothing is to be written, it is being written, or it is its turn.
+    /// Why it is not written now. Null: there is nothing to write, it is being written, or it is its turn.
     blocked_by: Option<enums::BlockedBy>,
-    /// When it may go on, in seconds. Null: not known.
+    /// When it may continue, in seconds. Null: unknown.
     blocked_for_seconds: Option<Seconds>,
-    /// What the last failure said, until an attempt succeeds.
+    /// The last error, until an attempt succeeds.
     last_error: Option<&'a str>,
     /// Why it is out of sync, in one sentence. Null: it is in sync.
     why: Option<String>,
@@ -76,7 +76,7 @@ pub(in crate::http) struct Pool<'a> {
     note: Option<&'a str>,
     /// Remarks on the choice of members from the assignment of its xDS source. Null: it has no such source.
     remarks: Option<Vec<Remark>>,
-    /// How its level has reached the controller.
+    /// How its desired members have reached the controller.
     provenance: enums::Provenance,
     /// Its members.
     members: Members<'a>,
@@ -100,17 +100,17 @@ pub(in crate::http) struct Pool<'a> {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct Members<'a> {
-    /// Those that it must have.
+    /// The members that it must have.
     required: Vec<RequiredMember<'a>>,
-    /// Those that it may have besides.
+    /// The members that it may have in addition.
     tolerated: Vec<Address>,
-    /// Those that it had when it was last read. Null: it was not.
+    /// The members that it had when it was last read. Null: it was not read.
     observed: Option<Vec<Address>>,
     /// The admin state of each observed member, by its address.
     admin_states: Option<BTreeMap<String, enums::EntryState>>,
-    /// Those that it lacks. Null: it was not read.
+    /// The members that it lacks. Null: it was not read.
     missing: Option<Vec<Address>>,
-    /// Those that must be removed. Null: it was not read.
+    /// The members that must be removed. Null: it was not read.
     must_go: Option<Vec<Address>>,
 }
 
@@ -188,7 +188,7 @@ pub(super) struct Held {
     seconds: Seconds,
     /// What ends it.
     waits_for: enums::WaitsFor,
-    /// When it ends by itself, or from when on a second read counts, in seconds. Null: it waits for facts.
+    /// When it ends automatically, or when a second read may confirm it, in seconds. Null: it waits for facts.
     ends_in_seconds: Option<Seconds>,
     /// The members that stay meanwhile.
     members: Vec<Address>,
@@ -212,13 +212,13 @@ pub(in crate::http) struct HeldLine<'a> {
     would_hold: Option<Held>,
 }
 
-/// What the guards do for all pools together.
+/// The guards, for all pools together.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::http) struct Guards {
     /// `guards.mode`.
     mode: enums::GuardMode,
-    /// That all removals are held back, because too many pools would lose most of their members. Null: they are not.
+    /// Set if all removals are held back, because too many pools would lose most of their members. Null: they are not.
     removals_stopped: Option<RemovalsStopped>,
     /// How long a second read has run, in seconds. Null: none runs.
     second_read_seconds: Option<Seconds>,
@@ -238,15 +238,15 @@ struct RemovalsStopped {
 /// A pause that applies to a pool or a Service.
 #[derive(Serialize, ToSchema)]
 pub(super) struct PausedBy<'a> {
-    /// What it is.
+    /// The scope of the pause.
     scope: enums::PausedByScope,
     /// The Service. Of a Service, for the scope `pool`: the pool. Null: everything, or the pool itself.
     target: Option<String>,
-    /// Who made the pause. Null: it is not known, or it is no pause in the ConfigMap.
+    /// Who set the pause. Null: unknown, or not a pause in the ConfigMap.
     by: Option<&'a str>,
-    /// When it was made. Null: it is not known, or it is no pause in the ConfigMap.
+    /// When it was set. Null: unknown, or not a pause in the ConfigMap.
     since: Option<Time>,
-    /// Why it was made. Null: it is not known, or it is no pause in the ConfigMap.
+    /// The reason. Null: unknown, or not a pause in the ConfigMap.
     reason: Option<&'a str>,
 }
 
@@ -259,16 +259,16 @@ pub(super) struct LeftOut<'a> {
     family: enums::Family,
     /// The rule that leaves it out.
     rule: enums::LeftOutRule,
-    /// The rule in words.
+    /// The rule, as text.
     detail: String,
 }
 
 /// A remark on the choice of the members of a pool.
 #[derive(Serialize, ToSchema)]
 struct Remark {
-    /// What it is about.
+    /// The subject.
     reason: enums::RemarkReason,
-    /// The remark in words.
+    /// The remark, as text.
     detail: String,
 }
 
@@ -299,7 +299,7 @@ impl Show {
         }
     }
 
-    /// A pool with all that is known of it.
+    /// A pool in full.
     pub(in crate::http) fn pool<'a>(&self, pool: &'a PoolView, snapshot: &'a Snapshot) -> Pool<'a> {
         let paused_by = pool.paused.iter().map(|by| paused_by(by, None, pause(snapshot, &pool.pool, by)));
         Pool {

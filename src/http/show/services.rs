@@ -26,23 +26,23 @@ struct Service<'a> {
     name: &'a str,
     /// Its UID.
     uid: &'a str,
-    /// Whether it takes part, and if not, why.
+    /// Whether it is a candidate, and if not, why.
     candidacy: enums::Candidacy,
     /// Whether a pause of it or of one of its pools applies.
     paused: bool,
-    /// All that keeps it from being written, in any of its pools.
+    /// Everything that pauses it, in any of its pools.
     paused_by: Vec<PausedBy<'a>>,
     /// How many EndpointSlices it has.
     endpoint_slices: usize,
     /// How many endpoints they have.
     endpoints: usize,
-    /// What is wrong with its data, in words.
+    /// The errors in its data, as text.
     data_errors: Vec<&'a str>,
-    /// What is known of its EndpointSlices, by the states of gRFC A88. Null unless it is a candidate.
+    /// The state of its EndpointSlices, by gRFC A88. Null unless it is a candidate.
     resource: Option<ServiceResource<'a>>,
     /// The nodes with endpoints that are left out, 100 at most.
     left_out: Vec<LeftOut<'a>>,
-    /// The pools that its rules send to.
+    /// The pools of its rules.
     pools: Vec<String>,
     /// Its pools that are not written.
     not_manageable: Vec<NotManageablePool>,
@@ -57,7 +57,7 @@ pub(in crate::http) struct ServiceLine<'a> {
     service: Service<'a>,
     /// Why it is, or is not, in its pool, in one sentence.
     verdict: String,
-    /// What the verdict is about.
+    /// The reason of the verdict.
     verdict_reason: enums::VerdictReason,
 }
 
@@ -70,7 +70,7 @@ pub(in crate::http) struct OneService<'a> {
     service: Service<'a>,
     /// Why it is, or is not, in its pool, in one sentence.
     verdict: String,
-    /// What the verdict is about.
+    /// The reason of the verdict.
     verdict_reason: enums::VerdictReason,
     /// Its pools.
     pools: Vec<PoolOfService<'a>>,
@@ -91,7 +91,7 @@ struct UnknownPool {
     pool: String,
 }
 
-/// What is known of the EndpointSlices of a Service, by the states of gRFC A88.
+/// The state of the EndpointSlices of a Service, by gRFC A88.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ServiceResource<'a> {
@@ -99,16 +99,16 @@ struct ServiceResource<'a> {
     state: enums::ResourceState,
     /// The state, with whether the last good version is in use.
     cache_state: enums::CacheState,
-    /// What is wrong. Null: nothing is.
+    /// The error. Null: there is none.
     error: Option<ServiceResourceError<'a>>,
 }
 
-/// What is wrong with the EndpointSlices of a Service.
+/// The error of the EndpointSlices of a Service.
 #[derive(Serialize, ToSchema)]
 struct ServiceResourceError<'a> {
-    /// What kind of fault it is.
+    /// The kind of the error.
     reason: enums::ResourceReason,
-    /// What is wrong, in words.
+    /// The error, as text.
     message: &'a str,
 }
 
@@ -117,18 +117,18 @@ struct ServiceResourceError<'a> {
 struct NotManageablePool {
     /// The pool.
     pool: String,
-    /// Why, in one word.
+    /// The reason, as a code.
     reason: enums::NotManageableReason,
-    /// Why, in words.
+    /// The reason, as text.
     detail: String,
 }
 
 /// Why a pool of an xDS source is not written.
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct NotManageable {
-    /// Why, in one word.
+    /// The reason, as a code.
     reason: enums::ListedNotManageableReason,
-    /// Why, in words.
+    /// The reason, as text.
     detail: String,
 }
 

@@ -20,26 +20,26 @@ use super::pools::{Guards, Held, PoolLine, differs};
 /// How many of the pools that are out of sync are shown.
 const MAX_OUT_OF_SYNC: usize = 10;
 
-/// Everything at a glance.
+/// A summary of the controller's state.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::http) struct Status<'a> {
     snapshot_age_seconds: SnapshotAge,
     /// The version of this program.
     version: &'static str,
-    /// Which installation answers, and the names that commands for its operators need. Null: not known to the process.
+    /// The installation that answers, with the names that `kubectl` commands need. Null: unknown.
     installation: InstallationStatus<'a>,
-    /// Whether nothing is written anywhere.
+    /// Whether this is a dry run, which writes nothing.
     dry_run: bool,
-    /// Who leads. Null: it is not known yet.
+    /// Leadership. Null: not known yet.
     leadership: Option<Leadership<'a>>,
-    /// The configured mode. Null: it is not known yet.
+    /// The configured mode. Null: not known yet.
     mode: Option<enums::Mode>,
-    /// What operators have paused. Null: it is not known yet.
+    /// What operators have paused. Null: not known yet.
     pauses: Option<Pauses<'a>>,
     /// The Lease that is shared with the cloud-controller-manager. Null: it is not used, or not known yet.
     shared_lease: Option<SharedLease<'a>>,
-    /// What a start still waits for.
+    /// What the start of this process still waits for.
     synced: Synced,
     /// How many pools there are.
     pools: PoolCounts,
@@ -47,7 +47,7 @@ pub(in crate::http) struct Status<'a> {
     would_change: WouldChange,
     /// How many Services of type LoadBalancer there are.
     services: usize,
-    /// How many Services have a pool that is not written, because there is no proof that it is theirs alone.
+    /// How many Services have a pool that is not written, because nothing proves that it belongs to this Service alone.
     not_manageable_services: usize,
     /// How long the oldest change has waited, in seconds. Null: none waits.
     oldest_waiting_change_seconds: Option<Seconds>,
@@ -57,9 +57,9 @@ pub(in crate::http) struct Status<'a> {
     guards: Option<Guards>,
     /// The removals that are held back.
     held: Vec<HeldPool>,
-    /// The nodes that leave service, in sums. Null: they are not known yet.
+    /// Totals of the nodes that leave service. Null: not known yet.
     admin_state: Option<AdminState<'a>>,
-    /// xDS control planes at a glance. Null: no pool is filled from one.
+    /// A summary of the xDS control planes. Null: no pool is filled from one.
     control_planes: Option<ControlPlanes<'a>>,
     /// The kinds of Kubernetes objects that are watched.
     sources: Vec<Source<'a>>,
@@ -71,7 +71,7 @@ pub(in crate::http) struct Status<'a> {
     gates: Vec<Gate>,
 }
 
-/// What a start still waits for.
+/// What the start of this process still waits for.
 #[derive(Serialize, ToSchema)]
 struct Synced {
     /// Whether the first lists are complete.
@@ -94,7 +94,7 @@ struct PoolCounts {
     by_state: PoolStateCounts,
 }
 
-/// What is only compared, in sums.
+/// Totals of the pools that are only compared.
 #[derive(Serialize, ToSchema)]
 struct WouldChange {
     /// Pools that are compared and not written.
@@ -126,13 +126,13 @@ struct WouldHold {
 struct OutOfSync<'a> {
     /// How many there are.
     pools: usize,
-    /// The one that has been out of sync for longest. Null: there is none.
+    /// The pool that has been out of sync for longest. Null: there is none.
     longest: Option<String>,
     /// How long it has been, in seconds.
     longest_seconds: Option<Seconds>,
     /// Whether that may have begun earlier.
     longest_at_least: bool,
-    /// Those that have been out of sync for longest, and behind them pools that are only compared and would be changed.
+    /// The pools that have been out of sync for longest, followed by pools that are only compared and would be changed.
     #[schema(max_items = 10)]
     items: Vec<PoolLine<'a>>,
 }
@@ -147,7 +147,7 @@ struct HeldPool {
 }
 
 impl<'a> Status<'a> {
-    /// Everything at a glance.
+    /// A summary of the controller's state.
     pub(in crate::http) fn of(about: &'a About, snapshot: &'a Snapshot, show: &Show) -> Status<'a> {
         let oldest = snapshot.pools.values().filter_map(|pool| pool.waiting_since).min();
         let held = snapshot.pools.values().filter_map(|pool| {
@@ -205,7 +205,7 @@ fn out_of_sync<'a>(snapshot: &'a Snapshot, show: &Show) -> OutOfSync<'a> {
     }
 }
 
-/// What is only compared, in sums.
+/// Totals of the pools that are only compared.
 fn would_change(sums: view::WouldChange) -> WouldChange {
     let view::WouldChange { compared, unseen, pools, add, remove, held_pools, held_members } = sums;
     let held = WouldHold { pools: held_pools, members: held_members };

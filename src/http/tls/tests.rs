@@ -40,21 +40,26 @@ fn h2_an_unusable_pair_is_refused_by_its_key_and_file() {
     let encrypted = one.1.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
     let secret = secret_of(&one.1).to_owned();
     for (content, key, file, reason) in [
-        (nothing(), "http.tls.certificate", "tls.crt", "holds no certificate in PEM"),
-        (cut(), "http.tls.certificate", "tls.crt", "is no PEM that can be read"),
+        (nothing(), "http.tls.certificate", "tls.crt", "contains no certificate in PEM"),
+        (cut(), "http.tls.certificate", "tls.crt", "is not readable PEM"),
         (
             (wrong.expect("a first line"), one.1.clone()),
             "http.tls.certificate",
             "tls.crt",
-            "holds a certificate that cannot be read",
+            "contains a certificate that cannot be read",
         ),
-        ((one.0.clone(), one.0.clone()), "http.tls.key", "tls.key", "holds no private key in PEM"),
-        ((one.0.clone(), encrypted), "http.tls.key", "tls.key", "holds no private key in PEM"),
+        (
+            (one.0.clone(), one.0.clone()),
+            "http.tls.key",
+            "tls.key",
+            "contains no unencrypted private key in PEM",
+        ),
+        ((one.0.clone(), encrypted), "http.tls.key", "tls.key", "contains no unencrypted private key in PEM"),
         (
             (one.0.clone(), other.1),
             "http.tls.key",
             "tls.key",
-            "holds another key than that of the certificate in",
+            "contains a key that does not belong to the certificate in",
         ),
         (("x".repeat(1 << 21), one.1.clone()), "http.tls.certificate", "tls.crt", "is larger than"),
     ] {

@@ -109,7 +109,7 @@ fn g5_a_held_removal_is_named_in_every_state() {
             let told = said(&service(), Some(PoolView { held: hold(reason), ..differing(state) }));
             let says_held = told.contains(&format!("a removal is held back ({})", reason.as_str()));
             assert_eq!(says_held, state != PoolState::Quarantined, "{told}");
-            let differs = told.contains("1 missing, 1 to go");
+            let differs = told.contains("1 missing, 1 surplus");
             assert_eq!(differs, state != PoolState::InSync, "{told}");
             let first = !matches!(state, PoolState::InSync);
             assert_eq!(told.starts_with("pool lb/shop-web: a removal"), !first, "{told}");
@@ -190,14 +190,13 @@ fn g6_a_pause_has_its_author_start_reason_and_scope() {
     assert_eq!(
         of(&service(), &Snapshot { policy: Some(policy), ..with(paused) }),
         "pool lb/shop-web is compared and not written: everything is paused (by restore, since \
-         2023-11-14T22:13:20.000Z, a drill), and the pool is paused; 1 missing, 1 to go; besides, a removal is \
-         held back (fraction), until a second list confirms the removal of so many members \
-         (guards.maxRemovalFraction)"
+         2023-11-14T22:13:20.000Z, a drill), and the pool is paused; 1 missing, 1 surplus; besides, a removal is held \
+         back (fraction), until a second list confirms the removal of so many members (guards.maxRemovalFraction)"
     );
     let observed = PoolView { paused: [PausedBy::Mode].into(), ..differing(PoolState::Paused) };
     assert_eq!(
         said(&service(), Some(observed)),
-        "pool lb/shop-web is compared and not written: the mode is observe; 1 missing, 1 to go"
+        "pool lb/shop-web is compared and not written: the mode is observe; 1 missing, 1 surplus"
     );
 }
 
@@ -269,11 +268,12 @@ fn h3_a_due_pool_names_its_reason_and_time_to_wait() {
         (gated(gate(later(Blocked::Budget))), "the budget for writes is spent for 30 s more"),
         (
             lease("waiting", Whose::Stranger),
-            "the shared Lease, wanted for 20 s, which another, a stranger, has held for 60 s, for 5 s more at most",
+            "the shared Lease, wanted for 20 s, which another, an unknown client, has held for 60 s, for 5 s more at \
+             most",
         ),
-        (lease("off", Whose::Nobody), "is left to others, for 5 s more at most"),
+        (lease("off", Whose::Nobody), "is left to other clients, for 5 s more at most"),
         (led(leads("standby", None)), "no leader is known: this replica has been standby for 40 s"),
-        (led(leads("standby", Some("them"))), "ask them, which leads"),
+        (led(leads("standby", Some("them"))), "does not write it; them leads"),
         (led(leads("leader", Some("us"))), "its turn among the load balancers"),
         (lease("held", Whose::Us), "its turn among the load balancers"),
         (on(lane()), "its turn among the load balancers"),
@@ -332,8 +332,8 @@ fn a4_a_quarantined_pool_comes_first_with_its_error() {
     };
     assert_eq!(
         said(&service(), Some(quarantined)),
-        "pool lb/shop-web is quarantined for an error of the controller: report it, and restart the controller to try \
-         again; last error: a change without an owner waits"
+        "pool lb/shop-web is not written any more because of an internal error: report it, and restart the controller \
+         to try again; last error: a change without an owner waits"
     );
 }
 
@@ -374,8 +374,9 @@ fn n2_a_required_member_that_is_down_is_named_with_the_reason() {
         ..pool(PoolState::InSync)
     };
     let told = said(&service(), Some(down.clone()));
-    let expected = "in sync: every pool matches its endpoints; but member n1 (10.0.0.1) of pool lb/shop-web is Down and \
-                    gets no new connections (another client has set that, or it has not been seen since it was restored)";
+    let expected = "in sync: every pool matches its endpoints; but member n1 (10.0.0.1) of pool lb/shop-web is Down \
+                    and gets no new connections (another client has set it Down, or the restored entry has not been \
+                    read yet)";
     assert_eq!(told, expected);
     let up = PoolView { observed_down: [].into(), ..down };
     assert_eq!(said(&service(), Some(up)), "in sync: every pool matches its endpoints");

@@ -86,7 +86,7 @@ fn no_leader(leadership: &LeadershipView, show: &Show) -> String {
     let role = leadership.role;
     let since = span(show.age(leadership.since));
     match leadership.holder.as_deref().filter(|holder| *holder != &*leadership.identity) {
-        Some(holder) => format!("this replica is {role} and does not write it; ask {holder}, which leads"),
+        Some(holder) => format!("this replica is {role} and does not write it; {holder} leads"),
         None => format!("no leader is known: this replica has been {role} for {since}"),
     }
 }
@@ -115,8 +115,8 @@ fn shared_lease(lease: &SharedLeaseView, show: &Show) -> Option<String> {
         "held" => return None,
         "waiting" => {
             let whose = match lease.whose {
-                Whose::Stranger => ", a stranger,",
-                Whose::Namesake => ", another client in our name,",
+                Whose::Stranger => ", an unknown client,",
+                Whose::Namesake => ", another process with the controller's name,",
                 Whose::CloudControllerManager | Whose::Us | Whose::Nobody | Whose::Unknown => "",
             };
             let holder = lease.holder.as_deref().unwrap_or("an unknown client");
@@ -126,7 +126,9 @@ fn shared_lease(lease: &SharedLeaseView, show: &Show) -> Option<String> {
                 left(lease.until)
             )
         }
-        "off" => format!("the shared Lease, wanted for {wanted}, is left to others{}", left(lease.until)),
+        "off" => {
+            format!("the shared Lease, wanted for {wanted}, is left to other clients{}", left(lease.until))
+        }
         state => format!("the shared Lease, wanted for {wanted}, is {state}"),
     };
     let error = lease.last_error.as_ref().map_or_else(String::new, |error| format!(" ({error})"));

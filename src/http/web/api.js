@@ -21,10 +21,10 @@ const WORDS = {
     "waiting": ["", "changes wait for further ones, or for the interval between two writes"],
     "due": ["", "waits for its load balancer"],
     "attempting": ["", "is being read or written"],
-    "parked": ["wait", "waits until the controller may ask Azure again"],
+    "parked": ["wait", "waits until the controller may send requests to Azure again"],
     "paused": ["wait", "is compared and not written"],
     "failed": ["bad", "the last write failed; the pool is compared again later"],
-    "quarantined": ["bad", "not written any more because of an error of the controller: report it, and restart the controller to try again"]
+    "quarantined": ["bad", "not written any more because of an internal error: report it, and restart the controller to try again"]
   },
   "blockedBy": {
     "not_leader": ["wait", "this replica does not lead, or has just taken over"],
@@ -73,7 +73,7 @@ const WORDS = {
     "gone": ["", "the Node object is gone, and entries that are Down remain"]
   },
   "verdict": {
-    "quarantined": ["bad", "the controller found an error of its own"],
+    "quarantined": ["bad", "the controller has an internal error"],
     "failed": ["bad", "a pool was not written, or the last attempt failed"],
     "not_manageable": ["bad", "the controller may not write a pool"],
     "paused": ["wait", "a pool is compared and not written"],
@@ -89,12 +89,12 @@ const WORDS = {
     "leader": ["good", "leads and writes"],
     "alone": ["wait", "a dry run: acts as the leader, and writes nothing"],
     "confirming": ["wait", "leads, and reads current lists and pauses before it writes"],
-    "settling": ["wait", "has taken over, and waits until the last write of the previous leader must have arrived"],
+    "settling": ["wait", "has taken over, and waits until the last write of the previous leader can no longer arrive"],
     "standby": ["wait", "does not write: another replica leads, or none does yet"],
     "stopping": ["wait", "is shutting down"]
   },
   "waitsFor": {
-    "time": "it ends by itself",
+    "time": "it ends automatically",
     "second_read": "a second read that says the same",
     "facts": "a change in the cluster or the control plane, or a release by the operator"
   }

@@ -27,7 +27,7 @@ function members(pool) {
   const all = [...new Set([...each(missing), ...each(mustGo), ...named.keys(), ...each(tolerated), ...each(observed)])];
   const [lacks, goes, may, seen, kept] = [missing, mustGo, tolerated, observed, pool.held?.members].map((names) => new Set(each(names)));
   return all.map((ip) => {
-    const how = lacks.has(ip) ? ['bad', 'missing: must be in'] : goes.has(ip) ? ['wait', 'in the pool, must go']
+    const how = lacks.has(ip) ? ['bad', 'missing: required'] : goes.has(ip) ? ['wait', 'in the pool, surplus']
       : kept.has(ip) ? ['wait', 'in the pool, its removal is held'] : named.has(ip) ? (observed ? ['good', 'in the pool, required'] : ['', 'required; not read yet'])
         : may.has(ip) ? ['', seen.has(ip) ? 'in the pool, tolerated' : 'tolerated, not in the pool'] : ['', 'in the pool'];
     const member = named.get(ip);

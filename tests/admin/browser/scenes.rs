@@ -60,7 +60,8 @@ async fn h3_observe_and_add_only_render_and_show_what_would_change() {
     }
     reader.open(&stage, "").await;
     let first = reader.text("sync").await;
-    for part in ["1 pool would be changed", "mode is observe", "kubernetes/shop-moves", "1 missing, 1 to go"]
+    for part in
+        ["1 pool would be changed", "mode is observe", "kubernetes/shop-moves", "1 missing, 1 surplus"]
     {
         assert!(first.contains(part), "{part} is not in {first}");
     }

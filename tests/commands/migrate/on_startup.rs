@@ -200,7 +200,7 @@ async fn a_new_process_continues_after_sigterm_in_the_outage() {
     let ended = tokio::time::timeout(Duration::from_secs(40), running.ended()).await;
     let ended = ended.expect("it ends before Kubernetes kills it");
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stderr.contains("the end of the process interrupts the migration"), "{ended:?}");
+    assert!(ended.stderr.contains("the process stopped during the migration"), "{ended:?}");
     both_leases_are_free(&bench).await;
 
     cut_nothing(&bench).await;
@@ -233,7 +233,7 @@ async fn a_new_process_continues_after_a_kill_in_the_outage() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_other_modes_log_the_plan_and_a_pause_stops_it() {
-    let shown = "the plan of a migration from Basic load balancers, which is not carried out";
+    let shown = "the plan of the migration from Basic load balancers; nothing is changed";
     for (more, arguments) in [(json!({}), &["--dry-run"][..]), (json!({ "mode": "observe" }), &[])] {
         let bench = bench(scale_set(), more).await;
         let running = Running::start(&bench, "run", arguments, "controller.log");

@@ -94,7 +94,10 @@ async fn d1_g6_paused_pools_are_skipped_unless_they_are_named() {
         ended.stdout.contains("1 pools would be written, 2 are in sync, 3 are left as they are"),
         "{ended:?}"
     );
-    assert!(ended.stdout.contains("warning: the key pause.of-what of our ConfigMap"), "{ended:?}");
+    assert!(
+        ended.stdout.contains("warning: the key pause.of-what of the controller's ConfigMap"),
+        "{ended:?}"
+    );
     bench.assert_nothing_written().await;
 
     let ended = bench.run("restore", &[&file, "--yes", "--leave-unpaused"]).await;

@@ -175,11 +175,11 @@ impl Explainer {
     }
 }
 
-const RETRIED: &str = "it is asked again by itself";
+const RETRIED: &str = "the controller retries automatically";
 const NOT_LOGIN_ENDPOINT: &str =
-    "whatever answered is not a login endpoint: check cloud, AZURE_AUTHORITY_HOST and the proxy variables";
-const NOT_METADATA_SERVICE: &str = "whatever answered is not the instance metadata service: check what takes the place of \
-                            169.254.169.254 for the pod";
+    "the answer is not from a login endpoint: check cloud, AZURE_AUTHORITY_HOST and the proxy variables";
+const NOT_METADATA_SERVICE: &str = "the answer is not from the instance metadata service: check what intercepts \
+                                    169.254.169.254 for the pod";
 const AUTHORITY_UNREACHABLE: &str =
     "check the network, the proxy variables, and cloud or AZURE_AUTHORITY_HOST";
 const METADATA_UNREACHABLE: &str =

@@ -69,8 +69,7 @@ impl FromMetadata {
                 return Err(refused(format!("names {} as login endpoint, which is not https", shown(&host))));
             }
             if host.trim_end_matches('/').to_ascii_lowercase().ends_with("/adfs") {
-                let what =
-                    "names AD FS as login endpoint, which this service cannot ask for tokens".to_owned();
+                let what = "names AD FS as login endpoint, which the controller does not support".to_owned();
                 return Err(refused(what));
             }
         }

@@ -242,8 +242,8 @@ async fn c3_a_refusal_of_an_authority_names_the_wrong_key() {
             "check cloud and resourceManagerEndpoint",
         ),
         (secret(), entra(1, "Something else."), "check tenantId, aadClientId and the credential"),
-        (secret(), reply(404, "", "<html>not found</html>"), "whatever answered is not a login endpoint"),
-        (secret(), reply(200, "", "welcome"), "whatever answered is not a login endpoint"),
+        (secret(), reply(404, "", "<html>not found</html>"), "the answer is not from a login endpoint"),
+        (secret(), reply(200, "", "welcome"), "the answer is not from a login endpoint"),
         (
             managed(),
             reply(400, "", r#"{"error":"invalid_request"}"#),

@@ -35,7 +35,7 @@ async fn error_of(identity: Identity, answer: Reply) -> (String, usize) {
 
 #[tokio::test]
 async fn c3_a_refusing_metadata_service_is_reported_with_its_status() {
-    let again = "it is asked again by itself";
+    let again = "the controller retries automatically";
     let rows = [
         (reply(404, "", r#"{"error":"not_found"}"#), "status 404: not_found; assign the identity"),
         (reply(410, "", ""), again),
@@ -43,10 +43,10 @@ async fn c3_a_refusing_metadata_service_is_reported_with_its_status() {
         (reply(500, "", "<html>"), again),
         (reply(503, "", ""), again),
         (reply(302, "location: https://elsewhere.test/\r\n", ""), "status 302; check that the pod reaches"),
-        (reply(200, "", "welcome"), "cannot be read; whatever answered is not the instance metadata service"),
+        (reply(200, "", "welcome"), "cannot be read; the answer is not from the instance metadata service"),
         (
             reply(200, "", r#"{"access_token":"planted","resource":"x","token_type":"Bearer"}"#),
-            "cannot be read; whatever answered is not the instance metadata service",
+            "cannot be read; the answer is not from the instance metadata service",
         ),
         (Reply::Hangup, "check that the pod reaches the instance metadata service"),
     ];
@@ -63,7 +63,7 @@ async fn c3_a_refusing_metadata_service_is_reported_with_its_status() {
 
 #[tokio::test]
 async fn c3_a_busy_login_endpoint_is_reported_with_its_status() {
-    let again = "it is asked again by itself";
+    let again = "the controller retries automatically";
     let rows = [
         (reply(429, "retry-after: 3600\r\n", ""), "status 429"),
         (reply(503, "retry-after: 3600\r\n", "<html>"), "status 503"),
@@ -94,7 +94,7 @@ async fn c3_an_answer_without_a_token_is_no_token() {
     for answer in ["{}", r#"{"access_token":"","expires_in":3600,"token_type":"Bearer"}"#] {
         let (error, requests) = error_of(secret(), reply(200, "", answer)).await;
         assert!(
-            error.contains("the answer holds no token; whatever answered is not a login endpoint"),
+            error.contains("the answer holds no token; the answer is not from a login endpoint"),
             "{error}"
         );
         assert_eq!(requests, 1, "nothing is sent to the endpoint");

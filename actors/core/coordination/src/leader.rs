@@ -346,7 +346,7 @@ impl Leader {
     /// one: what this process knows may never have happened there. The Lease stays as it is, and a new process waits
     /// until a hold in it has ended.
     fn on_set_back(&mut self, now: Now, set_back: SetBack, out: &mut Vec<Out>) {
-        self.client.set_error("the storage of the API server was set back");
+        self.client.set_error("the API server's storage was restored to an earlier state");
         self.end_term(now, out);
         self.client.stop();
         match self.shutdown {
@@ -425,7 +425,7 @@ impl Leader {
         }
         self.publish_view(out);
         let broken = self.check().err();
-        assert!(broken.is_none(), "{}: nothing may be written (A4, W8)", broken.unwrap_or_default());
+        assert!(broken.is_none(), "invariant W8 violated: {}", broken.unwrap_or_default());
     }
 
     /// Checks the invariants that hold between any two steps.

@@ -248,7 +248,7 @@ impl Record {
         } else if let Some(foreign) = line.strip_prefix("foreign:") {
             // An exception that is not understood could be any pool.
             if !foreign.split_whitespace().all(|word| self.foreign.read(word)) {
-                return Err("a word of the line `foreign:` is no pool");
+                return Err("a word of the line `foreign:` is not a pool");
             }
         } else if line == "taint: ours" {
             self.taint_ours = true;

@@ -558,10 +558,7 @@ impl Machine for Directory {
         }
         if self.opening && self.is_policy_known() {
             self.opening = false;
-            assert!(
-                self.is_open(),
-                "an assignment is not of the term that opens: nothing may be written (A4, W8)"
-            );
+            assert!(self.is_open(), "invariant W8 violated: an assignment is not of the term that opens");
             out.push(Out::Opened(self.term.epoch));
         }
     }

@@ -232,13 +232,13 @@ fn c4_unknown_sources_are_named_with_their_errors() {
         (
             Snapshot::default(),
             &[
-                "the first lists of services, endpointslices and nodes are not in",
-                "no load balancer was read yet",
+                "the first lists of services, endpointslices and nodes are not complete",
+                "no load balancer has been read yet",
             ],
         ),
-        (without_lists(source(false, None)), &["the list of nodes is not in"]),
+        (without_lists(source(false, None)), &["the list of nodes is not complete"]),
         (without_lists(source(false, Some("HTTP 403"))), &["nodes: HTTP 403"]),
-        (behind(load_balancer(None, None)), &["load balancer lb was not read yet"]),
+        (behind(load_balancer(None, None)), &["load balancer lb has not been read yet"]),
         (behind(load_balancer(Some(true), Some("HTTP 403"))), &["lb: HTTP 403"]),
         (
             Snapshot {
@@ -253,7 +253,7 @@ fn c4_unknown_sources_are_named_with_their_errors() {
                 synced: Synced { lists: false, discovery: true },
                 ..world([], [])
             },
-            &["the first lists of services, endpointslices and nodes are not in"],
+            &["the first lists of services, endpointslices and nodes are not complete"],
         ),
         (
             Snapshot { sources: [events("denied")].into(), ..world([], [service("web", &["shop-web"])]) },
@@ -309,7 +309,7 @@ fn usable() -> Option<Assigned> {
 
 #[test]
 fn x2_c4_it_waits_for_a_source_until_its_state_is_known() {
-    let silent = "nothing was heard of eds:shop, neither what it is nor an error";
+    let silent = "no response about eds:shop was received";
     let rows = [
         (world([], []), silent),
         (snapshot_with(None, None, []), silent),

@@ -108,7 +108,7 @@ impl Profile {
 }
 
 /// Sentence for a pool that is not compared again automatically (E1).
-pub const NOT_COMPARED: &str = "Backend pool lb/shop-web is not compared again by itself.";
+pub const NOT_COMPARED: &str = "Backend pool lb/shop-web is not compared again until an endpoint changes.";
 
 /// Runs a case in both profiles.
 pub fn both(case: impl Fn(Profile)) {

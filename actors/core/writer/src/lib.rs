@@ -497,12 +497,9 @@ impl Writer {
         }
         self.publish(now, out);
         let within = self.busy <= self.params.turns;
-        assert!(within, "more lanes are busy than there are turns: nothing may be written (A4)");
+        assert!(within, "invariant A4 violated: more lanes are busy than may write at the same time");
         let ours = self.shared_lease.as_ref().is_none_or(SharedLease::is_consistent);
-        assert!(
-            ours,
-            "the shared Lease is held that is known to be another client's: nothing may be written (A4, W7)"
-        );
+        assert!(ours, "invariant W7 violated: holding the shared Lease that another client owns");
         debug_assert!(self.check().is_ok(), "{:?}", self.check());
     }
 
@@ -528,7 +525,7 @@ impl Writer {
         )?;
         rule(self.verifications.is_consistent(), "verifications lost their order")?;
         let lease = self.shared_lease.as_ref().is_none_or(SharedLease::is_consistent);
-        rule(lease, "the shared Lease is held that is known to be another client's")?;
+        rule(lease, "holding the shared Lease that another client owns")?;
         rule(self.breaker.is_consistent(), "a load balancer is stopped twice")?;
         let mut puts = BTreeSet::new();
         let single = self.calls.open_puts().all(|pool| puts.insert(&pool.lb));

@@ -397,11 +397,8 @@ impl Writer {
         self.sent.insert(pool.clone(), now);
         self.verifications.cancel(&pool);
         let alone = self.calls.open_puts().all(|open| open.lb != pool.lb);
-        assert!(
-            self.is_write_allowed(),
-            "a PUT against the operator's policy: nothing may be written (A4, G6)"
-        );
-        assert!(alone, "a second PUT at once on the load balancer of {pool}: nothing may be written (A4)");
+        assert!(self.is_write_allowed(), "invariant G6 violated: a PUT against the operator's policy");
+        assert!(alone, "invariant A4 violated: a second PUT at the same time on the load balancer of {pool}");
         let id = self.calls.open(now, Purpose::Put(pool.clone(), attempt));
         let request = ArmRequest::PutPool {
             pool,

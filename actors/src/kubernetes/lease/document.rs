@@ -117,7 +117,7 @@ fn gates(annotations: &Value, clock: Clock) -> GateTimes {
     let read = |key: &str| {
         let text = annotations[key].as_str()?;
         let Ok(until) = text.parse::<Timestamp>() else {
-            tracing::info!(annotation = key, value = %safe_text(text), "an annotation of our Lease is not a time");
+            tracing::info!(annotation = key, value = %safe_text(text), "an annotation of the Lease is not a time");
             return None;
         };
         let left = clock.until(until);
@@ -175,7 +175,7 @@ impl LeaseDocument {
 fn out_of_sync(annotations: &Value, clock: Clock) -> OutOfSyncTimes {
     let text = annotations[OUT_OF_SYNC].as_str().unwrap_or("{}");
     let Ok(recorded) = serde_json::from_str::<Map<String, Value>>(text) else {
-        tracing::info!(annotation = OUT_OF_SYNC, value = %safe_text(text), "an annotation of our Lease is no JSON object");
+        tracing::info!(annotation = OUT_OF_SYNC, value = %safe_text(text), "an annotation of the Lease is not a JSON object");
         return OutOfSyncTimes::default();
     };
     let parse = |(pool, since): (&String, &Value)| {

@@ -191,12 +191,12 @@ fn log_change(name: &NamespacedName, request: &LeaseRequestKind, change: &Failur
         FailureChange::Denied(reason) => {
             let remedy = "let the service account get, create, update and watch this Lease; nothing is written \
                           to Azure without it";
-            tracing::warn!(lease = %name, request, %reason, remedy, "the API server refuses a Lease");
+            tracing::warn!(lease = %name, request, %reason, remedy, "the API server denies access to a Lease");
         }
         FailureChange::Failing(reason) => {
             let remedy = "no answer: check that the API server is up and reachable; HTTP 404: check that the namespace of \
-                          this Lease exists; otherwise see the reason; the request is repeated";
-            tracing::warn!(lease = %name, request, %reason, remedy, "a Lease cannot be read or written");
+                          this Lease exists; otherwise see the reason; the request is retried";
+            tracing::warn!(lease = %name, request, %reason, remedy, "failed to read or write a Lease");
         }
     }
 }

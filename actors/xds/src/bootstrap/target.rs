@@ -36,7 +36,7 @@ impl Target {
         let Some(name) = uri.strip_prefix("dns:") else {
             return match uri.split_once("://") {
                 Some((scheme, _)) => {
-                    Err(format!("{scheme:.20}:// is not supported, a target is no URL: {FORMS}"))
+                    Err(format!("{scheme:.20}:// is not supported, a target is not a URL: {FORMS}"))
                 }
                 None => tcp(uri),
             };
@@ -96,14 +96,14 @@ fn none_if_empty(rest: &str) -> Result<Option<&str>, String> {
     if rest.is_empty() || rest.starts_with(':') {
         Ok(None)
     } else {
-        Err(format!("something other than a port stands behind the bracket: {FORMS}"))
+        Err(format!("expected a port after the bracket: {FORMS}"))
     }
 }
 
 fn bracketed(host: &str) -> Result<String, String> {
     match host.parse::<Ipv6Addr>() {
         Ok(_) => Ok(format!("[{host}]")),
-        Err(_) => Err(format!("what stands in brackets is no IPv6 address: {FORMS}")),
+        Err(_) => Err(format!("the text in brackets is not an IPv6 address: {FORMS}")),
     }
 }
 
@@ -113,7 +113,7 @@ fn named(host: &str) -> Result<String, String> {
         return Err(format!("has no host: {FORMS}"));
     }
     if host.len() > 253 || !host.chars().all(is_of_a_name) {
-        return Err(format!("its host is no name of one: {FORMS}"));
+        return Err(format!("its host is not a valid host name: {FORMS}"));
     }
     Ok(host.to_owned())
 }

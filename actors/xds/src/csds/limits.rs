@@ -196,7 +196,7 @@ impl LargeAnswers {
         }
         let permit = Arc::clone(&self.0).try_acquire_owned().map_err(|_| {
             tonic::Status::resource_exhausted(format!(
-                "{MAX_LARGE} large answers wait for their clients to read them: ask again, or with \
+                "{MAX_LARGE} large responses wait for their clients to read them: retry, or set \
                  exclude_resource_contents"
             ))
         })?;

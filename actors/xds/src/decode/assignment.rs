@@ -76,7 +76,7 @@ impl Reading {
     fn take(&mut self, count: usize) -> Result<(), Unread> {
         self.used = self.used.saturating_add(count);
         if self.used > MAX_IN_RESPONSE {
-            let fault = format!("make more than {MAX_IN_RESPONSE} in one response: send fewer at once");
+            let fault = format!("make more than {MAX_IN_RESPONSE} in one response: send fewer");
             return Err(Unread::TooLarge(fault));
         }
         Ok(())

@@ -301,7 +301,7 @@ fn x2_an_undecodable_part_costs_one_resource() {
 #[test]
 fn x2_bytes_that_are_no_response_are_an_error() {
     let error = response(&[0x0a, 0xff]).unwrap_err();
-    assert!(error.to_string().starts_with("message is no DiscoveryResponse"), "{error}");
+    assert!(error.to_string().starts_with("message is not a DiscoveryResponse"), "{error}");
     assert!(std::error::Error::source(&error).is_some());
     assert_eq!(response(&[]).unwrap().resources, []);
 }

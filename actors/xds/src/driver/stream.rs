@@ -131,9 +131,12 @@ impl Stream {
         let (server, stream) = (&self.config.uri, self.id.0);
         let error = redact::safe_line(&redact::chain(error), &[], MAX_WORDS);
         if is_first {
-            tracing::warn!(%server, stream, length, error, "passed over an xDS message that cannot be decoded");
+            let effect = "the last good resources stay in use";
+            let remedy = "correct the message at the control plane";
+            tracing::warn!(%server, stream, length, error, effect, remedy,
+                "ignored an xDS message that cannot be decoded");
         } else {
-            tracing::debug!(%server, stream, length, error, "passed over one more xDS message");
+            tracing::debug!(%server, stream, length, error, "ignored one more xDS message");
         }
     }
 

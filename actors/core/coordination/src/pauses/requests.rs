@@ -131,7 +131,7 @@ impl Pauses {
             self.requests.pop_front_if(|request| request.received.plus(ANSWERED_WITHIN) <= now)
         {
             let why = self.client.last_error().cloned();
-            let why = why.unwrap_or_else(|| "there was no end to it in time".into());
+            let why = why.unwrap_or_else(|| "it did not complete in time".into());
             out.push(Out::Answer(request.id, Answer::Refused(Refusal::Failed(why))));
         }
     }

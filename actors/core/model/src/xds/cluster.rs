@@ -51,10 +51,7 @@ impl Cluster {
                     faults.add("eds_cluster_config.eds_config", fault);
                 }
                 if eds.service_name == WILDCARD {
-                    faults.add(
-                        "eds_cluster_config.service_name",
-                        "asks for everything there is: name one assignment",
-                    );
+                    faults.add("eds_cluster_config.service_name", "requests all assignments: name one");
                 } else if eds.service_name.len() > MAX_NAME {
                     let length = eds.service_name.len();
                     faults.add(

@@ -51,8 +51,8 @@ impl fmt::Display for Diagnostic {
             Diagnostic::FailbackWaits(number) => {
                 write!(f, "endpoints of priority {number} are used again when they stay usable for a while")
             }
-            Diagnostic::DegradedUsed => f.write_str("degraded endpoints are used, as nothing is healthy"),
-            Diagnostic::WeightsIgnored => f.write_str("weights are ignored, as a backend pool has none"),
+            Diagnostic::DegradedUsed => f.write_str("degraded endpoints are used, because none is healthy"),
+            Diagnostic::WeightsIgnored => f.write_str("weights are ignored, because a backend pool has none"),
             Diagnostic::LocalitiesSkipped => f.write_str("localities of weight 0 are left out"),
             Diagnostic::AlternativesIgnored => {
                 f.write_str("of several addresses of an endpoint only the first of the pool's family is used")

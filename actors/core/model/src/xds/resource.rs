@@ -105,7 +105,7 @@ fn agreed(field: &str, own: &str, wrapper: Option<&str>) -> Result<Arc<str>, Inv
         Err(Invalid { name: name.map(Arc::from), message: format!("{field}: {fault}") })
     };
     match wrapper {
-        None if own.is_empty() => refused(None, "is empty: set it to the name that was asked for"),
+        None if own.is_empty() => refused(None, "is empty: set it to the requested name"),
         None => Ok(Arc::from(own)),
         Some(name) if own == name => Ok(Arc::from(own)),
         Some(name) => {

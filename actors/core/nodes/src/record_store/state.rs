@@ -10,11 +10,11 @@ use model::machine::Now;
 use model::object::ResourceVersion;
 
 /// Reason for refusing a record whose key holds something else.
-const UNREADABLE: &str = "its key down.<UID> of the ConfigMap that is named like our Lease cannot be read: correct \
-                          or remove it";
+const UNREADABLE: &str =
+    "its key down.<UID> of the controller's ConfigMap cannot be read: correct or remove it";
 /// Reason for refusing a record without room.
-const NO_ROOM: &str = "the ConfigMap that is named like our Lease has no room for its record: all records together \
-                       have 384 KiB";
+const NO_ROOM: &str = "the controller's ConfigMap has no room for its record: all records together may have at most \
+                       384 KiB";
 
 /// A state of the ConfigMap.
 #[derive(Debug)]

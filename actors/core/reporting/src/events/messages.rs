@@ -30,12 +30,12 @@ const CUT: &str = "…";
 /// Longest text about a source, in bytes.
 const MAX_NOTE: usize = 320;
 /// Length of the end of a message that is never cut for that text: it says what operators can do.
-const END: usize = 320;
+const END: usize = 336;
 const GUIDANCE: &str =
     "To retrigger, cause an endpoint change for the Service (e.g., restart or scale a backing pod).";
 /// The guidance where the pool is filled from an xDS source, and no Service gets events.
 const GUIDANCE_OF_SOURCE: &str =
-    "To retrigger, have the control plane send a changed assignment, or ask for an attempt of the pool.";
+    "To retrigger, have the control plane send a changed assignment, or request an attempt of the pool.";
 
 /// Returns the reason, in CamelCase.
 pub(super) fn reason(what: &EventKind) -> &'static str {
@@ -169,8 +169,8 @@ pub(super) fn message(what: &EventKind, of_source: bool) -> String {
         )),
         EventKind::AdminFailed { pool, why, retry, next } => admin_failed(pool.as_ref(), why, *retry, *next),
         EventKind::AdminHeld { down, ready } => cut(format!(
-            "Drain limit reached: {down} of {ready} Ready nodes are already Down, and more nodes wait. A node goes on when \
-             fewer are Down, when it is not Ready, or when an operator releases it"
+            "Drain limit reached: {down} of {ready} Ready nodes are already Down, and more nodes wait. A node proceeds \
+             when fewer are Down, when it is not Ready, or when an operator releases it"
         )),
         EventKind::AdminForeign { pools, example, state } => admin_foreign(*pools, example, *state),
     }
@@ -300,7 +300,8 @@ fn blocked(caller: Caller, fault: &str, lb: Option<&LbName>) -> String {
         Caller::AdminState => "admin states in backend pools",
     };
     let place = lb.map_or_else(String::new, |lb| format!(" of load balancer {lb}"));
-    around(&format!("Writes of {what}{place} wait, because several failed in the same way: "), fault, "")
+    let head = format!("Writes of {what}{place} wait, because several failed in the same way: ");
+    around(&head, fault.trim_end_matches('.'), ". One write at a time is tried; a success ends this")
 }
 
 fn writes_lost(pool: &PoolId, writes: u64, left_for: Option<Duration>) -> String {
@@ -337,10 +338,8 @@ fn why(reason: HeldReason) -> &'static str {
         HeldReason::LastMember => {
             "the Service has endpoints but none that counts, and none of their nodes is in the pool"
         }
-        HeldReason::Fraction => {
-            "a new list removes so much of the pool at once that a second list must confirm it"
-        }
-        HeldReason::Breaker => "too many backend pools would lose most of their members at once",
+        HeldReason::Fraction => "a new list removes so much of the pool that a second list must confirm it",
+        HeldReason::Breaker => "too many backend pools would lose most of their members at the same time",
         HeldReason::AddOnly => "the mode add-only removes no member",
     }
 }
@@ -354,7 +353,7 @@ fn why_of_source(reason: HeldReason) -> &'static str {
         }
         HeldReason::NoUsableNode => "endpoints are assigned but none is usable, or its source has an error",
         HeldReason::Fraction => {
-            "the first assignment of the control plane removes so much of the pool at once that it must last for a while"
+            "the first assignment of the control plane removes so much of the pool that it must last for a while"
         }
         HeldReason::Breaker | HeldReason::AddOnly => why(reason),
     }
@@ -439,7 +438,7 @@ fn whole(failure: &Failure) -> String {
 fn compared_again(pool: &PoolId, after: Option<Duration>) -> String {
     match after {
         Some(after) => format!(" Backend pool {pool} is compared again in {} s.", after.as_secs_f64().ceil()),
-        None => format!(" Backend pool {pool} is not compared again by itself."),
+        None => format!(" Backend pool {pool} is not compared again until an endpoint changes."),
     }
 }
 

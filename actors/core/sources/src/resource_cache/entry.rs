@@ -27,7 +27,7 @@ impl Timer {
     /// Returns the error when it fires.
     fn error(self) -> Error {
         let patience = self.policy.patience().as_secs();
-        let late = format!("was not received within {patience} s after it was asked for");
+        let late = format!("was not received within {patience} s of the request");
         let (code, message) = if self.policy.timer_is_transient {
             (Code::Unavailable, late)
         } else {

@@ -33,8 +33,8 @@ const ALL_POLICIES: [Policy; 4] =
 const NOTHING: [&str; 0] = [];
 
 /// The messages of an expired timer, as an error and as shown to operators.
-const MISSING: &str = "does not exist: was not received within 15 s after it was asked for";
-const LATE: &str = "was not received within 30 s after it was asked for";
+const MISSING: &str = "does not exist: was not received within 15 s of the request";
+const LATE: &str = "was not received within 30 s of the request";
 
 fn at(millis: u64) -> Now {
     Now::from_millis(millis)

@@ -4,7 +4,7 @@ use super::*;
 use crate::in_flight::Purpose;
 
 #[test]
-#[should_panic(expected = "a second PUT at once on the load balancer of lb/shop-other")]
+#[should_panic(expected = "a second PUT at the same time on the load balancer of lb/shop-other")]
 fn a4_a_second_put_at_once_on_one_load_balancer_ends_the_process() {
     let mut bench = Bench::leading(params());
     let other = pool("lb", "other");
@@ -15,7 +15,7 @@ fn a4_a_second_put_at_once_on_one_load_balancer_ends_the_process() {
 }
 
 #[test]
-#[should_panic(expected = "more lanes are busy than there are turns: nothing")]
+#[should_panic(expected = "more lanes are busy than may write at the same time")]
 fn a4_more_busy_lanes_than_turns_end_the_process() {
     let mut bench = Bench::leading(Params { turns: 2, ..params() });
     bench.writer.busy = 3;

@@ -67,7 +67,7 @@ fn x2_endpoints_from_another_source_are_rejected() {
 #[test]
 fn x2_a_wildcard_name_of_endpoints_is_rejected() {
     let fault = validated("shop", Some(EDS), eds("*", EdsSource::Ads)).expect_err("a wildcard");
-    assert!(fault.starts_with("eds_cluster_config.service_name: asks for everything"), "{fault}");
+    assert!(fault.starts_with("eds_cluster_config.service_name: requests all assignments"), "{fault}");
 }
 
 #[test]

@@ -130,9 +130,9 @@ fn outcomes() -> Vec<Row> {
             EventKind::FailedExhausted { pool: pool(), retries: 3, failure, compared_again_in: None },
             "LoadBalancerBackendPoolUpdateFailed",
             Severity::Warning,
-            "Backend pool update failed after 3 retries: AnotherOperationInProgress: it is busy. \
-             (correlation id c-1). To retrigger, cause an endpoint change for the Service (e.g., restart or scale \
-             a backing pod). Backend pool kubernetes/shop-web is not compared again by itself.",
+            "Backend pool update failed after 3 retries: AnotherOperationInProgress: it is busy. (correlation id c-1). \
+             To retrigger, cause an endpoint change for the Service (e.g., restart or scale a backing pod). Backend \
+             pool kubernetes/shop-web is not compared again until an endpoint changes.",
         ),
     ]
 }
@@ -184,14 +184,14 @@ fn guards() -> Vec<Row> {
         held(
             HeldReason::Fraction,
             3,
-            "Removal of 3 members from backend pool kubernetes/shop-web is held back: a new list removes so much \
-             of the pool at once that a second list must confirm it",
+            "Removal of 3 members from backend pool kubernetes/shop-web is held back: a new list removes so much of \
+             the pool that a second list must confirm it",
         ),
         held(
             HeldReason::Breaker,
             1,
-            "Removal of 1 member from backend pool kubernetes/shop-web is held back: too many backend pools would \
-             lose most of their members at once",
+            "Removal of 1 member from backend pool kubernetes/shop-web is held back: too many backend pools would lose \
+             most of their members at the same time",
         ),
         warning(
             EventKind::Held {
@@ -202,8 +202,8 @@ fn guards() -> Vec<Row> {
                 left_out: None,
             },
             "BackendPoolRemovalHeld",
-            "Removal of 1 member from backend pool kubernetes/shop-web would be held back if guards.mode were \
-             enforce, but proceeds: too many backend pools would lose most of their members at once",
+            "Removal of 1 member from backend pool kubernetes/shop-web would be held back if guards.mode were enforce, \
+             but proceeds: too many backend pools would lose most of their members at the same time",
         ),
         left_out(),
         warning(
@@ -276,19 +276,20 @@ fn conditions() -> Vec<Row> {
                 lb: None,
             },
             "BackendPoolWritesBlocked",
-            "Writes of backend pools wait, because several failed in the same way: HTTP 403 AuthorizationFailed",
+            "Writes of backend pools wait, because several failed in the same way: HTTP 403 AuthorizationFailed. One \
+             write at a time is tried; a success ends this",
         ),
         warning(
             EventKind::Blocked { caller: Caller::Membership, fault: "HTTP 400".into(), lb: lb.clone() },
             "BackendPoolWritesBlocked",
             "Writes of backend pools of load balancer kubernetes wait, because several failed in the same way: HTTP \
-             400",
+             400. One write at a time is tried; a success ends this",
         ),
         warning(
             EventKind::Blocked { caller: Caller::AdminState, fault: "HTTP 400".into(), lb },
             "BackendPoolWritesBlocked",
             "Writes of admin states in backend pools of load balancer kubernetes wait, because several failed in the \
-             same way: HTTP 400",
+             same way: HTTP 400. One write at a time is tried; a success ends this",
         ),
         warning(
             EventKind::Contested { pool: pool(), members: 2, left_for: Duration::from_secs(120) },
@@ -369,8 +370,8 @@ fn nodes() -> Vec<Row> {
         warning(
             EventKind::AdminHeld { down: 3, ready: 6 },
             "LoadBalancerAdminStateHeld",
-            "Drain limit reached: 3 of 6 Ready nodes are already Down, and more nodes wait. A node goes on when fewer are \
-             Down, when it is not Ready, or when an operator releases it",
+            "Drain limit reached: 3 of 6 Ready nodes are already Down, and more nodes wait. A node proceeds when fewer \
+             are Down, when it is not Ready, or when an operator releases it",
         ),
         warning(
             foreign(1, AdminState::Up),
@@ -411,10 +412,10 @@ fn node_failures() -> [Row; 3] {
         ),
         failed(
             None,
-            "our ConfigMap has no room for the node's record",
+            "the controller's ConfigMap has no room for the node's record",
             0,
             None,
-            "Admin state update failed: our ConfigMap has no room for the node's record",
+            "Admin state update failed: the controller's ConfigMap has no room for the node's record",
         ),
     ]
 }
@@ -538,8 +539,8 @@ fn x4_the_note_of_a_source_comes_last_in_its_events() {
         compared_again_in: None,
     };
     let message = with_note(retries, "refused");
-    let guidance = "To retrigger, have the control plane send a changed assignment, or ask for an attempt of the pool. \
-                    Backend pool kubernetes/shop-web is not compared again by itself. [refused]";
+    let guidance = "To retrigger, have the control plane send a changed assignment, or request an attempt of the pool. \
+                    Backend pool kubernetes/shop-web is not compared again until an endpoint changes. [refused]";
     assert!(message.ends_with(guidance), "{message}");
     for (reason, words) in [
         (
@@ -547,7 +548,10 @@ fn x4_the_note_of_a_source_comes_last_in_its_events() {
             "no endpoint is assigned to it any more; this waits for confirmation [refused]",
         ),
         (HeldReason::LastMember, "none takes new traffic, and none of them is in the pool [refused]"),
-        (HeldReason::Breaker, "too many backend pools would lose most of their members at once [refused]"),
+        (
+            HeldReason::Breaker,
+            "too many backend pools would lose most of their members at the same time [refused]",
+        ),
     ] {
         let message = with_note(
             EventKind::Held { pool: pool(), reason, members: 2, enforced: true, left_out: None },

@@ -334,12 +334,12 @@ fn cut(uri: &str, ended: &StreamEnd, times: u32) -> Arc<str> {
 fn unsaid(code: Code) -> Option<&'static str> {
     match code {
         Code::Ok => None,
-        Code::Unauthenticated => Some("the server does not accept our credentials"),
-        Code::PermissionDenied => Some("the server does not allow us to ask"),
+        Code::Unauthenticated => Some("the server rejected the credentials"),
+        Code::PermissionDenied => Some("the server does not permit the request"),
         Code::Unimplemented => Some("the server does not offer aggregated streams (ADS)"),
         Code::Unavailable => Some("the server cannot be reached"),
         Code::DeadlineExceeded => Some("the server has not answered in time"),
-        Code::ResourceExhausted => Some("the server has too much to do"),
+        Code::ResourceExhausted => Some("the server is overloaded"),
         Code::Cancelled
         | Code::Unknown
         | Code::InvalidArgument
@@ -349,6 +349,6 @@ fn unsaid(code: Code) -> Option<&'static str> {
         | Code::Aborted
         | Code::OutOfRange
         | Code::Internal
-        | Code::DataLoss => Some("it is not said why"),
+        | Code::DataLoss => Some("no reason is given"),
     }
 }

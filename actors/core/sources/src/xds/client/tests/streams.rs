@@ -39,8 +39,8 @@ fn x2_a57_every_end_without_a_response_is_unavailable() {
             "operation was canceled",
             "the stream ended without a response: operation was canceled",
         ),
-        (Code::Unauthenticated, "", "without a response: the server does not accept our credentials"),
-        (Code::Internal, "", "without a response: it is not said why"),
+        (Code::Unauthenticated, "", "without a response: the server rejected the credentials"),
+        (Code::Internal, "", "without a response: no reason is given"),
     ];
     for (code, message, words) in table {
         let mut run = Run::watching(&[x()]);
