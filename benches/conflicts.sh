@@ -24,9 +24,9 @@ run() {
     --listen 127.0.0.1:0 --exit-when-done --report json --output "$folder/$name.json" "$@" >/dev/null
 }
 run none
-run d --fault every:20:409
-run e --fault every:20:429:2
-run lane --fault every:4:lock:2@lb-2
+run d --fault "put 409 every 20"
+run e --fault "put 429 every 20 retry-after 2"
+run lane --fault "put 429 every 4 code RetryableErrorDueToAnotherOperation retry-after 2 on lb-2"
 python3 - "$folder" <<'PY'
 import json, sys
 

@@ -30,6 +30,7 @@ mod snapshot;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use actors::kubernetes::NamespacedName;
 use clap::{Args, Parser, Subcommand};
 use config::Report;
 use model::redact::Printable;
@@ -82,9 +83,10 @@ pub struct Files {
         value_name = "NAMESPACE/NAME",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = files::SECRET
+        default_missing_value = files::SECRET,
+        value_parser = files::secret_name
     )]
-    pub cloud_config_secret: Option<files::SecretName>,
+    pub cloud_config_secret: Option<NamespacedName>,
     /// The controller's own configuration, YAML; without it, all keys have their defaults.
     #[arg(long, env = "POOL_CONTROLLER_CONFIG")]
     pub config: Option<PathBuf>,

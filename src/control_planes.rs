@@ -73,7 +73,7 @@ async fn run(
     state: impl Fn() -> Option<Status> + Send + Sync + 'static,
     stopped_signal: impl Future<Output = ()> + Send + 'static,
 ) {
-    if let Err(error) = xds::csds::serve(listener, state, stopped_signal).await {
+    if let Err(error) = xds::serve_csds(listener, state, stopped_signal).await {
         let effect = "CSDS is unavailable until this process is restarted; backend pools are written";
         let remedy = "restart the Pod if you need CSDS";
         tracing::error!(error = redact::chain(&error), effect, remedy, "the CSDS listener failed");

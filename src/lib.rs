@@ -3,9 +3,13 @@
 //!
 //! This crate is the outermost layer: commands, wiring, HTTP listeners. Decisions live in `pool-core`.
 
-pub mod cli;
-pub mod control_planes;
-pub mod http;
-pub mod service;
-pub mod telemetry;
-pub mod wiring;
+mod cli;
+mod control_planes;
+mod http;
+mod service;
+mod telemetry;
+mod wiring;
+
+pub use cli::{Cli, run};
+pub use http::{CONNECTIONS, END_WITHIN, openapi_document};
+pub use service::SHUTDOWN_TIMEOUT;

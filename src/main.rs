@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use azure_backend_pool_controller::cli::{Cli, run};
+use azure_backend_pool_controller::{Cli, run};
 use clap::Parser;
 
 /// Replaces the allocator of the platform: musl's serializes all threads, and glibc's is slow in a burst

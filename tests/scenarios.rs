@@ -1,5 +1,6 @@
 //! Scenarios as text files, run against the real binary over loopback HTTP, with the simulator's models of ARM and the
-//! API server. Each scenario has its own fake servers, configuration and process; each file of `tests/scenarios/*.txt`
+//! API server as its world: the language of docs/simulator.md, with acts and expectations that name single objects.
+//! Each scenario has its own fake servers, configuration and process; each file of `tests/scenarios/*.txt`
 //! is a test: `cargo test --test main scenarios::stories::d1_paused`.
 //!
 //! The clock is real. Lines run one after another: `given` before the controller starts; `at 1.5s` this long after the
@@ -33,12 +34,8 @@
 //! load balancer <name> created again              deleted before; it has its rules, and empty pools
 //! load balancer <name> failed                     another client's last operation failed; nothing else changes
 //! foreign PUT <pool> <members>   foreign down|up|none <pool> <node>      the admin state of one entry
-//! arm get|put <latency>          arm operation <latency> retry-after <seconds>
-//! arm fault put|get|lb-get|poll|any <status>|lost|refused|failed|canceled [code C] [every N] [times N]
-//!           [retry-after R] [body html|bare|pascal|empty] [on <load balancer>]
-//! arm healthy|down|up            arm loses|keeps writes          arm nic-admin-state allow|refuse
-//! apiserver lists empty <kinds>|full              apiserver restart (watches end, and all clients list again)
-//! apiserver down|up              apiserver raw services|endpointslices|nodes <line>
+//! arm …, lists …, apiserver …                     as docs/simulator.md has them
+//! apiserver raw services|endpointslices|nodes <line>
 //! apiserver streaming refused-as-invalid|refused-as-bad-request|refused-by-error-event
 //! operator releases|pauses|resumes everything|<pool>              operator releases node node-1
 //! controller killed|stopped|started               cloud <key of azure.json> <value>, from the next start on
@@ -78,7 +75,6 @@ mod ending;
 mod expect;
 mod signals;
 mod stage;
-mod story;
 mod world;
 
 use std::path::{Path, PathBuf};
@@ -86,14 +82,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use simulator::models::arm::Kind;
+use simulator::{Line, When};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use stage::Stage;
-use story::{Story, When};
 
 /// Maximum number of failing scenarios that run concurrently.
 const MAX_CONCURRENT: usize = 10;
+
+/// A scenario.
+struct Story {
+    /// The name of its file, or what a test calls it.
+    name: String,
+    text: String,
+}
 
 /// Runs a scenario and returns the first problem.
 async fn play(story: &Story) -> Result<(), String> {
@@ -105,8 +108,7 @@ async fn play(story: &Story) -> Result<(), String> {
 async fn run_lines(story: &Story, stage: &mut Stage) -> Result<(), String> {
     let mut started = false;
     stage.prepare(&["load", "balancers", "kubernetes"]).await?;
-    for line in &story.lines {
-        let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
+    for line in Line::read(&story.text).map_err(|error| format!("{}: {error}", story.name))? {
         if !started && line.when != When::Given {
             stage.start().await.map_err(|error| format!("{}: the start: {error}", story.name))?;
             started = true;
@@ -114,9 +116,11 @@ async fn run_lines(story: &Story, stage: &mut Stage) -> Result<(), String> {
         match line.when {
             When::At(time) => stage.wait_until(stage.zero_us + us(time)).await,
             When::After(time) => stage.wait_until(stage.now_us() + us(time)).await,
-            When::Given | When::Expect | When::Finally => {}
+            When::Given | When::Expect | When::Finally | When::Every(_) => {}
         }
-        let done = match (line.when, words.as_slice()) {
+        let done = match (line.when, line.words.as_slice()) {
+            (When::Given, _) if started => Err("given comes before everything else".to_owned()),
+            (When::Every(_), _) => Err("nothing is repeated in a story of tests".to_owned()),
             (When::Given, words) => stage.prepare(words).await,
             (When::Finally, words) => stage.expect_at_end(words),
             (When::Expect, words) | (When::At(_) | When::After(_), ["expect", words @ ..]) => {
@@ -127,7 +131,7 @@ async fn run_lines(story: &Story, stage: &mut Stage) -> Result<(), String> {
                 stage.act(words).await
             }
         };
-        done.map_err(|error| format!("{}:{}: {}: {error}", story.name, line.number, words.join(" ")))?;
+        done.map_err(|error| format!("{}:{}: {}: {error}", story.name, line.number, line.text))?;
     }
     stage.end().await.map_err(|error| format!("{}: the end: {error}", story.name))
 }
@@ -157,8 +161,7 @@ macro_rules! stories {
 /// Runs the scenario with this name.
 async fn plays(name: &str) {
     let text = std::fs::read_to_string(folder().join(format!("{name}.txt"))).expect("a story can be read");
-    let story = Story::parse(name, &text).unwrap_or_else(|error| panic!("{error}"));
-    play(&story).await.unwrap_or_else(|error| panic!("{error}"));
+    play(&Story { name: name.to_owned(), text }).await.unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Each scenario passes.
@@ -331,6 +334,9 @@ async fn a_story_with_another_outcome_fails() {
             "it had",
         ),
         ("unknown action", "at 0s sing", "unknown act"),
+        ("no time", "at noon slice web empty", "line 4: `at noon slice web empty`: expected a duration"),
+        ("too late", "at 0s slice web hosted node-1\ngiven nodes 1", "given comes before"),
+        ("again", "every 1s slice web hosted node-1", "nothing is repeated"),
         ("other Downs", "at 0s node node-1 taint shutdown\nexpect PUT shop-web node-1", "Down are [Entry"),
         (
             "wrong admin state",
@@ -350,8 +356,9 @@ async fn a_story_with_another_outcome_fails() {
         ("no such taint", "at 0s node node-1 taint shutdown:Never", "KEY[=VALUE]"),
         ("no such node", "at 0s node node-7 taint shutdown", "given nodes N"),
     ];
-    let stories = wrong.iter().map(|(name, lines, _)| Story::parse(name, &format!("{world}{lines}")));
-    let played = play_all(stories.collect::<Result<_, _>>().expect("stories")).await;
+    let stories =
+        wrong.map(|(name, lines, _)| Story { name: name.to_owned(), text: format!("{world}{lines}") });
+    let played = play_all(stories.into()).await;
     for (name, played) in played {
         let expected = wrong
             .iter()
@@ -365,7 +372,7 @@ async fn a_story_with_another_outcome_fails() {
 
 /// Runs a scenario; returns the requests to ARM from the first read of a pool on, and the writes.
 async fn requests_to_arm(text: &str) -> (Vec<String>, Vec<String>) {
-    let story = Story::parse("the same", text).expect("a story");
+    let story = Story { name: "the same".to_owned(), text: text.to_owned() };
     let mut stage = Stage::set_up().await;
     if let Err(error) = run_lines(&story, &mut stage).await {
         panic!("{error}\n{}", stage.remains());
@@ -401,17 +408,4 @@ async fn s1_without_draining_nodes_arm_gets_the_same_requests() {
     let (on, off) = tokio::join!(requests_to_arm(story), requests_to_arm(&off));
     assert_eq!(on, off);
     assert!(on.0.len() > 4 && on.1.len() == 2, "{on:?}");
-}
-
-#[test]
-fn an_invalid_line_is_rejected_with_its_number() {
-    let error = |text: &str| Story::parse("bad", text).err().unwrap_or_default();
-    assert!(error("# words\n\nunknown line").starts_with("bad:3: a line begins with"));
-    assert!(error("at later slice web empty").starts_with("bad:1: \"later\""));
-    assert!(error("at 1s slice web empty\ngiven nodes 1").starts_with("bad:2: given comes before"));
-    assert!(error("expect").starts_with("bad:1: the line ends"));
-    let times = |text: &str| story::duration(text).ok();
-    assert_eq!(times("0.2s"), Some(Duration::from_millis(200)));
-    assert_eq!(times("150ms"), Some(Duration::from_millis(150)));
-    assert_eq!(times("-1s"), None);
 }

@@ -54,7 +54,7 @@ macro_rules! address_book {
         }
 
         /// Name of the mailboxes of all pools, which count as one.
-        pub const POOL_MAILBOX: &str = "pool";
+        pub(crate) const POOL_MAILBOX: &str = "pool";
 
         /// Every mailbox, by its actor.
         pub const MAILBOXES: &[&str] = &[

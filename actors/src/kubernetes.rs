@@ -4,7 +4,7 @@
 //! clients of the admin API. No other part of the program writes to Kubernetes.
 
 mod config_map;
-pub mod decode;
+mod decode;
 mod deployment;
 mod event_stream;
 mod lease;

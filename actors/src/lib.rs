@@ -4,7 +4,7 @@
 
 pub mod address_book;
 pub mod clock;
-pub mod edges;
+mod edges;
 pub mod shell;
 
 pub mod azure;

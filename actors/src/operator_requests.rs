@@ -14,7 +14,7 @@ use crate::address_book::{AddressBook, Deliver, End};
 use crate::host::AwaitAnswer;
 
 /// Timeout for an answer; the machines answer within 10 s.
-pub const ANSWER_WITHIN: Duration = Duration::from_secs(12);
+const ANSWER_WITHIN: Duration = Duration::from_secs(12);
 
 /// Sends operator requests to machines.
 #[derive(Clone)]

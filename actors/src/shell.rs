@@ -29,7 +29,7 @@ pub struct Ping;
 /// reply channel reports it.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub struct Stop;
+pub(crate) struct Stop;
 
 /// A machine that runs as an actor.
 pub struct Shell<M: Machine> {

@@ -23,7 +23,7 @@ pub struct Azure {
     /// Required members of the pools, with the times of their changes.
     pub convergence: ConvergenceTracker,
     /// Time for which pools had no serving member.
-    pub outages: Outages,
+    pub(crate) outages: Outages,
     /// The writes of each load balancer.
     pub lanes: Lanes,
     /// The Down entries, and the clients that have set them.

@@ -52,8 +52,7 @@ pub enum Pattern {
 
 impl Pattern {
     /// Returns the time in which the changes begin, in microseconds.
-    #[must_use]
-    pub fn length_us(self) -> u64 {
+    pub(crate) fn length_us(self) -> u64 {
         match self {
             Self::Churn { duration_us, .. } => duration_us,
             Self::Burst => BURST_US,

@@ -29,8 +29,6 @@ use std::time::Duration;
 
 use envoy_types::pb::google::protobuf::Any;
 use prost::bytes::Bytes;
-use tokio::io::DuplexStream;
-use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 pub use tonic::{Code, Status};
 
@@ -40,15 +38,13 @@ pub use envoy_types::pb::envoy::config::core::v3::HealthStatus;
 pub use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
 pub use journal::{Client, NeverCame, RecordedRequest, Refusal, Streams};
 use plane::Plane;
-use port::Port;
+use port::{Listener, Port};
 pub use resources::{Bad, Endpoint, Kind, Locality, cluster, endpoints, packed};
 pub use stream_behaviour::{Ending, StreamBehaviour};
 pub use tls::Identity;
 
 /// Time limit of [`ControlPlane::wait_until`] and the other waits.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Number of bytes that a connection in memory holds in each direction.
-const PIPE: usize = 1 << 16;
 
 /// The handle of a running control plane; dropping its last clone ends the listener and all streams.
 #[derive(Clone)]
@@ -71,24 +67,24 @@ impl Drop for Host {
 
 /// Start, stop, and connections.
 impl ControlPlane {
-    /// Starts the control plane on the current runtime, without TLS; port 0 selects a free port.
+    /// Starts the control plane on the current runtime and a free port of the loopback interface, without TLS.
     ///
     /// # Errors
-    /// The address cannot be listened on.
-    pub async fn start(address: SocketAddr) -> io::Result<Self> {
-        Self::start_with(address, None).await
+    /// No port is free.
+    pub async fn start() -> io::Result<Self> {
+        Self::start_with(None).await
     }
 
     /// Starts the control plane with TLS: HTTP/2 by ALPN, and client certificates if the identity has roots for them.
     ///
     /// # Errors
-    /// The PEMs are no identity ([`io::ErrorKind::InvalidInput`]), or the address cannot be listened on.
-    pub async fn start_tls(address: SocketAddr, identity: &Identity) -> io::Result<Self> {
-        Self::start_with(address, Some(identity.acceptor()?)).await
+    /// The PEMs are no identity ([`io::ErrorKind::InvalidInput`]), or no port is free.
+    pub async fn start_tls(identity: &Identity) -> io::Result<Self> {
+        Self::start_with(Some(identity.acceptor()?)).await
     }
 
-    async fn start_with(address: SocketAddr, tls: Option<TlsAcceptor>) -> io::Result<Self> {
-        let port = Port::reserve(address)?;
+    async fn start_with(tls: Option<TlsAcceptor>) -> io::Result<Self> {
+        let port = Port::reserve()?;
         let listener = port.listen()?;
         let plane = Owner::start(Plane::new(), Clock::start());
         let started = Self { host: Arc::new(Host { plane, port, tls }) };
@@ -96,7 +92,7 @@ impl ControlPlane {
         Ok(started)
     }
 
-    async fn listen(&self, listener: TcpListener) {
+    async fn listen(&self, listener: Listener) {
         let accepting = serving::accept(listener, self.host.plane.clone(), self.host.tls.clone());
         self.host.plane.ask(move |plane, _| plane.listen(tokio::spawn(accepting))).await;
     }
@@ -133,11 +129,9 @@ impl ControlPlane {
     }
 
     /// Opens a connection in memory and returns the client's end, for tests on a paused clock. It never has TLS.
-    ///
-    /// # Errors
-    /// It is stopped ([`io::ErrorKind::ConnectionRefused`]).
-    pub async fn dial(&self) -> io::Result<DuplexStream> {
-        let (ours, theirs) = tokio::io::duplex(PIPE);
+    #[cfg(test)]
+    async fn dial(&self) -> io::Result<tokio::io::DuplexStream> {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
         let owner = self.host.plane.clone();
         let taken = self.host.plane.ask(move |plane, _| plane.connect(ours, None, owner)).await;
         if taken { Ok(theirs) } else { Err(io::ErrorKind::ConnectionRefused.into()) }

@@ -29,8 +29,8 @@ pub struct ConvergenceTracker {
     out_of_sync: usize,
     first_change_us: Option<u64>,
     all_converged_since_us: Option<u64>,
-    /// Arrival times of members, with the durations of their waits.
-    waits: Vec<(u64, u64)>,
+    /// How long each member that came had been waited for, in microseconds.
+    waits: Vec<u64>,
     moves: u64,
     history: Vec<(u64, usize)>,
     emptied: usize,
@@ -120,7 +120,7 @@ impl ConvergenceTracker {
         let gone = gone.filter(|(ip, _)| !members.contains(ip));
         self.removals_us.extend(gone.map(|(_, since)| at_us.saturating_sub(since)));
         if entry.held {
-            let waits = entry.waiting.drain(..).map(|since| (at_us, at_us.saturating_sub(since)));
+            let waits = entry.waiting.drain(..).map(|since| at_us.saturating_sub(since));
             self.waits.extend(waits);
         }
         let emptied = members.is_empty() && !std::mem::replace(&mut entry.empty, members.is_empty());
@@ -211,28 +211,19 @@ impl ConvergenceTracker {
         &self.history
     }
 
-    /// Returns the end and the duration of each wait, in microseconds.
-    #[must_use]
-    pub fn arrivals_us(&self) -> &[(u64, u64)] {
-        &self.waits
-    }
-
     /// Returns the time since which all pools are in sync, if they are; up to one answer's latency ahead of the clock.
-    #[must_use]
-    pub fn all_converged_since_us(&self) -> Option<u64> {
+    pub(crate) fn all_converged_since_us(&self) -> Option<u64> {
         self.all_converged_since_us
     }
 
     /// Returns the microseconds from the first change until all pools were in sync, if they are.
-    #[must_use]
-    pub fn first_change_to_converged_us(&self) -> Option<u64> {
+    pub(crate) fn first_change_to_converged_us(&self) -> Option<u64> {
         Some(self.all_converged_since_us?.saturating_sub(self.first_change_us?))
     }
 
     /// Returns the microseconds from the first change until all pools of each load balancer were in sync; `None` if one
     /// of its pools is not.
-    #[must_use]
-    pub fn first_change_to_converged_by_load_balancer_us(&self) -> BTreeMap<String, Option<u64>> {
+    pub(crate) fn first_change_to_converged_by_load_balancer_us(&self) -> BTreeMap<String, Option<u64>> {
         let mut all: BTreeMap<String, Option<u64>> = BTreeMap::new();
         let first = self.first_change_us.unwrap_or(0);
         for (name, entry) in &self.pools {
@@ -246,15 +237,14 @@ impl ConvergenceTracker {
     /// Returns the durations of all completed waits, in microseconds, sorted.
     #[must_use]
     pub fn waits_us(&self) -> Vec<u64> {
-        let mut waits: Vec<u64> = self.waits.iter().map(|(_, waited)| *waited).collect();
+        let mut waits = self.waits.clone();
         waits.sort_unstable();
         waits
     }
 
     /// Returns the time from the change that no longer requires a member to its removal, in microseconds, sorted;
     /// without members that are still present.
-    #[must_use]
-    pub fn removals_us(&self) -> Vec<u64> {
+    pub(crate) fn removals_us(&self) -> Vec<u64> {
         let mut removals = self.removals_us.clone();
         removals.sort_unstable();
         removals

@@ -38,29 +38,20 @@ pub use azure::Azure;
 pub use churn::{Change, Churn, Pattern};
 pub use clock::Clock;
 pub use cluster::Cluster;
-pub use convergence::{ConvergenceTracker, InSync, PoolName};
+pub use convergence::{InSync, PoolName};
 pub use fakes::{Arm, Fakes, Settings};
-pub use files::{BadOverlay, Files, Options as FileOptions, Reserved, lay_over, vnet_id};
-pub use holds::{Hold, Holds, OURS};
-pub use lanes::{Fate as WriteFate, Lanes, Write};
+pub use files::{Files, Options as FileOptions, Reserved, lay_over, vnet_id};
 pub use live_ccm::LiveCcm;
-pub use notation::{BadNotation, duration, fault, latency};
-pub use outages::Outages;
-pub use owner::{Model, Owner};
+pub use notation::{duration, fault, latency};
+pub use owner::Owner;
 pub use pace::TIMES;
 pub use play::{Outcome, Play, Progress, Stage};
-pub use post_run_checks::{Held, PostRunChecks, StatusSample, Watcher, log_errors};
-pub use process::{Ended, Process, Usage};
-pub use process_control::ProcessControl;
+pub use post_run_checks::{Watcher, log_errors};
+pub use process::Process;
 pub use random::Random;
-pub use report::{Convergence, DrainReport, Drained, Lease, Manager, Report, RunInfo, Times};
+pub use report::{Report, RunInfo};
 pub use simulator_models as models;
-pub use story::{
-    Act, BadLine, CcmMode, Disruption, Form, Guarded, Happening, Knob, Leaving, NAMED, Preemption, Scene,
-    Step, Story,
-};
-pub use truth::{
-    Addresses, OutOfSyncPool, States, Wanted, WrongEntry, members, pool_name, wanted_pools, wrong_pools,
-};
-pub use wire::{Exchange, Fate, Journal, Wire};
-pub use world::{CLUSTER_NAME, Phase, Pod, Scope, Service, Size, World};
+pub use story::{Act, CcmMode, Line, NAMED, Story, When};
+pub use truth::{States, Wanted, members, pool_name, wanted_pools, wrong_pools};
+pub use wire::{Exchange, Fate, Journal};
+pub use world::{CLUSTER_NAME, Phase, Service, Size, World};

@@ -98,8 +98,7 @@ impl Outages {
     }
 
     /// Returns the number of times a member's flows were reset.
-    #[must_use]
-    pub fn flows_reset(&self) -> u64 {
+    pub(crate) fn flows_reset(&self) -> u64 {
         self.flows_reset
     }
 }

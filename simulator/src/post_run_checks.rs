@@ -74,8 +74,7 @@ pub struct Held {
 
 impl PostRunChecks {
     /// Returns whether all checks passed. A controller that does not report its pending work fails.
-    #[must_use]
-    pub fn is_clean(&self) -> bool {
+    pub(crate) fn is_clean(&self) -> bool {
         self.log_errors.as_ref().is_none_or(Vec::is_empty)
             && self.log_missing.is_empty()
             && self.guards_wrong.is_empty()

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::post_run_checks::PostRunChecks;
 use crate::truth::OutOfSyncPool;
 
-pub use drain::{DrainReport, Drained, Times};
+pub use drain::{DrainReport, Times};
 pub use measure::RunInfo;
 
 use measure::Picture;

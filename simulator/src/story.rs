@@ -17,8 +17,8 @@ use crate::notation;
 use crate::pace;
 use crate::world::Size;
 
-pub use act::{Act, Scene};
-pub use disruption::{Disruption, Form, Leaving, Preemption, Step};
+pub use act::Act;
+pub use disruption::{Disruption, Leaving};
 pub use knob::Knob;
 pub(crate) use reach::Reach;
 
@@ -178,7 +178,70 @@ impl Default for Story {
     }
 }
 
-/// An invalid line of a scenario.
+/// Time at which a line of a scenario is carried out, and what sort of line it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Before the start.
+    Given,
+    /// This long after the start.
+    At(Duration),
+    /// This long after the line before was done; in tests alone.
+    After(Duration),
+    /// Each time when so long has passed; not in tests.
+    Every(Duration),
+    /// An expectation.
+    Expect,
+    /// How the end differs from what is expected of each; in tests alone.
+    Finally,
+}
+
+/// A line of a scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// Its number in the file, from 1.
+    pub number: usize,
+    /// Its text, without the comment.
+    pub text: &'a str,
+    /// When it is carried out.
+    pub when: When,
+    /// The words after that.
+    pub words: Vec<&'a str>,
+}
+
+impl Line<'_> {
+    /// Parses the lines of a scenario of `simulate` or of a test; `#` begins a comment.
+    ///
+    /// # Errors
+    /// The first invalid line.
+    pub fn read(text: &str) -> Result<Vec<Line<'_>>, BadLine> {
+        let mut lines = Vec::new();
+        for (index, text) in text.lines().enumerate() {
+            let text = text.split('#').next().unwrap_or_default().trim();
+            let mut words: Vec<&str> = text.split_whitespace().collect();
+            let (when, spoken) = match *words {
+                [] => continue,
+                ["given", ..] => (Ok(When::Given), 1),
+                ["expect", ..] => (Ok(When::Expect), 1),
+                ["finally", ..] => (Ok(When::Finally), 1),
+                ["at", time, ..] => (notation::duration(time).map(When::At), 2),
+                ["after", time, ..] => (notation::duration(time).map(When::After), 2),
+                ["every", time, ..] => (notation::duration(time).map(When::Every), 2),
+                _ => (Ok(When::Given), 0),
+            };
+            words.drain(..spoken);
+            let line = Line { number: index + 1, text, when: When::Given, words };
+            let when = when.map_err(|bad| line.bad(bad.expected.to_owned()))?;
+            lines.push(Line { when, ..line });
+        }
+        Ok(lines)
+    }
+
+    fn bad(&self, expected: String) -> BadLine {
+        BadLine { line: self.number, text: self.text.to_owned(), expected }
+    }
+}
+
+/// A line of a scenario that says nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: `{text}`: expected {expected}")]
 pub struct BadLine {
@@ -197,59 +260,51 @@ impl Story {
         Some(Self::read(text).map(|story| Self { name: Some((*name).to_owned()), ..story }))
     }
 
-    /// Parses a scenario; `#` begins a comment.
+    /// Reads a scenario.
     ///
     /// # Errors
-    /// The first invalid line.
+    /// The first line that says nothing.
     pub fn read(text: &str) -> Result<Self, BadLine> {
         let mut story = Self::default();
-        for (number, line) in text.lines().enumerate() {
-            let line = line.split('#').next().unwrap_or_default().trim();
-            if line.is_empty() {
-                continue;
-            }
-            let words: Vec<&str> = line.split_whitespace().collect();
-            story.take(&words).map_err(|expected| BadLine {
-                line: number + 1,
-                text: line.to_owned(),
-                expected,
-            })?;
+        for line in Line::read(text)? {
+            story.take(line.when, &line.words).map_err(|expected| line.bad(expected))?;
         }
         story.happenings.sort_by_key(|happening| happening.at_us);
         Ok(story)
     }
 
-    fn take(&mut self, words: &[&str]) -> Result<(), String> {
-        match words {
-            ["services", count] => self.size.services = number(count)?,
-            ["load-balancers", count] => self.size.load_balancers = at_least_one(count)?,
-            ["nodes", count] => self.size.nodes = at_least_one(count)?,
-            ["endpoints", count] => self.size.endpoints = at_least_one(count)?,
-            ["dual-stack"] => self.size.dual_stack = true,
-            ["settle", time] => self.settle = notation::duration(time).map_err(|bad| bad.to_string())?,
-            ["ccm", word] => self.ccm_mode = CcmMode::parse(word)?,
-            ["controller", key, value] => pace::set(&mut self.controller, key, value),
-            ["pods", rest @ ..] => self.pattern = pattern(rest)?,
-            ["arm", rest @ ..] => Knob::parse(rest)?.turn(&mut self.arm),
-            ["log", "full"] => self.log_full = true,
-            ["expect", "log", "ERROR", text @ ..] if !text.is_empty() => self.errors.push(text.join(" ")),
-            ["expect", "removals", "stopped"] => self.guarded.stopped = true,
-            ["expect", "held", reason, least] => {
-                self.guarded.held.push(((*reason).to_owned(), number(least)?))
+    fn take(&mut self, when: When, words: &[&str]) -> Result<(), String> {
+        let happening = |time| {
+            Ok::<_, String>(Happening {
+                at_us: micros(time),
+                words: words.join(" "),
+                act: Act::parse(words)?,
+            })
+        };
+        match (when, words) {
+            (When::Given, ["services", count]) => self.size.services = number(count)?,
+            (When::Given, ["load-balancers", count]) => self.size.load_balancers = at_least_one(count)?,
+            (When::Given, ["nodes", count]) => self.size.nodes = at_least_one(count)?,
+            (When::Given, ["endpoints", count]) => self.size.endpoints = at_least_one(count)?,
+            (When::Given, ["dual-stack"]) => self.size.dual_stack = true,
+            (When::Given, ["settle", time]) => self.settle = notation::duration(time)?,
+            (When::Given, ["ccm", word]) => self.ccm_mode = CcmMode::parse(word)?,
+            (When::Given, ["controller", key, value]) => pace::set(&mut self.controller, key, value),
+            (When::Given, ["pods", rest @ ..]) => self.pattern = pattern(rest)?,
+            (When::Given, ["arm", rest @ ..]) => Knob::parse(rest)?.turn(&mut self.arm),
+            (When::Given, ["log", "full"]) => self.log_full = true,
+            (When::Expect, ["log", "ERROR", text @ ..]) if !text.is_empty() => {
+                self.errors.push(text.join(" "))
             }
-            ["expect", "nodes", "reached", least] => self.reached = Some(number(least)?),
-            ["every", time, rest @ ..] => {
-                let (at_us, act) = (us(time)?, Act::parse(rest)?);
-                if at_us == 0 {
-                    return Err("a time that is not 0".to_owned());
-                }
-                self.repeats.push(Happening { at_us, words: rest.join(" "), act });
+            (When::Expect, ["removals", "stopped"]) => self.guarded.stopped = true,
+            (When::Expect, ["held", reason, least]) => {
+                self.guarded.held.push(((*reason).to_owned(), number(least)?));
             }
-            ["at", time, rest @ ..] => {
-                let happening = Happening { at_us: us(time)?, words: rest.join(" "), act: Act::parse(rest)? };
-                self.happenings.push(happening);
-            }
-            _ => {
+            (When::Expect, ["nodes", "reached", least]) => self.reached = Some(number(least)?),
+            (When::Every(time), _) if time.is_zero() => return Err("a time that is not 0".to_owned()),
+            (When::Every(time), _) => self.repeats.push(happening(time)?),
+            (When::At(time), _) => self.happenings.push(happening(time)?),
+            (When::Given | When::Expect | When::After(_) | When::Finally, _) => {
                 let known = "services, load-balancers, nodes, endpoints, dual-stack, pods, arm, ccm, \
                              controller, log, expect, settle, at or every";
                 return Err(format!("{known}, each with its arguments"));
@@ -302,8 +357,7 @@ impl Story {
 
     /// Returns the median time that one write occupies a lane, in microseconds: read, answer, and operation, whose end
     /// is seen by polls at Retry-After.
-    #[must_use]
-    pub fn lane_turn_us(&self) -> u64 {
+    pub(crate) fn lane_turn_us(&self) -> u64 {
         let operation_us = self.arm.operation.map_or(0, |operation| {
             let every = u64::from(self.arm.operation_retry_after_s.unwrap_or(1).max(1)) * 1_000_000;
             median(operation).div_ceil(every) * every
@@ -345,8 +399,11 @@ fn pattern(words: &[&str]) -> Result<Pattern, String> {
 }
 
 fn us(text: &str) -> Result<u64, String> {
-    let time = notation::duration(text).map_err(|bad| bad.to_string())?;
-    Ok(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+    Ok(micros(notation::duration(text)?))
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn number(text: &str) -> Result<usize, String> {

@@ -32,14 +32,12 @@ pub struct Wanted {
 
 impl Wanted {
     /// Returns whether every required member is present.
-    #[must_use]
-    pub fn is_held_by(&self, members: &BTreeSet<IpAddr>) -> bool {
+    pub(crate) fn is_held_by(&self, members: &BTreeSet<IpAddr>) -> bool {
         self.required.is_subset(members)
     }
 
     /// Returns whether the members are in sync: required ⊆ members ⊆ allowed.
-    #[must_use]
-    pub fn is_met_by(&self, members: &BTreeSet<IpAddr>) -> bool {
+    pub(crate) fn is_met_by(&self, members: &BTreeSet<IpAddr>) -> bool {
         self.is_held_by(members) && members.is_subset(&self.allowed)
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
+use actors::kubernetes::NamespacedName;
 use config::{CloudSource, Config, Loaded, Location, Problem, Report, Source, WHOLE_FILE};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -24,28 +24,23 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum length of the API server's error message, in bytes.
 const MAX_ERROR_BYTES: usize = 600;
 
-/// Namespace and name of a Secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecretName {
-    namespace: String,
-    name: String,
+/// Parses the namespace and name of an object.
+pub(super) fn namespaced_name(text: &str, example: &str) -> Result<NamespacedName, String> {
+    let is_name = |name: &str| {
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        (1..=253).contains(&name.len()) && name.chars().all(fits)
+    };
+    match text.split_once('/') {
+        Some((namespace, name)) if is_name(namespace) && is_name(name) => {
+            Ok(NamespacedName { namespace: namespace.into(), name: name.into() })
+        }
+        Some(_) | None => Err(format!("write NAMESPACE/NAME, such as {example}")),
+    }
 }
 
-impl FromStr for SecretName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let is_name = |name: &str| {
-            let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-            (1..=253).contains(&name.len()) && name.chars().all(fits)
-        };
-        match text.split_once('/') {
-            Some((namespace, name)) if is_name(namespace) && is_name(name) => {
-                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
-            }
-            Some(_) | None => Err(format!("write NAMESPACE/NAME, such as {SECRET}")),
-        }
-    }
+/// Parses the name of the Secret.
+pub(super) fn secret_name(text: &str) -> Result<NamespacedName, String> {
+    namespaced_name(text, SECRET)
 }
 
 /// Reads and validates both files, the Secret and the overrides of the environment; `kubeconfig` names the API server
@@ -79,7 +74,7 @@ fn cloud_file(files: &Files) -> Result<Source, Report> {
 }
 
 /// Reads the Secret once: later changes have no effect before the next start.
-fn read_secret(secret: &SecretName, kubeconfig: Option<&PathBuf>) -> anyhow::Result<Source> {
+fn read_secret(secret: &NamespacedName, kubeconfig: Option<&PathBuf>) -> anyhow::Result<Source> {
     service::install_tls();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -92,7 +87,7 @@ fn read_secret(secret: &SecretName, kubeconfig: Option<&PathBuf>) -> anyhow::Res
         })?;
         let read = answer.map_err(|error| failure(secret, &error))?;
         match read.data.and_then(|mut data| data.remove(SECRET_KEY)) {
-            Some(bytes) => Ok(Source::new(format!("{}, key {SECRET_KEY}", describe(secret)), bytes.0)),
+            Some(bytes) => Ok(Source::new(format!("Secret {secret}, key {SECRET_KEY}"), bytes.0)),
             None => {
                 let found = format!("no key {SECRET_KEY}");
                 let remedy =
@@ -104,7 +99,7 @@ fn read_secret(secret: &SecretName, kubeconfig: Option<&PathBuf>) -> anyhow::Res
 }
 
 /// Returns the report about a failed request for the Secret.
-fn failure(secret: &SecretName, error: &kube::Error) -> Report {
+fn failure(secret: &NamespacedName, error: &kube::Error) -> Report {
     let status = if let kube::Error::Api(status) = error { Some(status) } else { None };
     match status.map(|status| (status.code, &status.message)) {
         Some((404, _)) => {
@@ -131,19 +126,14 @@ fn failure(secret: &SecretName, error: &kube::Error) -> Report {
 }
 
 /// Returns the report about an unusable Secret.
-fn problem(secret: &SecretName, found: String, remedy: &str) -> Report {
+fn problem(secret: &NamespacedName, found: String, remedy: &str) -> Report {
     Report::from(Problem {
-        location: Location::File(describe(secret)),
+        location: Location::File(format!("Secret {secret}")),
         field: WHOLE_FILE.to_owned(),
         found,
         expected: "the cloud-controller-manager's configuration".to_owned(),
         remedy: remedy.to_owned(),
     })
-}
-
-/// Returns the name of a Secret, as texts have it.
-fn describe(secret: &SecretName) -> String {
-    format!("Secret {}/{}", secret.namespace, secret.name)
 }
 
 #[cfg(test)]
@@ -152,10 +142,9 @@ mod tests {
 
     #[test]
     fn c1_a_secret_is_named_with_its_namespace() {
-        let parsed: SecretName = SECRET.parse().unwrap();
-        assert_eq!(describe(&parsed), "Secret kube-system/azure-cloud-provider");
+        assert_eq!(secret_name(SECRET).unwrap().to_string(), "kube-system/azure-cloud-provider");
         for text in ["", "azure-cloud-provider", "a/", "/b", "a/b/c", "a/../b", "A/b", "a/b?x", "a b/c"] {
-            assert!(text.parse::<SecretName>().unwrap_err().contains(SECRET), "{text}");
+            assert!(secret_name(text).unwrap_err().contains(SECRET), "{text}");
         }
     }
 
@@ -163,7 +152,7 @@ mod tests {
     fn c1_an_answer_that_cannot_be_read_is_not_repeated() {
         let quoting = serde_json::from_str::<u8>("\"swordfish\"").unwrap_err();
         assert!(quoting.to_string().contains("swordfish"));
-        let report = failure(&SECRET.parse().unwrap(), &kube::Error::SerdeError(quoting)).to_string();
+        let report = failure(&secret_name(SECRET).unwrap(), &kube::Error::SerdeError(quoting)).to_string();
         assert!(report.contains("the answer cannot be read") && !report.contains("swordfish"), "{report}");
     }
 }

@@ -245,7 +245,7 @@ fn every_route_is_explained_and_no_other() {
 
 /// Returns the OpenAPI document.
 fn api() -> Value {
-    azure_backend_pool_controller::http::openapi_document()
+    azure_backend_pool_controller::openapi_document()
 }
 
 /// Returns the schema at a path of fields below the schema with this name. Resolves references, lists and nullable

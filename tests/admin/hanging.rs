@@ -24,7 +24,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Stops answering requests about the first load balancers.
 async fn hang(fakes: &Fakes) {
-    let fault = |lb| simulator::fault(&format!("any/every:1:hang@{lb}")).expect("a fault");
+    let fault = |lb| simulator::fault(&format!("any hang every 1 on {lb}")).expect("a fault");
     let faults = hanging().into_iter().map(fault).collect();
     fakes.tune_arm(|arm| arm.faults = faults).await;
 }

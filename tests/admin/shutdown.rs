@@ -4,8 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use azure_backend_pool_controller::http::END_WITHIN;
-use azure_backend_pool_controller::service::SHUTDOWN_TIMEOUT;
+use azure_backend_pool_controller::{END_WITHIN, SHUTDOWN_TIMEOUT};
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::time::Instant;

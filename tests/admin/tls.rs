@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use azure_backend_pool_controller::http::CONNECTIONS;
+use azure_backend_pool_controller::CONNECTIONS;
 use reqwest::{Certificate, Client, Method};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};

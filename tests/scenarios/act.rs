@@ -1,28 +1,24 @@
-//! The actions of a scenario: each line changes the cluster, Azure, or, before the start, the configuration.
+//! The acts of a story: each line changes the cluster, Azure, or, before the start, the configuration.
 //!
-//! The simulator's scenarios have some of these actions too (`simulator::Act`), with the same words. Only here does a
-//! line name a single node, Service, slice or pool, or a single bad answer with its details: the simulator has hundreds
-//! of objects, and rates of faults.
+//! What the simulator's stories can do too is theirs (`simulator::Act`). Only here a line names one node, Service, slice
+//! or pool, as there a world of hundreds has none to name.
 
 mod nodes;
 
 use serde_json::{Value, json};
-use simulator::Act;
-use simulator::models::arm::{
-    Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, OperationFailure, PoolSpec, SyncMode,
-};
+use simulator::models::arm::{PoolSpec, SyncMode};
 use simulator::models::kube::build::{self, Family};
 use simulator::models::kube::{Resource, StreamingLists};
+use simulator::{Act, duration};
 
 use super::stage::Stage;
-use super::story::duration;
 use super::world::{self, Service, ServiceName, split_pool};
 
 /// The outcome of a line.
 type Done = Result<(), String>;
 
 impl Stage {
-    /// Runs a `given` line that changes no object: the configuration and the size of the cluster.
+    /// Carries out a `given` line that is no change: the configuration and the size of the world.
     pub async fn prepare(&mut self, words: &[&str]) -> Done {
         match words {
             ["nodes", count] => self.prepare_nodes(count, false).await,
@@ -64,9 +60,8 @@ impl Stage {
         }
     }
 
-    /// Creates one load balancer and its internal one, as in a cluster without
-    /// `multipleStandardLoadBalancerConfigurations`: no Service has its own pool, and network interfaces fill the
-    /// cluster's pools.
+    /// One load balancer and its internal one, as in a cluster without `multipleStandardLoadBalancerConfigurations`:
+    /// no Service has a pool of its own there, and network interfaces fill those of the cluster as a whole.
     async fn prepare_single(&mut self, name: &str) -> Done {
         let keys = self.cloud.as_object_mut().ok_or("the cloud configuration is no map")?;
         keys.remove("multipleStandardLoadBalancerConfigurations");
@@ -90,14 +85,14 @@ impl Stage {
         Ok(())
     }
 
-    /// Sets the initial members of a pool.
+    /// Makes a pool hold these nodes, as if it always had.
     async fn fill_pool(&mut self, pool: &str, nodes: &[&str]) -> Done {
         let (spec, (load_balancer, pool)) = (self.world.pool(pool, nodes)?, self.lb_and_pool(pool).await?);
         self.fakes.azure.ask(move |azure, _| azure.model.add_pool(&load_balancer, &pool, &spec)).await;
         Ok(())
     }
 
-    /// Runs an action.
+    /// Changes something.
     pub async fn act(&mut self, words: &[&str]) -> Done {
         match words {
             ["node", name, rest @ ..] => self.change_node(name, rest).await,
@@ -126,11 +121,6 @@ impl Stage {
                 }
                 Ok(())
             }
-            ["arm", "fault", rest @ ..] => {
-                let fault = fault(rest)?;
-                self.fakes.tune_arm(move |settings| settings.faults = vec![fault]).await;
-                Ok(())
-            }
             ["arm" | "lists", ..] => self.happens(words).await,
             ["operator", rest @ ..] => self.operator_act(rest).await,
             ["cloud", key, value @ ..] => set(&mut self.cloud, &format!("/{key}"), value_of(value)),
@@ -140,8 +130,8 @@ impl Stage {
         }
     }
 
-    /// Creates the objects of a Service and, like the cloud-controller-manager, its rules and empty pools. Returns the
-    /// nodes with an endpoint that is not terminating.
+    /// Makes the objects of a Service and, as the cloud-controller-manager does, its rules and empty pools. Gives back
+    /// the nodes that have an endpoint which does not terminate.
     async fn create_service<'w>(&mut self, name: &str, words: &[&'w str]) -> Result<Vec<&'w str>, String> {
         let (families, words) = match words {
             ["dual", rest @ ..] => (vec![Family::V4, Family::V6], rest),
@@ -196,7 +186,7 @@ impl Stage {
             ["unpaused"] => self.world.service_mut(&key)?.paused = false,
             ["garbled"] => self.world.service_mut(&key)?.garbled = true,
             ["mended"] => self.world.service_mut(&key)?.garbled = false,
-            other => return Err(format!("unknown word of a service line: {other:?}")),
+            other => return Err(format!("a Service does not know {other:?}")),
         }
         self.apply(vec![self.world.service_object(&key)?]).await
     }
@@ -275,7 +265,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Deletes a load balancer and recreates it, with its rules and with empty pools.
+    /// Deletes a load balancer and creates it again, with its rules and with empty pools.
     async fn create_again(&self, name: &str) {
         let name = text(name);
         let create = move |azure: &mut simulator::Azure, _| {
@@ -295,8 +285,8 @@ impl Stage {
         self.fakes.azure.ask(create).await;
     }
 
-    /// Returns the load balancer and the name of a pool. Without the name of a load balancer, returns the one that has
-    /// a pool of this name.
+    /// Returns the load balancer and the name of a pool. Where no load balancer is named, it is one that has a pool of
+    /// this name.
     pub async fn lb_and_pool(&self, pool: &str) -> Result<(String, String), String> {
         let (load_balancer, name) = split_pool(pool);
         if let Some(load_balancer) = load_balancer {
@@ -314,17 +304,16 @@ impl Stage {
         Ok((found, name.to_owned()))
     }
 
-    /// Runs an action of the simulator's scenarios on ARM and the API server.
+    /// Carries out an act of the simulator's own stories on ARM and the API server, in the same words.
     async fn happens(&self, words: &[&str]) -> Done {
-        let scene =
-            Act::parse(words)?.alone().ok_or_else(|| format!("{words:?} needs a simulated cluster"))?;
+        let scene = Act::parse(words)?.alone().ok_or_else(|| format!("{words:?} needs a simulated world"))?;
         let on_azure = scene.clone();
         self.fakes.cluster.ask(move |cluster, now_us| scene.on_cluster(cluster, now_us)).await;
         self.fakes.azure.ask(move |azure, now_us| on_azure.on_azure(azure, now_us)).await;
         Ok(())
     }
 
-    /// Sends a request of the operator to the admin API.
+    /// The operator asks the admin API for something.
     async fn operator_act(&mut self, words: &[&str]) -> Done {
         let known = "operator releases, pauses or resumes everything or a pool, or releases node <node>";
         let (wish, scope) = match words {
@@ -344,7 +333,7 @@ impl Stage {
                 let (balancer, pool) = self.lb_and_pool(pool).await?;
                 json!({ "scope": "pool", "loadBalancer": balancer, "backendPool": pool })
             }
-            other => return Err(format!("unknown scope {other:?}: {known}")),
+            other => return Err(format!("{other:?} is no scope: {known}")),
         };
         match self.post(path, &body).await? {
             (200, _) => Ok(()),
@@ -370,7 +359,7 @@ impl Stage {
                     "refused-as-invalid" => StreamingLists::RefusedAsInvalid,
                     "refused-as-bad-request" => StreamingLists::RefusedAsBadRequest,
                     "refused-by-error-event" => StreamingLists::RefusedByErrorEvent,
-                    other => return Err(format!("unknown behaviour of streaming lists: {other}")),
+                    other => return Err(format!("streaming lists cannot be {other}")),
                 };
                 self.fakes.plant(move |model| model.refuse_streaming_lists(how)).await;
             }
@@ -380,12 +369,12 @@ impl Stage {
     }
 }
 
-/// Returns an error unless another client's write succeeded.
+/// Returns whether another client's write was carried out.
 fn was_done(status: u16) -> Done {
     if (200..300).contains(&status) { Ok(()) } else { Err(format!("the foreign PUT was answered {status}")) }
 }
 
-/// Returns the watched resource with this name.
+/// Returns the resource that is watched under this name.
 fn watched(kind: &str) -> Result<Resource, String> {
     match kind {
         "services" => Ok(Resource::Services),
@@ -395,67 +384,7 @@ fn watched(kind: &str) -> Result<Resource, String> {
     }
 }
 
-/// Parses a fault: `put 409 code X every 2 times 3 retry-after 2 body html on lb-2`. Without `times` it occurs once.
-fn fault(words: &[&str]) -> Result<Fault, String> {
-    let [target, effect, rest @ ..] = words else {
-        return Err("a fault is <requests> <effect>".to_owned());
-    };
-    let target = match *target {
-        "put" => FaultTarget::PoolPut,
-        "get" => FaultTarget::PoolGet,
-        "lb-get" => FaultTarget::LoadBalancerGet,
-        "poll" => FaultTarget::Poll,
-        "any" => FaultTarget::Any,
-        other => return Err(format!("unknown requests of a fault: {other}")),
-    };
-    let mut answer = FaultAnswer {
-        status: 0,
-        code: "PlannedFault".to_owned(),
-        message: "A planned fault.".to_owned(),
-        retry_after: None,
-        body: FaultBody::Standard,
-    };
-    let mut planned =
-        Fault { target, every: 1, limit: Some(1), load_balancer: None, effect: FaultEffect::Refuse };
-    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"));
-    let mut rest = rest.iter();
-    while let Some(word) = rest.next() {
-        let value = *rest.next().ok_or_else(|| format!("{word} has no value"))?;
-        match *word {
-            "code" => value.clone_into(&mut answer.code),
-            "every" => planned.every = number(value)?,
-            "times" => planned.limit = Some(number(value)?),
-            "retry-after" => answer.retry_after = Some(value.to_owned()),
-            "on" => planned.load_balancer = Some(value.to_owned()),
-            "body" => {
-                answer.body = match value {
-                    "html" => FaultBody::Html,
-                    "bare" => FaultBody::Bare,
-                    "pascal" => FaultBody::PascalCase,
-                    "empty" => FaultBody::Empty,
-                    other => return Err(format!("unknown body of a fault: {other}")),
-                };
-            }
-            other => return Err(format!("unknown word of a fault: {other}")),
-        }
-    }
-    let message = answer.message.clone();
-    planned.effect = match *effect {
-        "lost" => FaultEffect::LoseAnswer,
-        "refused" => FaultEffect::Refuse,
-        "canceled" => {
-            FaultEffect::FailOperation { end: OperationFailure::Canceled, code: answer.code, message }
-        }
-        "failed" => FaultEffect::FailOperation { end: OperationFailure::Failed, code: answer.code, message },
-        status => {
-            answer.status = status.parse().map_err(|_| format!("{status:?} is neither status nor effect"))?;
-            FaultEffect::Answer(answer)
-        }
-    };
-    Ok(planned)
-}
-
-/// Parses the name of a slice: `web` is the first slice of its Service, `web/2` the second.
+/// The slice `web` is the first of its Service, `web/2` the second.
 fn slice_target(text: &str) -> Result<(ServiceName, usize), String> {
     let (service, number) = text.split_once('/').unwrap_or((text, "1"));
     let number: usize = number.parse().map_err(|_| format!("{number:?} is not a number of a slice"))?;
@@ -463,13 +392,13 @@ fn slice_target(text: &str) -> Result<(ServiceName, usize), String> {
     Ok((ServiceName::parse(service), index))
 }
 
-/// Returns the parsed value if the text is JSON, else the text.
+/// JSON where it is JSON, else text.
 fn value_of(words: &[&str]) -> Value {
     let text = words.join(" ");
     serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text))
 }
 
-/// Sets the value at a pointer, and creates missing maps.
+/// Sets the value at a pointer, making maps on the way.
 fn set(within: &mut Value, pointer: &str, value: Value) -> Done {
     let mut node = within;
     for key in pointer.split('/').skip(1) {

@@ -9,13 +9,12 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use simulator::models::arm::Kind;
 use simulator::models::kube::Resource;
-use simulator::{Azure, members};
+use simulator::{Azure, duration, members};
 
 pub use nodes::About;
 
 use super::azure::{Entry, Put};
 use super::stage::{Probe, Stage};
-use super::story::duration;
 use super::world::{ServiceName, split_pool};
 
 /// The outcome of a line.

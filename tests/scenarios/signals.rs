@@ -5,10 +5,8 @@ use std::time::Duration;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use simulator::Clock;
 use simulator::models::kube::{build, rfc3339};
-
-use super::story::duration;
+use simulator::{Clock, duration};
 
 /// The taints of draining nodes, by their short names in scenarios.
 const SHORT: [(&str, &str); 3] = [

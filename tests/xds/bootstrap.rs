@@ -149,7 +149,7 @@ impl Secured {
         let pair = ours.server();
         let identity =
             Identity { certificates: pair.certificate, key: pair.key, client_roots: Some(ours.pem()) };
-        let plane = ControlPlane::start_tls(FREE, &identity).await.expect("loopback has free ports");
+        let plane = ControlPlane::start_tls(&identity).await.expect("loopback has free ports");
         plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
         let folder = tempfile::tempdir().expect("a temporary folder");
         Self { folder, ours, plane }

@@ -43,7 +43,7 @@ pub const FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCA
 
 /// Starts a control plane.
 pub async fn control_plane() -> ControlPlane {
-    ControlPlane::start(FREE).await.expect("loopback has free ports")
+    ControlPlane::start().await.expect("loopback has free ports")
 }
 
 /// Returns endpoints of this name at these addresses.

@@ -22,7 +22,7 @@ use crate::url::{Addresses, answers_with_resource};
 use crate::{answer, failure, pipeline};
 
 pub use query::{Query, QueryResult};
-pub use resource::{ResourceAddress, ResourceCall, ResourceMethod, ResourceReply};
+pub use resource::{ResourceAddress, ResourceCall, ResourceMethod};
 
 const JSON: &str = "application/json";
 

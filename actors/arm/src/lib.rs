@@ -27,13 +27,11 @@ mod transport;
 mod url;
 
 pub use azure_core::credentials::Secret;
-pub use client::{
-    Answered, Client, Query, QueryResult, ResourceAddress, ResourceCall, ResourceMethod, ResourceReply,
-};
+pub use client::{Answered, Client, Query, QueryResult, ResourceAddress, ResourceCall, ResourceMethod};
 pub use headroom::Headroom;
 pub use identity::{Identity, Login, ManagedIdentity};
 pub use raw::{RawAnswer, RawClient, RawMethod, RawRequest};
-pub use settings::{Clocks, SetUpError, Settings, Timeouts};
+pub use settings::{Clocks, Settings, Timeouts};
 
 #[cfg(test)]
 mod tests;

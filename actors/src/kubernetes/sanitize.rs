@@ -23,8 +23,7 @@ pub(super) fn safe_text_without(text: &str, secrets: &[&str]) -> Arc<str> {
 }
 
 /// Returns an error answer as text: its status, and the message of its Status object or the start of its body.
-#[must_use]
-pub fn status_text(status: StatusCode, body: &[u8]) -> String {
+pub(super) fn status_text(status: StatusCode, body: &[u8]) -> String {
     status_text_without(status, body, &[])
 }
 

@@ -5,12 +5,12 @@
 //! which responses are valid. Its callers decide which resources to watch and how to use them. It reads no clock of
 //! other crates: wall time is an argument.
 
-pub mod bootstrap;
-pub mod csds;
-pub mod decode;
-pub mod driver;
-pub mod encode;
+mod bootstrap;
+mod csds;
+mod decode;
+mod driver;
+mod encode;
 
-pub use bootstrap::{Bootstrap, BootstrapError, Node, Source};
-pub use csds::Status;
+pub use bootstrap::{Bootstrap, Node, Source};
+pub use csds::{Status, serve as serve_csds};
 pub use driver::Driver;

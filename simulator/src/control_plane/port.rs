@@ -1,14 +1,16 @@
 //! A port that stays reserved for this server while it does not listen.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
-use tokio::net::{TcpListener, TcpSocket};
+use rustix::net::Shutdown;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// Number of connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// A bound address: no other socket gets its port, and connections are refused while the server does not listen.
+/// A bound address: the system gives its port to no other program, and refuses connections while the server does not
+/// listen.
 pub(super) struct Port {
     /// The address; its port is never 0.
     pub(super) address: SocketAddr,
@@ -16,51 +18,73 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Binds the address; port 0 selects a free port.
+    /// Binds a free port of the loopback interface.
     ///
     /// # Errors
-    /// The address is in use, or is not an address of this machine.
-    pub(super) fn reserve(address: SocketAddr) -> io::Result<Self> {
-        let bound = bind(address)?;
+    /// None is free.
+    pub(super) fn reserve() -> io::Result<Self> {
+        let bound = socket()?;
+        bound.bind((Ipv4Addr::LOCALHOST, 0).into())?;
         Ok(Self { address: bound.local_addr()?, _bound: bound })
     }
 
-    /// Listens on the address with another socket. It can be called again after the listener is closed.
+    /// Listens on the address, beside the socket that is only bound.
     ///
     /// # Errors
-    /// There is a listener already.
-    pub(super) fn listen(&self) -> io::Result<TcpListener> {
-        bind(self.address)?.listen(BACKLOG)
+    /// The system refuses it.
+    pub(super) fn listen(&self) -> io::Result<Listener> {
+        let socket = socket()?;
+        // Connections of an earlier listener may not have ended.
+        socket.set_reuseaddr(true)?;
+        socket.bind(self.address)?;
+        socket.listen(BACKLOG).map(Listener)
     }
 }
 
-fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
+/// A listener that ends when it is dropped. A child process that is being started has a copy of each descriptor until
+/// it executes its program: closing ours alone leaves the port open for so long.
+pub(super) struct Listener(TcpListener);
+
+impl Listener {
+    pub(super) async fn accept(&self) -> io::Result<TcpStream> {
+        self.0.accept().await.map(|(socket, _)| socket)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // A socket that listens can be shut down.
+        rustix::net::shutdown(&self.0, Shutdown::Both).ok();
+    }
+}
+
+/// Opens a socket that shares its port with the others of this function alone.
+fn socket() -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseport(true)?;
     Ok(socket)
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpStream;
+    use std::os::fd::AsFd as _;
 
     use super::*;
 
     #[tokio::test]
     async fn a_port_without_a_listener_refuses_and_stays_reserved() {
-        let port = Port::reserve(([127, 0, 0, 1], 0).into()).expect("loopback has free ports");
+        let port = Port::reserve().expect("loopback has free ports");
         let listener = port.listen().expect("it is ours");
         TcpStream::connect(port.address).await.expect("there is a listener");
-        assert!(port.listen().is_err(), "one listener at a time");
+        let copy_of_a_child = listener.0.as_fd().try_clone_to_owned().expect("a descriptor");
 
         drop(listener);
 
         let refused = TcpStream::connect(port.address).await.map_err(|error| error.kind());
         assert_eq!(refused.err(), Some(io::ErrorKind::ConnectionRefused));
-        let stranger = TcpSocket::new_v4().expect("a socket");
-        let taken = stranger.bind(port.address).map_err(|error| error.kind());
-        assert_eq!(taken.err(), Some(io::ErrorKind::AddrInUse));
+        let stranger = TcpListener::bind(port.address).await.map_err(|error| error.kind());
+        assert_eq!(stranger.err(), Some(io::ErrorKind::AddrInUse));
         port.listen().expect("it is still ours");
+        drop(copy_of_a_child);
     }
 }

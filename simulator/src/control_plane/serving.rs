@@ -13,7 +13,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::bytes::{Buf, BufMut, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -21,6 +20,7 @@ use tonic::server::{Grpc, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::plane::Plane;
+use super::port::Listener;
 use super::stream::Never;
 use crate::owner::Owner;
 
@@ -31,10 +31,10 @@ pub(super) const METHOD: &str =
 type Replies = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
 
 /// Accepts connections until the task is ended.
-pub(super) async fn accept(listener: TcpListener, plane: Owner<Plane>, tls: Option<TlsAcceptor>) {
+pub(super) async fn accept(listener: Listener, plane: Owner<Plane>, tls: Option<TlsAcceptor>) {
     loop {
         // A connection that ended before it was accepted is ignored.
-        let Ok((socket, _)) = listener.accept().await else { continue };
+        let Ok(socket) = listener.accept().await else { continue };
         if socket.set_nodelay(true).is_ok() {
             let (owner, tls) = (plane.clone(), tls.clone());
             plane.send(move |plane, _| {

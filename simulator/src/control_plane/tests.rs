@@ -2,7 +2,6 @@
 
 mod client;
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
@@ -13,10 +12,8 @@ use prost::Message;
 use super::*;
 use client::{Bytewise, Client, Tls, ack, first, nack, named, soon};
 
-const FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-
 async fn started() -> ControlPlane {
-    ControlPlane::start(FREE).await.expect("a free port")
+    ControlPlane::start().await.expect("a free port")
 }
 
 /// Returns endpoints with this name and one address.
@@ -526,7 +523,7 @@ async fn a_timeout_shows_the_journal() {
 #[tokio::test]
 async fn tls_requires_a_client_certificate_if_configured() {
     let tls = Tls::new();
-    let control = ControlPlane::start_tls(FREE, &tls.identity()).await.expect("an identity");
+    let control = ControlPlane::start_tls(&tls.identity()).await.expect("an identity");
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
 
     let mut client = tls.connect(&control, true).await.expect("a client with a certificate");
@@ -535,6 +532,6 @@ async fn tls_requires_a_client_certificate_if_configured() {
     assert!(tls.connect(&control, false).await.is_err(), "a client without one");
 
     let broken = Identity { key: "no PEM".to_owned(), ..tls.identity() };
-    let refused = ControlPlane::start_tls(FREE, &broken).await.err().map(|error| error.kind());
+    let refused = ControlPlane::start_tls(&broken).await.err().map(|error| error.kind());
     assert_eq!(refused, Some(io::ErrorKind::InvalidInput));
 }

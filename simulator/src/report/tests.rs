@@ -267,7 +267,7 @@ fn drawn() -> Report {
         ],
         holds: vec![hold(OURS, 1_000_000), hold("ccm", 12_000_000)],
         requests: vec![(1_000_000, true, false), (2_000_000, false, false), (3_000_000, true, true)],
-        happenings: vec![(10_000_000, "arm faults any/every:2:503 & more".to_owned())],
+        happenings: vec![(10_000_000, "arm fault any 503 every 2 & more".to_owned())],
     };
     let upstream = Report { wrong_pools: 2, converged: false, picture: picture.clone(), ..report() };
     let samples = [(1.0, 9, 0, false), (10.0, 40, 60, false), (20.0, 30, 60, true), (61.0, 0, 0, false)];
@@ -301,7 +301,7 @@ fn z2_the_page_is_self_contained_with_all_pictures() {
     for words in [
         "Simulation: a &lt;b&gt;",
         "shop-&lt;web&gt;",
-        "503 &amp; more",
+        "every 2 &amp; more",
         "The controller: PASSED: all 3 pools are in sync.",
         "Upstream's updater: FAILED: 2 of 3 pools are out of sync.",
         "up to 60 pools held from 10 s to 61 s",

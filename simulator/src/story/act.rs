@@ -76,7 +76,7 @@ impl Act {
     pub fn parse(words: &[&str]) -> Result<Self, String> {
         let count = |text: &str| text.parse::<usize>().map_err(|_| "a whole number".to_owned());
         let seconds = |text: &str| {
-            let time = notation::duration(text).map_err(|bad| bad.to_string())?;
+            let time = notation::duration(text)?;
             i64::try_from(time.as_secs()).map_err(|_| "a time that fits".to_owned())
         };
         if let Some(disruption) = Disruption::parse(words) {
@@ -88,9 +88,7 @@ impl Act {
             ["arm", knob @ ..] => Knob::parse(knob).map(Self::Arm),
             ["apiserver", "down"] => Ok(Self::ApiDown(true)),
             ["apiserver", "up"] => Ok(Self::ApiDown(false)),
-            ["apiserver", "slow", time] => {
-                notation::duration(time).map(Self::ApiSlow).map_err(|bad| bad.to_string())
-            }
+            ["apiserver", "slow", time] => Ok(Self::ApiSlow(notation::duration(time)?)),
             ["apiserver", "restart"] => Ok(Self::ApiRestart),
             ["apiserver", "throttle", requests, "retry-after", seconds] => {
                 Ok(Self::ApiThrottle { requests: count(requests)? as u64, seconds: count(seconds)? as u64 })
@@ -334,8 +332,7 @@ impl Scene {
     }
 
     /// Returns whether the required members of pools change.
-    #[must_use]
-    pub fn changes_wishes(&self) -> bool {
+    pub(crate) fn changes_wishes(&self) -> bool {
         match &self.act {
             Act::Disruption(disruption) => disruption.changes_wishes(),
             Act::EtcdRestore => true,

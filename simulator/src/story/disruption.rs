@@ -1,6 +1,6 @@
 //! Actions on many nodes and Services, and the resulting changes of the cluster and of Azure.
 
-mod leaving;
+pub(super) mod leaving;
 
 use serde_json::{Value, json};
 use simulator_models::kube::Resource;
@@ -11,7 +11,7 @@ use crate::convergence::PoolName;
 use crate::world::World;
 
 use leaving::Edit;
-pub use leaving::{Form, Leaving, Preemption, Step};
+pub use leaving::Leaving;
 
 /// A simultaneous change of many nodes or Services.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -119,7 +119,7 @@ impl Knob {
     /// # Errors
     /// What was expected instead.
     pub fn parse(words: &[&str]) -> Result<Self, String> {
-        let latency = |text: &str| notation::latency(text).map_err(|bad| bad.to_string());
+        let latency = |text: &str| notation::latency(text).map_err(String::from);
         match words {
             ["get-latency", time] => latency(time).map(Self::GetLatency),
             ["put-latency", time] => latency(time).map(Self::PutLatency),
@@ -149,21 +149,21 @@ impl Knob {
             ["down", "resets-flows"] => Ok(Self::DownResetsFlows(true)),
             ["down", "keeps-flows"] => Ok(Self::DownResetsFlows(false)),
             ["silent-loss", part] => share(part).map(Self::SilentLoss),
-            ["faults", "none"] => Ok(Self::Faults(Vec::new())),
-            ["faults", faults @ ..] if !faults.is_empty() => {
-                let faults = faults.iter().map(|text| notation::fault(text));
-                faults.collect::<Result<_, _>>().map(Self::Faults).map_err(|bad| bad.to_string())
+            ["fault", "none"] => Ok(Self::Faults(Vec::new())),
+            ["fault", faults @ ..] => {
+                let faults = faults.split(|word| *word == "and").map(|words| notation::fault(&words.join(" ")));
+                Ok(Self::Faults(faults.collect::<Result<_, _>>()?))
             }
             ["quota", "none"] => Ok(Self::Quota(None)),
             ["quota", writes, "writes", reads, "reads", "in", time] => {
-                let window = notation::duration(time).map_err(|bad| bad.to_string())?;
+                let window = notation::duration(time)?;
                 let (writes, reads) = (number(writes)?, number(reads)?);
                 Ok(Self::Quota(Some(Window { writes, reads, seconds: window.as_secs().max(1) })))
             }
             ["buckets", buckets @ ..] if !buckets.is_empty() => Buckets::parse(buckets).map(Self::Buckets),
             _ => Err("a knob of ARM: get-latency, put-latency, operation, retry-after, update-status, \
                       concurrent-write, lock-retry-after, unfinished-write, visible, down, nic-admin-state, silent-loss, \
-                      faults, quota or buckets, with its arguments"
+                      fault, quota or buckets, with its arguments"
                 .to_owned()),
         }
     }

@@ -187,7 +187,7 @@ mod tests {
         "apiserver throttle 4 retry-after 1",
         "arm buckets 2 writes 1/s",
         "arm down",
-        "arm faults every:3:gateway-error any/every:5:html",
+        "arm fault put 429 every 3 body pascal and any 502 every 5 body html",
         "arm quota 1 writes 9 reads in 1m",
         "arm silent-loss 0.5",
         "clocks jump 1h",
@@ -205,7 +205,7 @@ mod tests {
     /// Returns all of these actions, and then those that end them or change the cluster.
     fn happenings() -> Vec<Happening> {
         let lines: Vec<String> = ACTS.iter().map(|act| format!("at 1s {act}\n")).collect();
-        let ends = "at 2s apiserver up\nat 2s apiserver slow 0\nat 2s arm up\nat 2s arm faults none\n\
+        let ends = "at 2s apiserver up\nat 2s apiserver slow 0\nat 2s arm up\nat 2s arm fault none\n\
                     at 2s lists full\nat 2s etcd save\nat 2s arm silent-loss 0\nat 2s nodes add 3\n\
                     at 2s arm quota none\n";
         Story::read(&(lines.concat() + ends)).expect("a story").timetable()
@@ -317,11 +317,11 @@ mod tests {
             // Only the web page, and only the body in PascalCase.
             (
                 |reach| less(reach, |tally| drop(tally.effects.remove(0))),
-                &["arm faults every:3:gateway-error any/every:5:html"],
+                &["arm fault put 429 every 3 body pascal and any 502 every 5 body html"],
             ),
             (
                 |reach| less(reach, |tally| drop(tally.effects.pop())),
-                &["arm faults every:3:gateway-error any/every:5:html"],
+                &["arm fault put 429 every 3 body pascal and any 502 every 5 body html"],
             ),
         ];
         for (take, missed) in cases {

@@ -1,5 +1,6 @@
 //! Scenario files.
 
+use super::disruption::leaving::{Form, Step};
 use super::*;
 use crate::azure::Azure;
 use crate::owner::Model as _;
@@ -86,15 +87,15 @@ fn z2_a_quota_or_a_loss_without_an_effect_is_unreached() {
 
 #[test]
 fn z2_each_fault_of_a_line_must_be_met() {
-    let story = "at 1s arm faults every:1:gateway-error any/every:1:html\nat 2s arm faults none\n\
-                 at 3s arm faults get/every:1:gateway-error any/every:2:html\n";
+    let story = "at 1s arm fault put 429 every 1 body pascal and any 502 every 1 body html\nat 2s arm fault none\n\
+                 at 3s arm fault get 429 every 1 body pascal and any 502 every 2 body html\n";
     let [first, second] = [
-        "arm faults every:1:gateway-error any/every:1:html",
-        "arm faults get/every:1:gateway-error any/every:2:html",
+        "arm fault put 429 every 1 body pascal and any 502 every 1 body html",
+        "arm fault get 429 every 1 body pascal and any 502 every 2 body html",
     ];
-    assert_eq!(unreached(story, |_, _| ()), [first, second]);
-    assert_eq!(unreached(story, get), [first, second], "a web page at 1 s, the other at 3 s");
-    assert_eq!(unreached(story, put), [first, second], "the gateway's own at 1 s, and nothing at 3 s");
+    assert_eq!(unreached(story, |_, _| ()), [second, first]);
+    assert_eq!(unreached(story, get), [second, first], "a web page at 1 s, the other at 3 s");
+    assert_eq!(unreached(story, put), [second, first], "the gateway's own at 1 s, and nothing at 3 s");
     let both = |azure: &mut Azure, at_us: u64| {
         put(azure, at_us);
         get(azure, at_us + 200_000);
@@ -171,7 +172,7 @@ fn z2_a_scenario_sets_sizes_knobs_and_a_timetable() {
     let text = "# A story.\nservices 12\nload-balancers 3   # few\ndual-stack\narm operation 2s..8s\n\
                 arm visible at-end\nccm updater\ncontroller members.removalDelay 5s\n\
                 pods rollout within 2m step 10s\nsettle 1m\n\
-                at 40s arm up\nat 10s arm down\nat 1s arm faults any/every:2:503 every:3:lost\n";
+                at 40s arm up\nat 10s arm down\nat 1s arm fault any 503 every 2 and put lost every 3\n";
     let story = Story::read(text).expect("a story");
     assert_eq!((story.size.services, story.size.load_balancers, story.size.dual_stack), (12, 3, true));
     assert_eq!(story.arm.operation, Some(Latency::LogNormal { median_us: 2_000_000, p95_us: 8_000_000 }));
@@ -180,7 +181,7 @@ fn z2_a_scenario_sets_sizes_knobs_and_a_timetable() {
     assert_eq!(story.controller, json!({"members": {"removalDelay": "5s"}}));
     assert_eq!(story.pattern, Pattern::Rollout { within_us: 120_000_000, step_us: 10_000_000 });
     let words: Vec<&str> = story.happenings.iter().map(|happening| &*happening.words).collect();
-    assert_eq!(words, ["arm faults any/every:2:503 every:3:lost", "arm down", "arm up"]);
+    assert_eq!(words, ["arm fault any 503 every 2 and put lost every 3", "arm down", "arm up"]);
     let Act::Arm(Knob::Faults(faults)) = &story.happenings[0].act else { panic!("faults") };
     assert_eq!((faults.len(), faults[0].target), (2, FaultTarget::Any));
 }
@@ -269,7 +270,7 @@ fn z1_a_scenario_reaches_locks_and_both_quotas_of_the_model() {
 #[test]
 fn z2_a_faster_story_divides_its_times() {
     let text = "arm operation 6s\narm retry-after 10\npods churn 2/s for 60s\nsettle 90s\n\
-                at 30s arm get-latency 300ms\nat 45s arm faults every:2:429:4\n";
+                at 30s arm get-latency 300ms\nat 45s arm fault put 429 every 2 retry-after 4\n";
     let story = Story::read(text).expect("a story").faster(3);
     assert_eq!(story.arm.operation, Some(Latency::Fixed { us: 2_000_000 }));
     assert_eq!(story.arm.operation_retry_after_s, Some(4));
@@ -298,7 +299,7 @@ fn z2_a_story_has_acts_for_each_kind_of_object() {
     let text = "log full\nexpect log ERROR out of ink   # as told\nexpect removals stopped\nexpect held breaker 7\npods recreate within 1m step 4s\n\
                 at 1s nodes label 3 some/key=value\nat 2s nodes delete 4 oldest\nat 3s lists empty nodes\n\
                 at 4s clocks jump back 90s\nat 5s controller files 7\nat 6s controller goes on\n\
-                at 7s arm faults every:2:429:date+9\n";
+                at 7s arm fault put 429 every 2 retry-after date+9\n";
     let story = Story::read(text).expect("a story");
     assert_eq!((story.log_full, story.errors.as_slice()), (true, &["out of ink".to_owned()][..]));
     let held = vec![("breaker".to_owned(), 7)];

@@ -77,8 +77,7 @@ impl Service {
     }
 
     /// Returns whether pods are starting or terminating.
-    #[must_use]
-    pub fn is_changing(&self) -> bool {
+    pub(crate) fn is_changing(&self) -> bool {
         self.pods.iter().any(|pod| pod.phase != Phase::Ready)
     }
 

@@ -99,7 +99,7 @@ async fn z1_answers_come_after_their_latency() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn z1_a_lost_answer_closes_the_connection_after_the_write() {
-    let faults = vec![fault("every:1:lost").expect("a fault")];
+    let faults = vec![fault("put lost every 1").expect("a fault")];
     let (fakes, client) = start(arm::Settings { faults, ..quick() }).await;
     let lost = put(&client, &fakes, "10.0.0.1").await;
     assert!(lost.is_err(), "{lost:?}");

@@ -41,7 +41,7 @@ fn z1_upstream_alone_writes_pools_in_turn_under_one_lock() {
 #[test]
 fn z1_a_refused_pool_stays_wrong_under_upstream() {
     let mut story = story();
-    story.arm.faults = vec![simulator::fault("every:4:409").expect("a fault")];
+    story.arm.faults = vec![simulator::fault("put 409 every 4").expect("a fault")];
     let report = Report::of_upstream(&story, &World::new(SIZE, 1), 1);
     let dropped = report.ccm.expect("it ran").dropped;
     assert!(dropped > 0 && report.wrong_pools > 0, "{}", report.text());

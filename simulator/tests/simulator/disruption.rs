@@ -173,7 +173,7 @@ async fn z2_a_deleted_namespace_leaves_no_objects_or_pools() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn z2_lists_of_one_kind_are_empty_and_clocks_jump_on_both_sides() {
-    let acts = ["lists empty nodes", "clocks jump 2h", "arm faults any/every:1:429:date+30"];
+    let acts = ["lists empty nodes", "clocks jump 2h", "arm fault any 429 every 1 retry-after date+30"];
     let (fakes, _) = play(&acts).await;
     let client = Client::builder().no_proxy().build().expect("a client");
     let count = async |path: &str| -> usize {

@@ -75,9 +75,8 @@ pub(in crate::cli) struct SimulateArgs {
     /// The controller's members.removalDelay [default: that of the controller].
     #[arg(long, value_parser = simulator::duration)]
     removal_delay: Option<Duration>,
-    /// Faults of ARM on writes: every:N:STATUS, every:N:STATUS:RETRY-AFTER, every:N:lock:RETRY-AFTER, every:N:lost and
-    /// more (see docs/simulator.md); with @LOAD-BALANCER at the end, only of that load balancer. May be given several
-    /// times.
+    /// A fault of ARM, such as "put 409 every 20" or "put 429 every 4 retry-after 2 on lb-2" (see docs/simulator.md);
+    /// may be given several times.
     #[arg(long, value_parser = simulator::fault)]
     fault: Vec<Fault>,
     /// How long to wait, after the last change, until every pool is in sync. The run then fails [default: --duration plus
@@ -268,8 +267,16 @@ mod tests {
 
     #[test]
     fn z2_flags_reach_arm_and_the_pattern() {
-        let line =
-            ["--arm-operation", "5s..20s", "--retry-after", "1", "--fault", "every:20:409", "--rate", "0"];
+        let line = [
+            "--arm-operation",
+            "5s..20s",
+            "--retry-after",
+            "1",
+            "--fault",
+            "put 409 every 20",
+            "--rate",
+            "0",
+        ];
         let story = args(&line).story().unwrap();
         let operation = Latency::LogNormal { median_us: 5_000_000, p95_us: 20_000_000 };
         assert_eq!((story.arm.operation, story.arm.operation_retry_after_s), (Some(operation), Some(1)));

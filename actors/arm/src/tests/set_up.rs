@@ -7,8 +7,9 @@ use proxy::Proxies;
 use url::Url;
 
 use super::{login, settings};
+use crate::settings::SetUpError;
 use crate::transport::{HttpTransport, is_near};
-use crate::{Client, Identity, Login, ManagedIdentity, SetUpError, Settings};
+use crate::{Client, Identity, Login, ManagedIdentity, Settings};
 
 fn workload() -> Identity {
     Identity::WorkloadIdentity {

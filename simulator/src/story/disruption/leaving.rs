@@ -364,7 +364,7 @@ fn count(text: &str) -> Result<usize, String> {
 }
 
 fn us(text: &str) -> Result<u64, String> {
-    let time = notation::duration(text).map_err(|bad| bad.to_string())?;
+    let time = notation::duration(text)?;
     Ok(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
