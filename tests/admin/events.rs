@@ -173,7 +173,7 @@ async fn h3_there_are_at_most_16_streams_and_none_delays_the_end() {
     );
     let wrong = stage.admin(Method::GET, "/api/v1/events?kind=Service").await;
     assert_eq!(wrong.status, 400, "{wrong:?}");
-    assert!(wrong.text.contains("it has namespace, name, reason"), "{wrong:?}");
+    assert!(wrong.text.contains("this path has namespace, name, reason"), "{wrong:?}");
 
     // The server detects a closed connection when it sends something.
     drop(streams.pop());
