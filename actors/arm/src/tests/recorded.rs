@@ -7,7 +7,7 @@ use azure_core::http::RawResponse;
 use model::arm::{ArmAnswer, Edit, FailureKind, OperationState};
 use model::ids::{LbName, PoolId, PoolName};
 use serde_json::Value;
-use writer::classify::{FailureClass, Stage, ThrottleScope, classify};
+use writer::classify::{FailureClass, ThrottleScope, classify};
 
 use super::{apply, failure, pool_id, pool_read, response};
 use crate::{answer, entry};
@@ -307,9 +307,8 @@ fn class_of(id: &str) -> Option<FailureClass> {
         | "403-authorization-failed"
         | "403-linked-authorization-failed"
         | "403-readonly-disabled-subscription" => FailureClass::Terminal,
-        "404-child-not-found" | "404-resource-not-found" | "404-resource-group-not-found" => {
-            FailureClass::Stale
-        }
+        "404-child-not-found" | "404-resource-not-found" => FailureClass::Absent,
+        "404-resource-group-not-found" => FailureClass::Stale,
         _ => return None,
     })
 }
@@ -326,17 +325,17 @@ fn w5_collected_errors_have_the_classes_of_the_contract() {
         let body = &error["body"];
         let text = if body.is_null() { error["raw"].as_str().unwrap().to_owned() } else { body.to_string() };
         let status = error["httpStatus"].as_u64().and_then(|status| u16::try_from(status).ok());
-        let (failed, stage) = if let (
+        let failed = if let (
             ArmAnswer::Operation(OperationState::Failed(failure) | OperationState::Canceled(failure)),
             None,
         ) = (answer::operation(false, &response(200, &[], &text)), status)
         {
-            (failure, Stage::Poll)
+            failure
         } else {
-            (failure(answer::put(&response(status.unwrap_or(400), &[], &text))), Stage::Put)
+            failure(answer::put(&response(status.unwrap_or(400), &[], &text)))
         };
         // Every failure has a class, and no answer of Azure counts as a closed gate or an expired permit.
-        let class = classify(&failed, stage);
+        let class = classify(&failed);
         assert!(!matches!(class, FailureClass::GateClosed | FailureClass::NotGranted), "{error}");
         let id = error["id"].as_str().unwrap();
         if let Some(expected) = class_of(id) {

@@ -344,7 +344,7 @@ impl RetryAfter {
     }
 }
 
-/// A failure as facts; `writer::classify` decides what follows (W5).
+/// A failure as facts; the writer classifies it when it arrives (W5).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// Where the call failed.
@@ -386,10 +386,23 @@ pub enum FailureKind {
     Refused,
 }
 
+/// What identical failures have in common (Q8, W10).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FailureCause {
+    kind: FailureKind,
+    code: Option<Arc<str>>,
+}
+
 /// ARM's codes for a resource, or its parent, that does not exist.
 const ABSENT: [&str; 3] = ["ResourceNotFound", "ParentResourceNotFound", "NotFound"];
 
 impl Failure {
+    /// The cause, apart from the message and the details of one answer.
+    #[must_use]
+    pub fn cause(&self) -> FailureCause {
+        FailureCause { kind: self.kind, code: self.code.clone() }
+    }
+
     /// Returns true if ARM says that the requested resource does not exist; a pool of a deleted load balancer does not
     /// exist either. A 404 about the resource group or subscription does not count, because it may be temporary. A 404
     /// without ARM's code does not count, because another server may have sent it.

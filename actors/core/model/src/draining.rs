@@ -54,7 +54,16 @@ pub struct AdminEnd {
     /// Generation of the set that was applied or, after a failure, required.
     pub generation: u64,
     /// The result.
-    pub result: Result<(), Arc<Failure>>,
+    pub result: Result<(), AdminError>,
+}
+
+/// Why an admin part was not carried out (N3).
+#[derive(Clone, Debug)]
+pub enum AdminError {
+    /// The pool or its load balancer does not exist.
+    Absent,
+    /// The write failed.
+    Failed(Arc<Failure>),
 }
 
 /// The nodes that leave service, as a level (N2).

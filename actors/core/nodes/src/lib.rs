@@ -47,7 +47,7 @@ use std::time::Duration;
 use mechanisms::work_queue::{self, WorkQueue};
 use model::arm::Provisioning;
 use model::config_map::{ConfigMapAnswer, ConfigMapRequest};
-use model::draining::{AdminDue, AdminEnd, Draining, PoolAdminStates};
+use model::draining::{AdminDue, AdminEnd, AdminError, Draining, PoolAdminStates};
 use model::ids::{CallId, Epoch, LbName, NodeName, NodeUid, PoolId, PoolName};
 use model::leadership::Leadership;
 use model::level::{DrainingAddresses, SourceAdminStates};
@@ -398,11 +398,11 @@ impl AdminState {
                 }
                 self.updates.ended(now, pool, generation, self.params.max_backoff);
             }
-            Err(failure) if failure.says_absent() => {
+            Err(AdminError::Absent) => {
                 self.pools.absent(at, pool);
                 self.updates.ended(now, pool, generation, self.params.max_backoff);
             }
-            Err(failure) => {
+            Err(AdminError::Failed(failure)) => {
                 let least = failure.retry_after.before_next_try().unwrap_or_default();
                 let waits = (least, self.params.max_backoff);
                 let uids = self.updates.failed(now, pool, generation, waits);

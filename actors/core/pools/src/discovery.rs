@@ -56,8 +56,8 @@ pub enum In {
         call: CallId,
         /// When the GET began.
         began: Now,
-        /// The result of the GET.
-        result: Result<Arc<LbFacts>, Arc<Failure>>,
+        /// The result of the GET; `None`: the load balancer does not exist.
+        result: Result<Option<Arc<LbFacts>>, Arc<Failure>>,
         /// Our own PUTs that may explain the result.
         puts: OurPuts,
     },
@@ -336,7 +336,7 @@ impl Discovery {
         now: Now,
         call: CallId,
         (began, puts): (Now, OurPuts),
-        result: Result<Arc<LbFacts>, Arc<Failure>>,
+        result: Result<Option<Arc<LbFacts>>, Arc<Failure>>,
         out: &mut Vec<Out>,
     ) {
         let Some(reading) = self.reads.take(call) else {
@@ -344,10 +344,7 @@ impl Discovery {
             return;
         };
         match result {
-            Ok(facts) => self.record_read(now, reading.balancer, (began, puts), Some(facts), out),
-            Err(failure) if failure.says_absent() => {
-                self.record_read(now, reading.balancer, (began, puts), None, out);
-            }
+            Ok(facts) => self.record_read(now, reading.balancer, (began, puts), facts, out),
             Err(failure) => self.record_failure(now, &reading, Arc::from(failure.to_string()), out),
         }
     }

@@ -451,7 +451,7 @@ impl Bench {
             }
             Delivery::Metrics(sample) => self.samples.push(sample),
             Delivery::Discovery(discovery::In::Missing(pool)) => self.discover(&pool.lb, DISCOVERED_AFTER),
-            Delivery::Discovery(discovery::In::Read { began, result: Ok(facts), .. }) => {
+            Delivery::Discovery(discovery::In::Read { began, result: Ok(Some(facts)), .. }) => {
                 for facts in &facts.pools {
                     if self.wanted.contains_key(&facts.id) {
                         let observation = Observation { began, facts: Arc::clone(facts) };

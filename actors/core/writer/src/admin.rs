@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::classify::FailureClass;
 use super::completion::{WriteEnd, left_behind};
 use super::lane::Lane;
 use super::write::{Put, Write};
 use super::{AdminDue, AdminUrgency, Life, Out, PoolAdminStates, Writer};
 use model::arm::{AdminState, Backend, Entry, LbFacts, PoolFacts};
-use model::draining::AdminEnd;
+use model::draining::{AdminEnd, AdminError};
 use model::ids::{LbName, PoolId, of_balancer};
 use model::load_balancers::OurPuts;
 use model::machine::Now;
@@ -116,8 +117,13 @@ impl Writer {
             WriteEnd::Unchanged { .. } => {
                 Ok(AdminEnd { generation: self.draining.generation, result: Ok(()) })
             }
-            WriteEnd::Stale(failure) | WriteEnd::Retriable { failure, .. } | WriteEnd::Terminal(failure) => {
-                Ok(AdminEnd { generation: due.generation, result: Err(Arc::clone(failure)) })
+            WriteEnd::Stale(failed) | WriteEnd::Retriable { failed, .. } | WriteEnd::Terminal(failed) => {
+                let error = if failed.class == FailureClass::Absent {
+                    AdminError::Absent
+                } else {
+                    AdminError::Failed(Arc::clone(&failed.failure))
+                };
+                Ok(AdminEnd { generation: due.generation, result: Err(error) })
             }
             // Nothing was tried.
             WriteEnd::NotGranted | WriteEnd::Interrupted | WriteEnd::Abandoned => Err(due),
@@ -209,7 +215,7 @@ impl Writer {
 fn is_failure(end: &WriteEnd) -> Option<bool> {
     match end {
         WriteEnd::Written { .. } | WriteEnd::Unchanged { .. } => Some(false),
-        WriteEnd::Stale(failure) => Some(!failure.says_absent()),
+        WriteEnd::Stale(failed) => Some(failed.class != FailureClass::Absent),
         WriteEnd::Retriable { .. } | WriteEnd::Terminal(_) => Some(true),
         WriteEnd::Withheld(_) | WriteEnd::NotGranted | WriteEnd::Interrupted | WriteEnd::Abandoned => None,
     }

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::arm::{Failure, FailureKind};
+use model::arm::{Failure, FailureCause};
 use model::attempt::MembershipDue;
 use model::ids::{LbName, PoolId, of_balancer};
 use model::machine::Now;
@@ -41,13 +41,6 @@ const WINDOW: Duration = Duration::from_secs(120);
 
 /// Interval between probes while the breaker is open.
 const PROBE_EVERY: Duration = Duration::from_secs(30);
-
-/// A class of failures.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct FailureCause {
-    kind: FailureKind,
-    code: Option<Arc<str>>,
-}
 
 /// The last terminal failure of a pool.
 #[derive(Clone, Debug)]
@@ -213,9 +206,8 @@ impl WriteBreaker {
         part: WriteKind,
     ) -> Option<OpenedBreaker> {
         self.order += 1;
-        let fault = FailureCause { kind: failure.kind, code: failure.code.clone() };
         let description: Arc<str> = Failure { correlation_id: None, ..failure.clone() }.to_string().into();
-        let failed = PoolFailure { at: now, order: self.order, fault };
+        let failed = PoolFailure { at: now, order: self.order, fault: failure.cause() };
         let caller = part.caller();
         let circuit = match caller {
             Caller::Membership => &mut self.members,
@@ -338,9 +330,11 @@ impl Writer {
                     self.show_blocks(out);
                 }
             }
-            WriteEnd::Terminal(failure) => {
+            WriteEnd::Terminal(failed) => {
                 let part = WriteKind::of(write.due(), write.admin);
-                let Some(opened) = self.breaker.failed(now, &write.pool, failure, part) else { return };
+                let Some(opened) = self.breaker.failed(now, &write.pool, &failed.failure, part) else {
+                    return;
+                };
                 let OpenedBreaker { caller, lb, description } = opened;
                 self.breaker.reported.insert((caller, lb.clone()));
                 let what = EventKind::Blocked { caller, fault: description, lb };

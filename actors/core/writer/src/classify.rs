@@ -1,24 +1,66 @@
-//! Classifies failures, as a pure function (docs/design/writer.md, W5, W6; S0 "Error Handling").
+//! Classifies failures, once, when the answer arrives (docs/design/writer.md, W5, W6; S0 "Error Handling").
 //!
-//! The ARM port provides the facts of a failure. The writer decides what to do with a class.
+//! The ARM port provides the facts of a failure. Everything in the writer that follows from it reads its class.
 
-use model::arm::{Failure, FailureKind};
+use std::sync::Arc;
 
-/// The step of a write at which a call failed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Stage {
-    /// The GET before the PUT.
-    Read,
-    /// The PUT.
-    Put,
-    /// A poll of the operation, or the end of the operation itself.
-    Poll,
+use model::arm::{ArmAnswer, Failure, FailureKind, RetryAfter};
+
+/// An answer of ARM whose failure is classified.
+pub(super) type Answered = Result<ArmAnswer, FailedCall>;
+
+/// A failure and what follows from it.
+#[derive(Clone, Debug)]
+pub(super) struct FailedCall {
+    pub failure: Arc<Failure>,
+    pub class: FailureClass,
+    /// What became of the call if it was a PUT.
+    pub put: FailedPut,
+}
+
+/// What became of a PUT that failed (W4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FailedPut {
+    /// It was refused or not sent.
+    Refused,
+    /// It may have been carried out, so that a later GET may show its members. 500 and 503 come from the resource
+    /// provider, so that nothing is in flight and the lane stays open. But ARM also returns them for PUTs that it has
+    /// begun.
+    MayBeCarriedOut,
+    /// It may also still run: no server that holds the resource has reported its result.
+    InDoubt,
+}
+
+impl FailedCall {
+    /// Classifies a failure.
+    pub(super) fn new(failure: Arc<Failure>) -> FailedCall {
+        FailedCall { class: classify(&failure), put: failed_put(failure.kind), failure }
+    }
+
+    /// A failure that the writer itself detected.
+    pub(super) fn ours(kind: FailureKind, message: &str) -> FailedCall {
+        FailedCall::new(Arc::new(Failure {
+            kind,
+            code: None,
+            inner_codes: Vec::new(),
+            message: Arc::from(message),
+            retry_after: RetryAfter::Absent,
+            correlation_id: None,
+        }))
+    }
+}
+
+/// Classifies the failure of an answer.
+pub(super) fn answered(answer: ArmAnswer) -> Answered {
+    if let ArmAnswer::Failed(failure) = answer { Err(FailedCall::new(failure)) } else { Ok(answer) }
 }
 
 /// The class of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FailureClass {
-    /// The pool or its load balancer does not exist. On a poll URL: no information, so the load balancer is read.
+    /// ARM says that the pool or its load balancer does not exist.
+    Absent,
+    /// Any other 404. On a poll URL, either is no information, so the load balancer is read.
     Stale,
     /// Another client has written: start another round from GET.
     EtagRound,
@@ -43,13 +85,20 @@ impl FailureClass {
     pub fn is_throttled(self) -> bool {
         match self {
             FailureClass::Throttled(_) | FailureClass::GateClosed => true,
-            FailureClass::Stale
+            FailureClass::Absent
+            | FailureClass::Stale
             | FailureClass::EtagRound
             | FailureClass::Retriable
             | FailureClass::ClientRetry
             | FailureClass::Terminal
             | FailureClass::NotGranted => false,
         }
+    }
+
+    /// Whether this is a 404.
+    #[must_use]
+    pub fn is_stale(self) -> bool {
+        matches!(self, FailureClass::Absent | FailureClass::Stale)
     }
 }
 
@@ -64,74 +113,45 @@ pub enum ThrottleScope {
 
 /// Classifies a failure (W5).
 #[must_use]
-pub fn classify(failure: &Failure, stage: Stage) -> FailureClass {
+pub fn classify(failure: &Failure) -> FailureClass {
     match failure.kind {
-        FailureKind::Status(status) => of_status(status, failure, stage),
-        FailureKind::Operation => {
-            if codes(failure).any(is_conflict) {
-                FailureClass::Retriable
-            } else {
-                FailureClass::Terminal
-            }
+        FailureKind::Status(404) if failure.says_absent() => FailureClass::Absent,
+        FailureKind::Status(404) => FailureClass::Stale,
+        FailureKind::Status(409) => FailureClass::Retriable,
+        FailureKind::Status(412) => FailureClass::EtagRound,
+        FailureKind::Status(429) if codes(failure).any(is_lock) => {
+            FailureClass::Throttled(ThrottleScope::Lane)
         }
-        FailureKind::NotConnected
+        FailureKind::Status(429) => FailureClass::Throttled(ThrottleScope::Subscription),
+        FailureKind::Status(408 | 500 | 502 | 503 | 504)
+        | FailureKind::NotConnected
         | FailureKind::Connection
         | FailureKind::Timeout
         | FailureKind::Credential => FailureClass::ClientRetry,
-        FailureKind::Undecodable(_) | FailureKind::Refused => FailureClass::Terminal,
+        FailureKind::Operation if codes(failure).any(is_conflict) => FailureClass::Retriable,
+        FailureKind::Status(_)
+        | FailureKind::Operation
+        | FailureKind::Undecodable(_)
+        | FailureKind::Refused => FailureClass::Terminal,
         FailureKind::PermitExpired => FailureClass::NotGranted,
         FailureKind::GateClosed => FailureClass::GateClosed,
     }
 }
 
-/// Whether a PUT with this failure may still run or be carried out: no server that holds the resource has reported
-/// its result (W4).
-#[must_use]
-pub fn is_in_doubt(failure: &Failure) -> bool {
-    match failure.kind {
-        FailureKind::Status(status) => matches!(status, 408 | 502 | 504),
-        FailureKind::Connection | FailureKind::Timeout | FailureKind::Undecodable(_) => true,
-        FailureKind::Operation
-        | FailureKind::NotConnected
-        | FailureKind::Credential
-        | FailureKind::PermitExpired
-        | FailureKind::GateClosed
-        | FailureKind::Refused => false,
-    }
-}
-
-/// Whether a PUT with this failure may have been carried out, so that a later GET may show its members (W4). This
-/// includes 500 and 503. They come from the resource provider, so that nothing is in flight and the lane stays open.
-/// But ARM also returns them for PUTs that it has begun.
-#[must_use]
-pub fn may_be_carried_out(failure: &Failure) -> bool {
-    match failure.kind {
-        FailureKind::Status(500 | 503) => true,
+fn failed_put(kind: FailureKind) -> FailedPut {
+    match kind {
+        FailureKind::Status(408 | 502 | 504)
+        | FailureKind::Connection
+        | FailureKind::Timeout
+        | FailureKind::Undecodable(_) => FailedPut::InDoubt,
+        FailureKind::Status(500 | 503) => FailedPut::MayBeCarriedOut,
         FailureKind::Status(_)
         | FailureKind::Operation
         | FailureKind::NotConnected
-        | FailureKind::Connection
-        | FailureKind::Timeout
-        | FailureKind::Undecodable(_)
         | FailureKind::Credential
         | FailureKind::PermitExpired
         | FailureKind::GateClosed
-        | FailureKind::Refused => is_in_doubt(failure),
-    }
-}
-
-fn of_status(status: u16, failure: &Failure, stage: Stage) -> FailureClass {
-    match status {
-        404 => FailureClass::Stale,
-        409 => FailureClass::Retriable,
-        412 => match stage {
-            Stage::Read | Stage::Put => FailureClass::EtagRound,
-            Stage::Poll => FailureClass::Retriable,
-        },
-        429 if codes(failure).any(is_lock) => FailureClass::Throttled(ThrottleScope::Lane),
-        429 => FailureClass::Throttled(ThrottleScope::Subscription),
-        408 | 500 | 502 | 503 | 504 => FailureClass::ClientRetry,
-        _ => FailureClass::Terminal,
+        | FailureKind::Refused => FailedPut::Refused,
     }
 }
 
@@ -163,8 +183,6 @@ fn starts_with(code: &str, head: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::arm::RetryAfter;
-    use std::sync::Arc;
 
     fn failure(kind: FailureKind, code: &str, inner: &[&str]) -> Failure {
         Failure {
@@ -177,17 +195,12 @@ mod tests {
         }
     }
 
-    fn expect(kind: FailureKind, code: &str, inner: &[&str], stage: Stage, class: FailureClass) {
-        assert_eq!(
-            classify(&failure(kind, code, inner), stage),
-            class,
-            "{kind:?} {code} {inner:?} {stage:?}"
-        );
+    fn expect(kind: FailureKind, code: &str, inner: &[&str], class: FailureClass) {
+        assert_eq!(classify(&failure(kind, code, inner)), class, "{kind:?} {code} {inner:?}");
     }
 
     #[test]
     fn w5_every_code_that_azure_is_known_to_send_has_its_class() {
-        let status = FailureKind::Status;
         let (lane, quota) = (
             FailureClass::Throttled(ThrottleScope::Lane),
             FailureClass::Throttled(ThrottleScope::Subscription),
@@ -230,8 +243,8 @@ mod tests {
             (403, "LinkedAuthorizationFailed", &[], FailureClass::Terminal),
             (403, "ReadOnlyDisabledSubscription", &[], FailureClass::Terminal),
             (403, "RequestDisallowedByPolicy", &[], FailureClass::Terminal),
-            (404, "NotFound", &[], FailureClass::Stale),
-            (404, "ResourceNotFound", &[], FailureClass::Stale),
+            (404, "NotFound", &[], FailureClass::Absent),
+            (404, "ResourceNotFound", &[], FailureClass::Absent),
             (404, "ResourceGroupNotFound", &[], FailureClass::Stale),
             (404, "", &[], FailureClass::Stale),
             (408, "", &[], FailureClass::ClientRetry),
@@ -243,10 +256,8 @@ mod tests {
             (418, "", &[], FailureClass::Terminal),
         ];
         for (code, outer, inner, class) in table {
-            expect(status(*code), outer, inner, Stage::Put, *class);
-            expect(status(*code), outer, inner, Stage::Read, *class);
+            expect(FailureKind::Status(*code), outer, inner, *class);
         }
-        expect(status(412), "PreconditionFailed", &[], Stage::Poll, FailureClass::Retriable);
     }
 
     #[test]
@@ -263,8 +274,8 @@ mod tests {
             "InvalidTemplateDeployment",
             "ResourceDeploymentFailure",
         ] {
-            expect(FailureKind::Status(400), code, &[], Stage::Put, FailureClass::Terminal);
-            expect(FailureKind::Operation, code, &[], Stage::Poll, FailureClass::Terminal);
+            expect(FailureKind::Status(400), code, &[], FailureClass::Terminal);
+            expect(FailureKind::Operation, code, &[], FailureClass::Terminal);
         }
     }
 
@@ -283,51 +294,47 @@ mod tests {
             ("", &[], FailureClass::Terminal),
         ];
         for (outer, inner, class) in table {
-            expect(FailureKind::Operation, outer, inner, Stage::Poll, *class);
+            expect(FailureKind::Operation, outer, inner, *class);
         }
     }
 
     #[test]
     fn w5_what_was_not_answered_or_not_sent_has_its_class() {
-        for stage in [Stage::Read, Stage::Put, Stage::Poll] {
-            expect(FailureKind::Connection, "", &[], stage, FailureClass::ClientRetry);
-            expect(FailureKind::NotConnected, "", &[], stage, FailureClass::ClientRetry);
-            expect(FailureKind::Timeout, "", &[], stage, FailureClass::ClientRetry);
-            expect(FailureKind::Undecodable(200), "", &[], stage, FailureClass::Terminal);
-            expect(FailureKind::Credential, "", &[], stage, FailureClass::ClientRetry);
-            expect(FailureKind::Refused, "", &[], stage, FailureClass::Terminal);
-            expect(FailureKind::PermitExpired, "", &[], stage, FailureClass::NotGranted);
-            expect(FailureKind::GateClosed, "", &[], stage, FailureClass::GateClosed);
-        }
+        expect(FailureKind::Connection, "", &[], FailureClass::ClientRetry);
+        expect(FailureKind::NotConnected, "", &[], FailureClass::ClientRetry);
+        expect(FailureKind::Timeout, "", &[], FailureClass::ClientRetry);
+        expect(FailureKind::Undecodable(200), "", &[], FailureClass::Terminal);
+        expect(FailureKind::Credential, "", &[], FailureClass::ClientRetry);
+        expect(FailureKind::Refused, "", &[], FailureClass::Terminal);
+        expect(FailureKind::PermitExpired, "", &[], FailureClass::NotGranted);
+        expect(FailureKind::GateClosed, "", &[], FailureClass::GateClosed);
     }
 
     #[test]
     fn w4_a_put_without_an_answer_of_the_resource_provider_is_in_doubt() {
-        let doubtful = |kind| is_in_doubt(&failure(kind, "", &[]));
         for kind in [FailureKind::Connection, FailureKind::Timeout, FailureKind::Undecodable(201)] {
-            assert!(doubtful(kind), "{kind:?}");
+            assert_eq!(failed_put(kind), FailedPut::InDoubt, "{kind:?}");
         }
         for status in [408, 502, 504] {
-            assert!(doubtful(FailureKind::Status(status)), "{status}");
+            assert_eq!(failed_put(FailureKind::Status(status)), FailedPut::InDoubt, "{status}");
         }
-        for status in [400, 404, 409, 412, 429, 500, 503] {
-            assert!(!doubtful(FailureKind::Status(status)), "{status}");
+        for status in [400, 404, 409, 412, 429] {
+            assert_eq!(failed_put(FailureKind::Status(status)), FailedPut::Refused, "{status}");
         }
-        for kind in [FailureKind::GateClosed, FailureKind::PermitExpired, FailureKind::NotConnected] {
-            assert!(!doubtful(kind), "{kind:?}");
+        for kind in [
+            FailureKind::GateClosed,
+            FailureKind::PermitExpired,
+            FailureKind::NotConnected,
+            FailureKind::Credential,
+        ] {
+            assert_eq!(failed_put(kind), FailedPut::Refused, "{kind:?}");
         }
     }
 
     #[test]
     fn w4_a_500_or_503_may_have_been_carried_out_though_it_closes_no_lane() {
-        let may = |kind| may_be_carried_out(&failure(kind, "", &[]));
-        for status in [408, 500, 502, 503, 504] {
-            assert!(may(FailureKind::Status(status)), "{status}");
+        for status in [500, 503] {
+            assert_eq!(failed_put(FailureKind::Status(status)), FailedPut::MayBeCarriedOut, "{status}");
         }
-        for status in [400, 404, 409, 412, 429] {
-            assert!(!may(FailureKind::Status(status)), "{status}");
-        }
-        assert!(may(FailureKind::Connection) && !may(FailureKind::NotConnected));
-        assert!(!may(FailureKind::Credential));
     }
 }

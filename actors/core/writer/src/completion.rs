@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::arm::{Failure, PoolFacts};
+use model::arm::PoolFacts;
 use model::attempt::Outcome;
 use model::ids::{AttemptId, Etag, LbName, PoolId};
 use model::machine::Now;
 use model::sample::GateClass;
 
-use super::classify::{FailureClass, Stage, ThrottleScope, classify, may_be_carried_out};
+use super::classify::{FailedCall, FailedPut, FailureClass};
 use super::gate::named_until;
 use super::lane::LaneState;
 use super::plan::PoolChange;
@@ -30,11 +30,11 @@ pub(super) enum WriteEnd {
     /// A permit was refused before anything was sent.
     NotGranted,
     /// The pool or its load balancer does not exist.
-    Stale(Arc<Failure>),
+    Stale(FailedCall),
     /// Another try may succeed, not before `eligible_at`.
-    Retriable { failure: Arc<Failure>, eligible_at: Option<Now> },
+    Retriable { failed: FailedCall, eligible_at: Option<Now> },
     /// Another try would not succeed.
-    Terminal(Arc<Failure>),
+    Terminal(FailedCall),
     /// Shutdown, or lost leadership.
     Interrupted,
     /// The result is not needed any more.
@@ -47,50 +47,49 @@ impl WriteEnd {
     pub(super) fn written(put: Arc<Put>, as_of: Now, etag: Option<Etag>) -> WriteEnd {
         WriteEnd::Written { facts: Arc::clone(&put.leaves), put, as_of, etag }
     }
+
+    /// The end for a failure after which another try may succeed at any time.
+    pub(super) fn retriable(failed: FailedCall) -> WriteEnd {
+        WriteEnd::Retriable { failed, eligible_at: None }
+    }
 }
 
 impl Writer {
-    /// Handles a failure by its class (W5).
+    /// Handles a failed read or PUT by its class (W5).
     pub(super) fn fail(
         &mut self,
         now: Now,
         lb: &LbName,
-        stage: Stage,
-        failure: Arc<Failure>,
+        verb: GateClass,
+        failed: FailedCall,
         out: &mut Vec<Out>,
     ) {
-        let gate = match stage {
-            Stage::Read => self.gates.closed(now, GateClass::Reads),
-            Stage::Put => self.gates.closed(now, GateClass::Writes),
-            Stage::Poll => None,
-        };
-        let class = self.params.throttling.class(classify(&failure, stage));
-        let named = self.record_throttle(now, lb, class, &failure);
-        if self.params.retry_throttled && class.is_throttled() && self.wait_for_throttle(now, lb, stage) {
+        let class = failed.class;
+        let gate = self.gates.closed(now, verb);
+        let named = self.record_throttle(now, lb, &failed);
+        if self.params.retry_throttled && class.is_throttled() && self.wait_for_throttle(now, lb, verb) {
             return;
         }
         let end = match class {
-            FailureClass::Stale => WriteEnd::Stale(failure),
+            FailureClass::Absent | FailureClass::Stale => WriteEnd::Stale(failed),
             FailureClass::EtagRound => {
                 if self.begin_round(now, lb) {
                     return;
                 }
-                WriteEnd::Retriable { failure, eligible_at: None }
+                WriteEnd::retriable(failed)
             }
-            FailureClass::Throttled(ThrottleScope::Lane) => {
-                WriteEnd::Retriable { failure, eligible_at: named }
-            }
-            FailureClass::Throttled(ThrottleScope::Subscription) => {
-                WriteEnd::Retriable { failure, eligible_at: gate.max(named) }
+            FailureClass::Throttled(scope) => {
+                let gate = gate.filter(|_| self.params.throttling.closes_gate(scope));
+                WriteEnd::Retriable { failed, eligible_at: gate.max(named) }
             }
             // The time of our own gate is more accurate than that of the ARM port.
             FailureClass::GateClosed => {
-                let eligible_at = gate.max(named).or_else(|| named_until(now, &failure));
-                WriteEnd::Retriable { failure, eligible_at }
+                let eligible_at = gate.max(named).or_else(|| named_until(now, &failed.failure));
+                WriteEnd::Retriable { failed, eligible_at }
             }
-            FailureClass::Retriable => WriteEnd::Retriable { failure, eligible_at: None },
-            FailureClass::ClientRetry => return self.retry_later(now, lb, stage, failure, out),
-            FailureClass::Terminal => WriteEnd::Terminal(failure),
+            FailureClass::Retriable => WriteEnd::retriable(failed),
+            FailureClass::ClientRetry => return self.retry_later(now, lb, verb, failed, out),
+            FailureClass::Terminal => WriteEnd::Terminal(failed),
             FailureClass::NotGranted => WriteEnd::NotGranted,
         };
         self.end(now, lb, end, out);
@@ -98,16 +97,10 @@ impl Writer {
 
     /// Records the time before which ARM wants no calls of this write, and returns the latest such time. It binds
     /// this write even when the gate opens earlier for others (W6).
-    fn record_throttle(
-        &mut self,
-        now: Now,
-        lb: &LbName,
-        class: FailureClass,
-        failure: &Failure,
-    ) -> Option<Now> {
+    fn record_throttle(&mut self, now: Now, lb: &LbName, failed: &FailedCall) -> Option<Now> {
         let write = self.open_write_mut(lb)?;
-        if let FailureClass::Throttled(_) = class {
-            write.history.named = write.history.named.max(named_until(now, failure));
+        if let FailureClass::Throttled(_) = failed.class {
+            write.history.named = write.history.named.max(named_until(now, &failed.failure));
         }
         write.history.named
     }
@@ -270,8 +263,8 @@ pub(super) fn left_behind<'a>(write: &'a Write, end: &'a WriteEnd) -> Vec<&'a Pu
     let sent = match (end, &write.phase) {
         (WriteEnd::Written { put, .. }, _) => return vec![&**put],
         (WriteEnd::Unchanged { .. } | WriteEnd::Withheld(_) | WriteEnd::Stale(_), _) => return Vec::new(),
-        (WriteEnd::Retriable { failure, .. } | WriteEnd::Terminal(failure), WritePhase::Putting(put)) => {
-            may_be_carried_out(failure).then_some(put)
+        (WriteEnd::Retriable { failed, .. } | WriteEnd::Terminal(failed), WritePhase::Putting(put)) => {
+            (failed.put != FailedPut::Refused).then_some(put)
         }
         (WriteEnd::Interrupted | WriteEnd::Abandoned, WritePhase::Putting(put)) => Some(put),
         (
@@ -313,8 +306,10 @@ fn outcome_of(end: WriteEnd) -> Option<Outcome> {
         }
         WriteEnd::NotGranted => Outcome::NotGranted,
         WriteEnd::Stale(_) => Outcome::Stale,
-        WriteEnd::Retriable { failure, eligible_at } => Outcome::Retriable { failure, eligible_at },
-        WriteEnd::Terminal(failure) => Outcome::Terminal { failure },
+        WriteEnd::Retriable { failed, eligible_at } => {
+            Outcome::Retriable { failure: failed.failure, eligible_at }
+        }
+        WriteEnd::Terminal(failed) => Outcome::Terminal { failure: failed.failure },
         WriteEnd::Interrupted => Outcome::Interrupted,
         WriteEnd::Abandoned => return None,
     })

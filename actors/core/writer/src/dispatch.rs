@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use model::arm::{ArmAnswer, ArmCall, Failure, FailureKind, PoolRead, Provisioning};
+use model::arm::{ArmAnswer, ArmCall, FailureKind, LbFacts, PoolRead, Provisioning};
 use model::assignment::Observation;
 use model::ids::{CallId, LbName, PoolId};
 use model::load_balancers::OurPuts;
 use model::machine::Now;
 use model::sample::{GateClass, Metric};
 
-use super::classify::{FailureClass, Stage, ThrottleScope, classify};
+use super::classify::{Answered, FailedCall, FailureClass, ThrottleScope};
 use super::gate::{gate_closed, lock_delay};
 use super::in_flight::{InFlightCall, Purpose, result_of};
 use super::lane::LaneState;
 use super::verify::Verdict;
 use super::write::{PollStep, WritePhase};
-use super::{Life, Out, Writer, our_failure};
+use super::{Life, Out, Writer};
 
 impl Writer {
     pub(super) fn on_discovery_read(&mut self, now: Now, call: CallId, lb: LbName, out: &mut Vec<Out>) {
@@ -124,35 +124,39 @@ impl Writer {
         }
     }
 
-    pub(super) fn on_answered(&mut self, now: Now, id: CallId, answer: ArmAnswer, out: &mut Vec<Out>) {
+    pub(super) fn on_answered(&mut self, now: Now, id: CallId, answer: Answered, out: &mut Vec<Out>) {
         let Some(call) = self.calls.close(id) else {
             out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         };
         let (verb, took) = (call.verb(), now.since(call.began));
         out.push(Out::Metric(Metric::ArmCall { verb, took, result: result_of(verb, &answer) }));
-        if let ArmAnswer::Failed(failure) = &answer {
-            self.apply_throttle(now, &call, failure, out);
+        match &answer {
+            Ok(answer) => self.record_tags(now, &call, answer),
+            Err(failed) => self.apply_throttle(now, &call, failed, out),
         }
-        self.record_tags(now, &call, &answer);
         let InFlightCall { purpose, began } = call;
         let lb = purpose.lb().clone();
         match purpose {
-            Purpose::RestCheck(pool, attempt) => self.on_rest_check(now, &pool, attempt, answer, out),
+            Purpose::RestCheck(pool, attempt) => {
+                self.on_rest_check(now, &pool, attempt, lb_read(answer), out);
+            }
             Purpose::PreWrite(pool, attempt) => match pool_read(answer) {
                 Ok(read) => self.on_pre_write(now, began, &pool, attempt, read, out),
-                Err(failure) => self.on_pre_write_failed(now, &pool, attempt, failure, out),
+                Err(failed) => self.on_pre_write_failed(now, &pool, attempt, failed, out),
             },
             Purpose::Put(pool, attempt) => self.on_put(now, began, &pool, attempt, answer, out),
             Purpose::Poll(pool, attempt, operation) => {
                 self.on_poll(now, began, (&pool, attempt), operation.is_some(), answer, out);
             }
-            Purpose::ReadBack(pool, attempt) => self.on_read_back(now, began, &pool, attempt, answer, out),
+            Purpose::ReadBack(pool, attempt) => {
+                self.on_read_back(now, began, &pool, attempt, lb_read(answer), out);
+            }
             Purpose::Glance(pool, attempt) => {
                 self.on_glance(now, began, &pool, attempt, pool_read(answer).ok(), out);
             }
             Purpose::Probe(pool) => self.on_probe(now, began, &pool, pool_read(answer), out),
-            Purpose::InitialRead(_) => self.apply_initial_read(now, id, &lb, true, &answer),
+            Purpose::InitialRead(_) => self.apply_initial_read(now, id, &lb, true, &lb_read(answer)),
             Purpose::Verify(pool, attempt) => {
                 let seen = pool_read(answer).ok().map(|read| (read.facts, began));
                 match self.verifications.answered(now, &pool, attempt, seen) {
@@ -162,27 +166,24 @@ impl Writer {
                 }
             }
             Purpose::Confirm(pool, attempt) => {
-                let seen =
-                    if let ArmAnswer::LoadBalancer(facts) = answer { Some((facts, began)) } else { None };
+                let seen = lb_read(answer).ok().map(|facts| (facts, began));
                 if let Some(fate) = self.verifications.confirmed(&pool, attempt, seen) {
                     out.push(Out::Verified(pool, fate));
                 }
             }
             Purpose::Discovery(call, _) => {
-                self.apply_initial_read(now, id, &lb, false, &answer);
-                if let ArmAnswer::LoadBalancer(facts) = &answer {
+                let read = lb_read(answer);
+                self.apply_initial_read(now, id, &lb, false, &read);
+                if let Ok(facts) = &read {
                     self.forget_puts(began, facts);
                     if let Some(lane) = self.lanes.get_mut(&lb) {
                         lane.apply_read(began, facts);
                     }
                 }
-                let result = match answer {
-                    ArmAnswer::LoadBalancer(facts) => Ok(facts),
-                    ArmAnswer::Failed(failure) => Err(failure),
-                    ArmAnswer::Pool(_)
-                    | ArmAnswer::Put(_)
-                    | ArmAnswer::Operation(_)
-                    | ArmAnswer::Withheld => Err(unexpected()),
+                let result = match read {
+                    Ok(facts) => Ok(Some(facts)),
+                    Err(failed) if failed.class == FailureClass::Absent => Ok(None),
+                    Err(failed) => Err(failed.failure),
                 };
                 let puts = self.our_puts(&lb, began);
                 out.push(Out::Read { call, began, result, puts });
@@ -193,43 +194,32 @@ impl Writer {
 
     /// Closes a gate, or one lane, after a 429 (W6). A quota 429 also lowers the budget (W9). Writes that wait for
     /// their first read behind a gate that closes have met it.
-    fn apply_throttle(&mut self, now: Now, call: &InFlightCall, failure: &Failure, out: &mut Vec<Out>) {
+    fn apply_throttle(&mut self, now: Now, call: &InFlightCall, failed: &FailedCall, out: &mut Vec<Out>) {
         let InFlightCall { purpose, began } = call;
-        let class = classify(failure, Stage::Read);
-        match self.params.throttling.class(class) {
-            FailureClass::Throttled(ThrottleScope::Subscription) => {
-                self.gates.throttled(now, purpose.class(), failure.retry_after);
-                if class == FailureClass::Throttled(ThrottleScope::Subscription) {
-                    self.budget.throttled(now, purpose.class(), *began);
-                }
-                if self.gates.closed(now, GateClass::Reads).is_none() {
-                    return;
-                }
-                let reads =
-                    |purpose: &Purpose| matches!(purpose, Purpose::RestCheck(..) | Purpose::PreWrite(..));
-                for met in self.calls.take_out(reads) {
-                    if let Purpose::RestCheck(pool, attempt) | Purpose::PreWrite(pool, attempt) = met {
-                        self.on_pre_write_failed(now, &pool, attempt, gate_closed(), out);
-                        self.touch(&pool.lb);
-                    }
-                }
+        let FailureClass::Throttled(scope) = failed.class else { return };
+        if !self.params.throttling.closes_gate(scope) {
+            let lane = self.lane(purpose.lb());
+            let until = now.plus(lock_delay(&failed.failure));
+            match &mut lane.closed {
+                LaneState::Open => lane.closed = LaneState::Until(until),
+                LaneState::Until(earlier) => *earlier = until.max(*earlier),
+                LaneState::InDoubt { .. } => {}
             }
-            FailureClass::Throttled(ThrottleScope::Lane) => {
-                let lane = self.lane(purpose.lb());
-                let until = now.plus(lock_delay(failure));
-                match &mut lane.closed {
-                    LaneState::Open => lane.closed = LaneState::Until(until),
-                    LaneState::Until(earlier) => *earlier = until.max(*earlier),
-                    LaneState::InDoubt { .. } => {}
-                }
+            return;
+        }
+        self.gates.throttled(now, purpose.class(), failed.failure.retry_after);
+        if scope == ThrottleScope::Subscription {
+            self.budget.throttled(now, purpose.class(), *began);
+        }
+        if self.gates.closed(now, GateClass::Reads).is_none() {
+            return;
+        }
+        let reads = |purpose: &Purpose| matches!(purpose, Purpose::RestCheck(..) | Purpose::PreWrite(..));
+        for met in self.calls.take_out(reads) {
+            if let Purpose::RestCheck(pool, attempt) | Purpose::PreWrite(pool, attempt) = met {
+                self.on_pre_write_failed(now, &pool, attempt, gate_closed(), out);
+                self.touch(&pool.lb);
             }
-            FailureClass::Stale
-            | FailureClass::EtagRound
-            | FailureClass::Retriable
-            | FailureClass::ClientRetry
-            | FailureClass::Terminal
-            | FailureClass::NotGranted
-            | FailureClass::GateClosed => {}
         }
     }
 
@@ -253,7 +243,7 @@ impl Writer {
         now: Now,
         began: Now,
         pool: &PoolId,
-        read: Result<PoolRead, Arc<Failure>>,
+        read: Result<PoolRead, FailedCall>,
         out: &mut Vec<Out>,
     ) {
         let Some(lane) = self.lanes.get_mut(&pool.lb) else { return };
@@ -262,7 +252,7 @@ impl Writer {
                 Provisioning::Updating => false,
                 Provisioning::Succeeded | Provisioning::Failed | Provisioning::Unknown => true,
             },
-            Err(failure) => classify(failure, Stage::Read) == FailureClass::Stale,
+            Err(failed) => failed.class.is_stale(),
         };
         if !matches!(lane.closed, LaneState::InDoubt { next: None, .. }) {
             return;
@@ -285,27 +275,26 @@ impl Writer {
     }
 }
 
+/// The load balancer in the answer to a GET.
+fn lb_read(answer: Answered) -> Result<Arc<LbFacts>, FailedCall> {
+    if let ArmAnswer::LoadBalancer(facts) = answer? { Ok(facts) } else { Err(unexpected()) }
+}
+
 /// The pool in the answer to a GET.
-fn pool_read(answer: ArmAnswer) -> Result<PoolRead, Arc<Failure>> {
-    match answer {
-        ArmAnswer::Pool(read) => Ok(read),
-        ArmAnswer::Failed(failure) => Err(failure),
-        ArmAnswer::LoadBalancer(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) | ArmAnswer::Withheld => {
-            Err(unexpected())
-        }
-    }
+fn pool_read(answer: Answered) -> Result<PoolRead, FailedCall> {
+    if let ArmAnswer::Pool(read) = answer? { Ok(read) } else { Err(unexpected()) }
 }
 
 /// The failure for an answer of the wrong kind.
-pub(super) fn unexpected() -> Arc<Failure> {
-    our_failure(FailureKind::Undecodable(200), "the answer is of another kind than the request")
+pub(super) fn unexpected() -> FailedCall {
+    FailedCall::ours(FailureKind::Undecodable(200), "the answer is of another kind than the request")
 }
 
 /// Answers a read that will not be sent, if its caller would wait forever.
 fn answer_unsent(now: Now, purpose: Purpose, why: &str, out: &mut Vec<Out>) {
     match purpose {
         Purpose::Discovery(call, _) => {
-            let result = Err(our_failure(FailureKind::Refused, why));
+            let result = Err(FailedCall::ours(FailureKind::Refused, why).failure);
             out.push(Out::Read { call, began: now, result, puts: OurPuts::default() });
         }
         Purpose::RestCheck(..)

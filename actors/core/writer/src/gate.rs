@@ -1,7 +1,6 @@
 //! The throttle gates: the times until which ARM asked not to be called, for each class of calls
 //! (docs/design/writer.md, W6; S0 "ThrottleError").
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use model::arm::{Failure, FailureKind, RetryAfter};
@@ -10,8 +9,7 @@ use model::lease::GateTimes;
 use model::machine::Now;
 use model::sample::GateClass;
 
-use super::classify::{FailureClass, ThrottleScope};
-use super::our_failure;
+use super::classify::{FailedCall, ThrottleScope};
 
 /// Time for which a lock without a time closes its lane (W6).
 const LOCK_DELAY: Duration = Duration::from_secs(10);
@@ -42,13 +40,11 @@ impl Throttling {
         }
     }
 
-    /// Adapts the class of a failure to this setting.
-    pub(super) fn class(self, class: FailureClass) -> FailureClass {
-        match (self, class) {
-            (Throttling::Upstream, FailureClass::Throttled(ThrottleScope::Lane)) => {
-                FailureClass::Throttled(ThrottleScope::Subscription)
-            }
-            (Throttling::Bounded | Throttling::Upstream, class) => class,
+    /// Whether a 429 of this scope closes the gate of its class, and not a lane.
+    pub(super) fn closes_gate(self, scope: ThrottleScope) -> bool {
+        match self {
+            Throttling::Bounded => scope == ThrottleScope::Subscription,
+            Throttling::Upstream => true,
         }
     }
 }
@@ -111,17 +107,21 @@ impl Gates {
         timer.filter(|until| *until > now)
     }
 
-    /// Whether a write cannot start because a class is closed.
-    pub(super) fn blocked(&self, now: Now) -> Option<BlockedUntil> {
-        let until = self.closed(now, GateClass::Reads).max(self.closed(now, GateClass::Writes));
-        until.map(|until| Blocked::Throttled.until(until))
+    /// Whether both classes are open.
+    pub(super) fn are_open(&self, now: Now) -> bool {
+        GateClass::ALL.iter().all(|class| self.closed(now, *class).is_none())
+    }
+
+    /// Whether a write cannot start because this class is closed.
+    pub(super) fn blocked(&self, now: Now, class: GateClass) -> Option<BlockedUntil> {
+        self.closed(now, class).map(|until| Blocked::Throttled.until(until))
     }
 }
 
 /// S0's error of the local gate: the answer to a call that meets a closed gate. Its text does not depend on the time
 /// at which the gate opens.
-pub(super) fn gate_closed() -> Arc<Failure> {
-    our_failure(FailureKind::GateClosed, "ARM asks to wait")
+pub(super) fn gate_closed() -> FailedCall {
+    FailedCall::ours(FailureKind::GateClosed, "ARM asks to wait")
 }
 
 /// The retry time named by a 429 or the ARM port's own gate (W6, S0 `nextEligibleAt`). The same call is useless
@@ -153,6 +153,8 @@ fn seconds_in(message: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     const NOW: Now = Now::from_millis(50_000);
@@ -189,7 +191,7 @@ mod tests {
         let until = gates.throttled(NOW, GateClass::Writes, RetryAfter::In(Duration::from_secs(9)));
         let later = NOW.plus(Duration::from_secs(8));
         assert_eq!(gates.closed(later, GateClass::Writes), until);
-        assert_eq!(gates.blocked(later).and_then(|blocked| blocked.until), until);
+        assert_eq!(gates.blocked(later, GateClass::Writes).and_then(|blocked| blocked.until), until);
     }
 
     #[test]
@@ -218,10 +220,10 @@ mod tests {
         assert_eq!(gates.throttled(NOW, GateClass::Writes, RetryAfter::In(day)), Some(NOW.plus(day)));
         let recorded = GateTimes { reads_until: Some(NOW.plus(2 * day)), writes_until: None };
         gates.remember(NOW, recorded);
-        assert_eq!(gates.blocked(NOW), Some(Blocked::Throttled.until(NOW.plus(2 * day))));
-        let lock = FailureClass::Throttled(ThrottleScope::Lane);
-        assert_eq!(Throttling::Upstream.class(lock), FailureClass::Throttled(ThrottleScope::Subscription));
-        assert_eq!(Throttling::Bounded.class(lock), lock);
+        let blocked = gates.blocked(NOW, GateClass::Reads);
+        assert_eq!(blocked, Some(Blocked::Throttled.until(NOW.plus(2 * day))));
+        assert!(Throttling::Upstream.closes_gate(ThrottleScope::Lane));
+        assert!(!Throttling::Bounded.closes_gate(ThrottleScope::Lane));
     }
 
     #[test]

@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use model::arm::{ArmAnswer, ArmRequest, Failure, FailureKind};
+use model::arm::{ArmAnswer, ArmRequest, FailureKind};
 use model::ids::{AttemptId, CallId, LbName, Operation, PoolId};
 use model::machine::Now;
 use model::sample::{ArmResult, ArmVerb, GateClass};
 
 use super::budget::BudgetPurpose;
+use super::classify::{Answered, FailureClass};
 
 /// Time after which a call without an answer counts as timed out.
 const CALL_LIMIT: Duration = Duration::from_secs(90);
@@ -310,21 +311,18 @@ impl Calls {
 }
 
 /// Returns the result of a call for the metrics.
-pub(super) fn result_of(verb: ArmVerb, answer: &ArmAnswer) -> ArmResult {
-    match answer {
-        ArmAnswer::LoadBalancer(_) | ArmAnswer::Pool(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) => {
-            ArmResult::Ok
-        }
-        ArmAnswer::Withheld => ArmResult::NotSent,
-        ArmAnswer::Failed(failure) if verb == ArmVerb::GetLoadBalancer && failure.says_absent() => {
+pub(super) fn result_of(verb: ArmVerb, answer: &Answered) -> ArmResult {
+    let failed = match answer {
+        Ok(ArmAnswer::Withheld) => return ArmResult::NotSent,
+        Ok(_) => return ArmResult::Ok,
+        Err(failed) => failed,
+    };
+    match failed.failure.kind {
+        FailureKind::Status(_)
+            if verb == ArmVerb::GetLoadBalancer && failed.class == FailureClass::Absent =>
+        {
             ArmResult::NotFound
         }
-        ArmAnswer::Failed(failure) => result_of_failure(failure),
-    }
-}
-
-fn result_of_failure(failure: &Failure) -> ArmResult {
-    match failure.kind {
         FailureKind::Status(429) => ArmResult::Throttled,
         FailureKind::Status(status) if status < 500 => ArmResult::ClientError,
         FailureKind::Status(_) | FailureKind::Undecodable(_) | FailureKind::Operation => {

@@ -8,13 +8,14 @@
 //! for this is not ready, so that it takes neither a turn nor the shared Lease.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use model::arm::{ArmAnswer, LbFacts, Provisioning};
+use model::arm::{LbFacts, Provisioning};
 use model::ids::{CallId, LbName};
 use model::machine::Now;
 
-use super::classify::{FailureClass, Stage, classify};
+use super::classify::FailedCall;
 use super::in_flight::Purpose;
 use super::write::FOREIGN_DELAYS;
 use super::{Life, Writer};
@@ -203,16 +204,15 @@ impl Writer {
         call: CallId,
         lb: &LbName,
         is_initial_read: bool,
-        answer: &ArmAnswer,
+        read: &Result<Arc<LbFacts>, FailedCall>,
     ) {
         if !self.leadership.leads() || !self.initial_reads.counts(lb, call) {
             return;
         }
-        let at_rest = match answer {
-            ArmAnswer::LoadBalancer(facts) => shows_rest(facts),
+        let at_rest = match read {
+            Ok(facts) => shows_rest(facts),
             // The GETs of the pools report the rest.
-            ArmAnswer::Failed(failure) => classify(failure, Stage::Read) == FailureClass::Stale,
-            ArmAnswer::Pool(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) | ArmAnswer::Withheld => false,
+            Err(failed) => failed.class.is_stale(),
         };
         if at_rest {
             self.at_rest(lb);

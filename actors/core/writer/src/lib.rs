@@ -14,7 +14,7 @@
 //! - `plan`: computes what one PUT must change, a pure function of its GET (W3);
 //! - `retry`: writes that wait without lane, Lease and turn (W2, W4);
 //! - `completion`: the end of a write, and its effect on the lane (W2, W5);
-//! - `classify`: classifies failures (W5, W6);
+//! - `classify`: classifies each failure once (W5, W6);
 //! - `verify`: reads after each write that check that it persisted (W2);
 //! - `initial_read`: the reads that each term requires before its first write (W1, W2, W8);
 //! - `gate`: throttle gates, the times until which ARM asked not to be called (W6);
@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::arm::{ArmAnswer, ArmCall, Failure, FailureKind, LbFacts, RetryAfter};
+use model::arm::{ArmAnswer, ArmCall, Failure, FailureKind, LbFacts};
 use model::assignment::Observation;
 use model::attempt::{MembershipDue, MembershipWrite, Outcome, WriteFate};
 use model::draining::{AdminDue, AdminUrgency, Draining, PoolAdminStates};
@@ -72,6 +72,7 @@ mod write;
 
 use breaker::WriteBreaker;
 use budget::Budget;
+use classify::{FailedCall, answered};
 use gate::Gates;
 use in_flight::{Calls, Purpose};
 use initial_read::{InitialRead, InitialReads};
@@ -232,8 +233,8 @@ pub enum Out {
         call: CallId,
         /// Time at which the GET began.
         began: Now,
-        /// The load balancer, or the failure.
-        result: Result<Arc<LbFacts>, Arc<Failure>>,
+        /// The load balancer, `None` if it does not exist, or the failure.
+        result: Result<Option<Arc<LbFacts>>, Arc<Failure>>,
         /// How our own PUTs, up to the time of the answer, may have affected the result.
         puts: OurPuts,
     },
@@ -560,7 +561,7 @@ impl Machine for Writer {
             In::AdminDue(pool, None) => self.withdraw_admin(now, &pool, out),
             In::Draining(draining) => self.draining = draining,
             In::Read { call, lb } => self.on_discovery_read(now, call, lb, out),
-            In::Answered(call, answer) => self.on_answered(now, call, answer, out),
+            In::Answered(call, answer) => self.on_answered(now, call, answered(answer), out),
             In::Shutdown => self.on_shutdown(now, out),
             In::Headroom(class, remaining) => self.budget.headroom(now, class, remaining),
             In::Unread(pool, read) => self.on_unread(now, pool, read),
@@ -589,8 +590,8 @@ impl Machine for Writer {
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         while let Some(call) = self.calls.overdue(now) {
-            let failure = our_failure(FailureKind::Timeout, "the call was given up after 90 seconds");
-            self.on_answered(now, call, ArmAnswer::Failed(failure), out);
+            let failed = FailedCall::ours(FailureKind::Timeout, "the call was given up after 90 seconds");
+            self.on_answered(now, call, Err(failed), out);
         }
         if let Some(lease) = &mut self.shared_lease {
             lease.abandon_overdue(now);
@@ -603,18 +604,6 @@ impl Machine for Writer {
         }
         self.reconcile(now, out);
     }
-}
-
-/// Builds a failure that the writer itself detected.
-fn our_failure(kind: FailureKind, message: &str) -> Arc<Failure> {
-    Arc::new(Failure {
-        kind,
-        code: None,
-        inner_codes: Vec::new(),
-        message: Arc::from(message),
-        retry_after: RetryAfter::Absent,
-        correlation_id: None,
-    })
 }
 
 #[cfg(test)]

@@ -15,18 +15,21 @@
 
 use std::sync::Arc;
 
-use model::arm::{ArmAnswer, FailureKind, OperationState, PoolFacts, PoolRead, Provisioning, RetryAfter};
+use model::arm::{
+    ArmAnswer, FailureKind, LbFacts, OperationState, PoolFacts, PoolRead, Provisioning, RetryAfter,
+};
 use model::ids::{AttemptId, Etag, LbName, PoolId};
 use model::machine::Now;
+use model::sample::GateClass;
 
 use super::budget::BudgetPurpose;
-use super::classify::{FailureClass, Stage, classify};
+use super::classify::{Answered, FailedCall, FailureClass};
 use super::completion::WriteEnd;
 use super::in_flight::Purpose;
 use super::initial_read::shows_rest;
 use super::plan::{Plan, plan};
 use super::write::{PollStep, PollTarget, Put, Write, WritePhase};
-use super::{Out, Writer, our_failure};
+use super::{Out, Writer};
 
 impl Writer {
     /// Polls an operation, or glances at its pool, when that is due.
@@ -105,7 +108,7 @@ impl Writer {
         began: Now,
         (pool, attempt): (&PoolId, AttemptId),
         by_url: bool,
-        answer: ArmAnswer,
+        answer: Answered,
         out: &mut Vec<Out>,
     ) {
         let Some(write) = self.write_mut(pool, attempt) else { return };
@@ -125,21 +128,21 @@ impl Writer {
         let Some(write) = self.write_mut(pool, attempt) else { return };
         let WritePhase::Polling(polling) = &mut write.phase else { return };
         let end = match answer {
-            ArmAnswer::Operation(OperationState::Running { retry_after }) => {
+            Ok(ArmAnswer::Operation(OperationState::Running { retry_after })) => {
                 polling.on_running(now, retry_after);
                 return;
             }
-            ArmAnswer::Operation(OperationState::Succeeded) => {
+            Ok(ArmAnswer::Operation(OperationState::Succeeded)) => {
                 WriteEnd::written(Arc::clone(&polling.put), polling.began, polling.etag.clone())
             }
-            ArmAnswer::Operation(OperationState::Failed(failure)) => {
-                self.fail(now, &pool.lb, Stage::Poll, failure, out);
+            Ok(ArmAnswer::Operation(OperationState::Failed(failure))) => {
+                self.fail(now, &pool.lb, GateClass::Reads, FailedCall::new(failure), out);
                 return;
             }
-            ArmAnswer::Operation(OperationState::Canceled(failure)) => {
-                WriteEnd::Retriable { failure, eligible_at: None }
+            Ok(ArmAnswer::Operation(OperationState::Canceled(failure))) => {
+                WriteEnd::retriable(FailedCall::new(failure))
             }
-            ArmAnswer::Pool(read) => {
+            Ok(ArmAnswer::Pool(read)) => {
                 if read.facts.provisioning == Provisioning::Updating && !last {
                     polling.on_running(now, RetryAfter::Absent);
                     return;
@@ -147,12 +150,15 @@ impl Writer {
                 let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
                 Self::evaluate(write, put, etag, (began, &read.facts))
             }
-            ArmAnswer::Failed(failure) if last => WriteEnd::Retriable { failure, eligible_at: None },
-            ArmAnswer::Failed(failure) => {
-                let class = classify(&failure, Stage::Poll);
-                match (class, by_url) {
-                    (FailureClass::Stale | FailureClass::Terminal, true) => polling.give_up_url(now),
-                    (FailureClass::Stale, false) => self.end(now, &pool.lb, WriteEnd::Stale(failure), out),
+            Err(failed) if last => WriteEnd::retriable(failed),
+            Err(failed) => {
+                match (failed.class, by_url) {
+                    (FailureClass::Absent | FailureClass::Stale | FailureClass::Terminal, true) => {
+                        polling.give_up_url(now);
+                    }
+                    (FailureClass::Absent | FailureClass::Stale, false) => {
+                        self.end(now, &pool.lb, WriteEnd::Stale(failed), out);
+                    }
                     (
                         FailureClass::EtagRound
                         | FailureClass::Throttled(_)
@@ -163,12 +169,12 @@ impl Writer {
                         _,
                     )
                     | (FailureClass::Terminal, false) => {
-                        polling.poll_failed(now, failure.retry_after, class.is_throttled());
+                        polling.poll_failed(now, failed.failure.retry_after, failed.class.is_throttled());
                     }
                 }
                 return;
             }
-            ArmAnswer::LoadBalancer(_) | ArmAnswer::Put(_) | ArmAnswer::Withheld => {
+            Ok(_) => {
                 polling.poll_failed(now, RetryAfter::Absent, false);
                 return;
             }
@@ -184,7 +190,7 @@ impl Writer {
         began: Now,
         pool: &PoolId,
         attempt: AttemptId,
-        answer: ArmAnswer,
+        read: Result<Arc<LbFacts>, FailedCall>,
         out: &mut Vec<Out>,
     ) {
         let Some(write) = self.write_mut(pool, attempt) else { return };
@@ -195,26 +201,20 @@ impl Writer {
         }
         let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
         let may_have_ended = polling.may_have_ended();
-        let gone =
-            || our_failure(FailureKind::Status(404), "the load balancer does not have the pool any more");
-        let is_read = matches!(answer, ArmAnswer::LoadBalancer(_));
-        let end = match answer {
-            ArmAnswer::LoadBalancer(facts) if shows_rest(&facts) => {
+        let gone = || {
+            FailedCall::ours(FailureKind::Status(404), "the load balancer does not have the pool any more")
+        };
+        let is_read = read.is_ok();
+        let end = match read {
+            Ok(facts) if shows_rest(&facts) => {
                 let facts = facts.pools.iter().find(|facts| facts.id == *pool);
                 Some(facts.map_or_else(
                     || WriteEnd::Stale(gone()),
                     |facts| Self::evaluate(write, put, etag, (began, facts)),
                 ))
             }
-            ArmAnswer::Failed(failure) if classify(&failure, Stage::Read) == FailureClass::Stale => {
-                Some(WriteEnd::Stale(failure))
-            }
-            ArmAnswer::LoadBalancer(_)
-            | ArmAnswer::Failed(_)
-            | ArmAnswer::Pool(_)
-            | ArmAnswer::Put(_)
-            | ArmAnswer::Operation(_)
-            | ArmAnswer::Withheld => None,
+            Err(failed) if failed.class.is_stale() => Some(WriteEnd::Stale(failed)),
+            Ok(_) | Err(_) => None,
         };
         let settles = |end: &WriteEnd| may_have_ended || !matches!(end, WriteEnd::Retriable { .. });
         if let Some(end) = end.filter(settles) {
@@ -245,24 +245,20 @@ impl Writer {
         match plan(facts, level, &put.draining, None) {
             Plan::Unchanged => WriteEnd::Written { facts: Arc::clone(facts), put, as_of: began, etag },
             Plan::Edit(_) => {
-                let failure = our_failure(FailureKind::Operation, "the pool is not as it was written");
-                WriteEnd::Retriable { failure, eligible_at: None }
+                let message = "the pool is not as it was written";
+                WriteEnd::retriable(FailedCall::ours(FailureKind::Operation, message))
             }
         }
     }
 }
 
 /// Whether an answer shows that an operation has ended.
-fn is_end(answer: &ArmAnswer) -> bool {
+fn is_end(answer: &Answered) -> bool {
     match answer {
-        ArmAnswer::Operation(
-            OperationState::Succeeded | OperationState::Failed(_) | OperationState::Canceled(_),
-        ) => true,
-        ArmAnswer::Operation(OperationState::Running { .. })
-        | ArmAnswer::LoadBalancer(_)
-        | ArmAnswer::Pool(_)
-        | ArmAnswer::Put(_)
-        | ArmAnswer::Withheld
-        | ArmAnswer::Failed(_) => false,
+        Ok(ArmAnswer::Operation(state)) => match state {
+            OperationState::Succeeded | OperationState::Failed(_) | OperationState::Canceled(_) => true,
+            OperationState::Running { .. } => false,
+        },
+        Ok(_) | Err(_) => false,
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use model::arm::{
-    AdminState, ArmAnswer, ArmCall, ArmRequest, Failure, FailureKind, Permit, PoolRead, Provisioning,
+    AdminState, ArmAnswer, ArmCall, ArmRequest, FailureKind, LbFacts, Permit, PoolRead, Provisioning,
     PutAccepted,
 };
 use model::attempt::{MembershipDue, MembershipWrite, Outcome};
@@ -13,7 +13,7 @@ use model::proof::prove;
 use model::sample::{Caller, GateClass, Metric};
 
 use super::breaker::WriteKind;
-use super::classify::{Stage, is_in_doubt};
+use super::classify::{Answered, FailedCall, FailedPut};
 use super::completion::{WriteEnd, report_outcome};
 use super::dispatch::unexpected;
 use super::gate::gate_closed;
@@ -23,7 +23,7 @@ use super::plan::{Plan, PoolChange, plan};
 use super::record::record;
 use super::slot::Slot;
 use super::write::{Exclusion, MembershipPart, Polling, Put, Write, WriteHistory, WritePhase};
-use super::{AdminDue, AdminUrgency, Life, Out, Writer, our_failure};
+use super::{AdminDue, AdminUrgency, Life, Out, Writer};
 
 impl Writer {
     pub(super) fn on_due(&mut self, now: Now, pool: &PoolId, due: MembershipDue) {
@@ -66,7 +66,7 @@ impl Writer {
             && self.is_write_allowed()
             && self.busy < self.params.turns
             && self.leadership.send_deadline().is_some_and(|last| now <= last)
-            && (!self.params.gates_delay_grants || self.gates.blocked(now).is_none())
+            && (!self.params.gates_delay_grants || self.gates.are_open(now))
     }
 
     /// Begins the write of a granted slot.
@@ -171,12 +171,12 @@ impl Writer {
     fn begin_read(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
         let Some(write) = self.open_write(lb) else { return };
         let met = if write.history.put_throttled && self.gates.closed(now, GateClass::Writes).is_some() {
-            Some(Stage::Put)
+            Some(GateClass::Writes)
         } else {
-            self.gates.closed(now, GateClass::Reads).map(|_| Stage::Read)
+            self.gates.closed(now, GateClass::Reads).map(|_| GateClass::Reads)
         };
         match met {
-            Some(stage) => self.fail(now, lb, stage, gate_closed(), out),
+            Some(verb) => self.fail(now, lb, verb, gate_closed(), out),
             None => self.queue_read(lb),
         }
     }
@@ -201,16 +201,13 @@ impl Writer {
         now: Now,
         pool: &PoolId,
         attempt: AttemptId,
-        answer: ArmAnswer,
+        read: Result<Arc<LbFacts>, FailedCall>,
         out: &mut Vec<Out>,
     ) {
         let Some(write) = self.reading(pool, attempt) else { return };
-        let facts = match answer {
-            ArmAnswer::LoadBalancer(facts) => facts,
-            ArmAnswer::Failed(failure) => return self.on_pre_write_failed(now, pool, attempt, failure, out),
-            ArmAnswer::Pool(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) | ArmAnswer::Withheld => {
-                return self.on_pre_write_failed(now, pool, attempt, unexpected(), out);
-            }
+        let facts = match read {
+            Ok(facts) => facts,
+            Err(failed) => return self.fail(now, &pool.lb, GateClass::Reads, failed, out),
         };
         if facts.etag.is_some() && facts.has_succeeded() {
             write.exclusion = Exclusion::AtRest(facts.etag.clone());
@@ -252,11 +249,11 @@ impl Writer {
         now: Now,
         pool: &PoolId,
         attempt: AttemptId,
-        failure: Arc<Failure>,
+        failed: FailedCall,
         out: &mut Vec<Out>,
     ) {
         if self.reading(pool, attempt).is_some() {
-            self.fail(now, &pool.lb, Stage::Read, failure, out);
+            self.fail(now, &pool.lb, GateClass::Reads, failed, out);
         }
     }
 
@@ -370,15 +367,15 @@ impl Writer {
 
     fn put(&mut self, now: Now, lb: &LbName, read: &PoolRead, put: Arc<Put>, out: &mut Vec<Out>) {
         if self.gates.closed(now, GateClass::Writes).is_some() {
-            self.fail(now, lb, Stage::Put, gate_closed(), out);
+            self.fail(now, lb, GateClass::Writes, gate_closed(), out);
             return;
         }
         let bypass = self.open_write(lb).is_some_and(Write::bypasses);
         let permit = match self.permit(now, bypass) {
             Ok(permit) => permit,
             Err(why) => {
-                let failure = our_failure(FailureKind::PermitExpired, why);
-                self.fail(now, lb, Stage::Put, failure, out);
+                let failed = FailedCall::ours(FailureKind::PermitExpired, why);
+                self.fail(now, lb, GateClass::Writes, failed, out);
                 return;
             }
         };
@@ -435,7 +432,7 @@ impl Writer {
         began: Now,
         pool: &PoolId,
         attempt: AttemptId,
-        answer: ArmAnswer,
+        answer: Answered,
         out: &mut Vec<Out>,
     ) {
         let (current, busy) = (self.is_current(attempt), self.busy);
@@ -444,8 +441,8 @@ impl Writer {
         }
         let Some(write) = self.write_mut(pool, attempt) else { return };
         let WritePhase::Putting(put) = &mut write.phase else { return };
-        let failure = match answer {
-            ArmAnswer::Put(accepted) => {
+        let failed = match answer {
+            Ok(ArmAnswer::Put(accepted)) => {
                 let PutAccepted { provisioning, operation, retry_after, etag, correlation_id } = accepted;
                 Arc::make_mut(put).answered(correlation_id);
                 let put = Arc::clone(put);
@@ -459,21 +456,21 @@ impl Writer {
                 }
                 return;
             }
-            ArmAnswer::Withheld => {
+            Ok(ArmAnswer::Withheld) => {
                 let put = Arc::clone(put);
                 self.end(now, &pool.lb, WriteEnd::Withheld(put), out);
                 return;
             }
-            ArmAnswer::Failed(failure) => failure,
-            ArmAnswer::LoadBalancer(_) | ArmAnswer::Pool(_) | ArmAnswer::Operation(_) => unexpected(),
+            Ok(_) => unexpected(),
+            Err(failed) => failed,
         };
-        if is_in_doubt(&failure)
+        if failed.put == FailedPut::InDoubt
             && self.life == Life::Running
             && let Some(lane) = self.lanes.get_mut(&pool.lb)
         {
             lane.closed = LaneState::in_doubt(now, pool.clone());
         }
-        self.fail(now, &pool.lb, Stage::Put, failure, out);
+        self.fail(now, &pool.lb, GateClass::Writes, failed, out);
     }
 }
 

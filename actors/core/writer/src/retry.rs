@@ -6,17 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mechanisms::backoff::Backoff;
-use model::arm::{Failure, FailureKind, PoolRead, RetryAfter};
+use model::arm::{FailureKind, PoolRead, RetryAfter};
 use model::attempt::Outcome;
 use model::ids::{AttemptId, LbName, PoolId};
 use model::machine::Now;
+use model::sample::GateClass;
 
-use super::classify::{FailureClass, Stage, classify, may_be_carried_out};
+use super::classify::{FailedCall, FailedPut, FailureClass};
 use super::completion::WriteEnd;
 use super::lane::LaneState;
 use super::slot::{Resume, WaitReason};
 use super::write::{Exclusion, MembershipPart, Wait, Write, WritePhase};
-use super::{Out, Writer, our_failure};
+use super::{Out, Writer};
 
 /// Delays before client retries, without jitter. The last one repeats (W4).
 const RETRY_DELAYS: Backoff =
@@ -56,8 +57,8 @@ impl Writer {
             Some(not_before) => self.set_aside(now, lb, not_before, WaitReason::ForeignOperation),
             None => {
                 let message = "another operation on the load balancer did not end within two minutes";
-                let failure = our_failure(FailureKind::Operation, message);
-                self.end(now, lb, WriteEnd::Retriable { failure, eligible_at: None }, out);
+                let failed = FailedCall::ours(FailureKind::Operation, message);
+                self.end(now, lb, WriteEnd::retriable(failed), out);
             }
         }
     }
@@ -70,19 +71,19 @@ impl Writer {
         &mut self,
         now: Now,
         lb: &LbName,
-        stage: Stage,
-        failure: Arc<Failure>,
+        verb: GateClass,
+        failed: FailedCall,
         out: &mut Vec<Out>,
     ) {
         let most = self.params.client_retries;
         let Some(write) = self.open_write_mut(lb) else { return };
-        let (attempt, tried) = (write.attempt, *write.history.retries(stage));
+        let (attempt, tried) = (write.attempt, *write.history.retries(verb));
         if write.is_admin_only() {
-            self.end(now, lb, WriteEnd::Retriable { failure, eligible_at: None }, out);
+            self.end(now, lb, WriteEnd::retriable(failed), out);
             return;
         }
         if tried >= most || !write.has_parts() {
-            self.end(now, lb, WriteEnd::Terminal(failure), out);
+            self.end(now, lb, WriteEnd::Terminal(failed), out);
             return;
         }
         if !self.is_current(attempt) {
@@ -90,15 +91,15 @@ impl Writer {
             return;
         }
         let Some(write) = self.open_write_mut(lb) else { return };
-        *write.history.retries(stage) += 1;
+        *write.history.retries(verb) += 1;
         match &write.phase {
-            WritePhase::Putting(put) if stage == Stage::Put && may_be_carried_out(&failure) => {
+            WritePhase::Putting(put) if failed.put != FailedPut::Refused => {
                 write.history.unconfirmed_puts.push(Arc::clone(put));
                 self.send_in_doubt(now, lb, out);
             }
             WritePhase::Taking | WritePhase::Reading | WritePhase::Putting(_) | WritePhase::Polling(_) => {}
         }
-        let not_before = now.plus(retry_delay(attempt, tried, failure.retry_after));
+        let not_before = now.plus(retry_delay(attempt, tried, failed.failure.retry_after));
         self.set_aside(now, lb, not_before, WaitReason::ClientRetry);
     }
 
@@ -106,10 +107,10 @@ impl Writer {
     /// regardless of ARM's time. Each try counts, even if a closed gate keeps it from ARM (W6). Returns whether it
     /// does. The write ends instead after the last retry, without retries, and if the lane is locked for longer than
     /// the delay.
-    pub(super) fn wait_for_throttle(&mut self, now: Now, lb: &LbName, stage: Stage) -> bool {
+    pub(super) fn wait_for_throttle(&mut self, now: Now, lb: &LbName, verb: GateClass) -> bool {
         let Some(lane) = self.lanes.get_mut(lb) else { return false };
         let Some(write) = &mut lane.write else { return false };
-        let (attempt, tried) = (write.attempt, *write.history.retries(stage));
+        let (attempt, tried) = (write.attempt, *write.history.retries(verb));
         let not_before = now.plus(retry_delay(attempt, tried, RetryAfter::Absent));
         let locked = matches!(lane.closed, LaneState::Until(until) if until > not_before);
         if write.is_admin_only()
@@ -121,11 +122,8 @@ impl Writer {
             return false;
         }
         let Some(write) = self.open_write_mut(lb) else { return false };
-        *write.history.retries(stage) += 1;
-        write.history.put_throttled = match stage {
-            Stage::Put => true,
-            Stage::Read | Stage::Poll => false,
-        };
+        *write.history.retries(verb) += 1;
+        write.history.put_throttled = verb == GateClass::Writes;
         self.set_aside(now, lb, not_before, WaitReason::ClientRetry);
         true
     }
@@ -154,14 +152,15 @@ impl Writer {
         &mut self,
         now: Now,
         pool: &PoolId,
-        read: Result<PoolRead, Arc<Failure>>,
+        read: Result<PoolRead, FailedCall>,
         out: &mut Vec<Out>,
     ) {
         let ends = match &read {
             Ok(_) => true,
-            Err(failure) => match classify(failure, Stage::Read) {
+            Err(failed) => match failed.class {
                 FailureClass::ClientRetry
                 | FailureClass::Terminal
+                | FailureClass::Absent
                 | FailureClass::Stale
                 | FailureClass::Retriable => true,
                 FailureClass::EtagRound
@@ -175,7 +174,7 @@ impl Writer {
         }
         match read {
             Ok(_) => self.wait_for_foreign(now, &pool.lb, out),
-            Err(failure) => self.fail(now, &pool.lb, Stage::Read, failure, out),
+            Err(failed) => self.fail(now, &pool.lb, GateClass::Reads, failed, out),
         }
     }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use model::blocked::Blocked;
 use model::ids::LbName;
 use model::machine::{Now, earliest};
 use model::sample::{GateClass, Metric};
@@ -103,7 +102,7 @@ impl Writer {
             let short_moved = shown.is_short != short.is_some();
             if gate_moved || share_moved || capacity_moved || short_moved {
                 (shown.capacity, shown.is_short) = (capacity, short.is_some());
-                let blocked = closed_until.map(|until| Blocked::Throttled.until(until)).or(short);
+                let blocked = self.gates.blocked(now, class).or(short);
                 out.push(Out::Gate(class, GateView { blocked, tokens, capacity }));
             }
             etag_changes |= gate_moved;

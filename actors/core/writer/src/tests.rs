@@ -30,9 +30,10 @@ use self::fake::{entry, failed, failure, ip, owned_pool, owner};
 use super::*;
 use model::arm::{
     ArmRequest, Document, Edit, Entry, OperationState, PoolFacts, PoolRead, Provisioning, PutAccepted,
+    RetryAfter,
 };
 use model::attempt::MembershipUrgency;
-use model::draining::AdminEnd;
+use model::draining::{AdminEnd, AdminError};
 use model::error::NotManageable;
 use model::ids::{AddressName, Epoch, Etag, Family, NodeUid, Operation, PoolName, ServiceKey, ServiceUid};
 use model::level::{Level, Member};
@@ -647,6 +648,19 @@ fn w2_a_pool_that_no_longer_needs_its_waiting_write_ends_it_with_nothing() {
 }
 
 #[test]
+fn n3_only_arm_can_say_that_the_pool_of_an_admin_part_is_absent() {
+    for (code, is_absent) in [("NotFound", true), ("ResourceGroupNotFound", false), ("", false)] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        bench.step(In::Draining(drains(2)));
+        let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
+        let output = bench.fail(read, failed(404, code, RetryAfter::Absent));
+        let ended = output.iter().find_map(admin_end).expect("it has ended");
+        assert_eq!(matches!(ended.result, Err(AdminError::Absent)), is_absent, "{code}: {ended:?}");
+    }
+}
+
+#[test]
 fn w5_an_operation_that_ended_badly_is_classed_by_its_codes() {
     let ended = |state: OperationState| {
         let mut bench = Bench::leading(params());
@@ -1124,20 +1138,22 @@ fn w8_reads_of_discovery_need_no_leadership() {
 
 #[test]
 fn d3_a_discovery_answer_has_the_start_of_its_get_and_failures() {
-    let mut bench = Bench::leading(params());
-    let output = bench.step(In::Read { call: CallId(5), lb: LbName::new("lb") });
-    let id = calls(&output)[0].id;
-    bench.until(700);
-    let output = bench.fail(id, failed(404, "ResourceNotFound", RetryAfter::Absent));
-    assert!(
-        matches!(&output[..], [Out::Read { call: CallId(5), began, result: Err(_), puts }] if *began == at(0) && puts.sent.is_empty()),
-        "{output:?}"
-    );
-    let called = |output: &Out| {
-        matches!(output, Out::Metric(Metric::ArmCall { verb: ArmVerb::GetLoadBalancer, took, result: ArmResult::NotFound })
-            if *took == Duration::from_millis(700))
-    };
-    assert!(bench.shown.iter().any(called));
+    for (code, is_absent) in [("ResourceNotFound", true), ("ResourceGroupNotFound", false), ("", false)] {
+        let mut bench = Bench::leading(params());
+        let output = bench.step(In::Read { call: CallId(5), lb: LbName::new("lb") });
+        let id = calls(&output)[0].id;
+        bench.until(700);
+        let output = bench.fail(id, failed(404, code, RetryAfter::Absent));
+        let [Out::Read { call: CallId(5), began, result, puts }] = &output[..] else { panic!("{output:?}") };
+        assert_eq!((*began, puts.sent.len()), (at(0), 0));
+        assert_eq!((matches!(result, Ok(None)), result.is_err()), (is_absent, !is_absent), "{code}");
+        let expected = if is_absent { ArmResult::NotFound } else { ArmResult::ClientError };
+        let called = |output: &Out| {
+            matches!(output, Out::Metric(Metric::ArmCall { verb: ArmVerb::GetLoadBalancer, took, result })
+                if *took == Duration::from_millis(700) && *result == expected)
+        };
+        assert!(bench.shown.iter().any(called), "{code}");
+    }
 }
 
 #[test]

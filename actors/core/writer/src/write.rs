@@ -12,9 +12,9 @@ use model::arm::{PoolFacts, PoolRead, Provisioning, RetryAfter};
 use model::attempt::{MembershipDue, MembershipWrite};
 use model::ids::{AttemptId, Etag, Operation, PoolId};
 use model::machine::Now;
+use model::sample::GateClass;
 use model::write_record::WriteRecord;
 
-use super::classify::Stage;
 use super::plan::PoolChange;
 use super::{AdminDue, Draining};
 
@@ -129,13 +129,11 @@ pub(super) struct WriteHistory {
 }
 
 impl WriteHistory {
-    /// The retry count of the call that failed at this stage. A GET that follows a failed PUT belongs to the retry of
-    /// that PUT (W4).
-    pub(super) fn retries(&mut self, stage: Stage) -> &mut u32 {
-        match stage {
-            Stage::Put => &mut self.put_retries,
-            Stage::Read | Stage::Poll if self.put_retries > 0 => &mut self.put_retries,
-            Stage::Read | Stage::Poll => &mut self.read_retries,
+    /// The retry count of a failed GET or PUT. A GET that follows a failed PUT belongs to the retry of that PUT (W4).
+    pub(super) fn retries(&mut self, verb: GateClass) -> &mut u32 {
+        match verb {
+            GateClass::Reads if self.put_retries == 0 => &mut self.read_retries,
+            GateClass::Reads | GateClass::Writes => &mut self.put_retries,
         }
     }
 

@@ -11,7 +11,7 @@ use model::arm::{
     AdminState as State, Entry, Failure, FailureKind, LbFacts, PoolFacts, Provisioning, RetryAfter,
 };
 use model::config_map::{ConfigMapAnswer, ConfigMapRequest};
-use model::draining::{AdminDue, AdminEnd, AdminUrgency, Draining, PoolAdminStates};
+use model::draining::{AdminDue, AdminEnd, AdminError, AdminUrgency, Draining, PoolAdminStates};
 use model::ids::{CallId, Epoch, LbName, NodeName, NodeUid, PoolId, PoolName};
 use model::leadership::Leadership;
 use model::level::DrainingAddresses;
@@ -62,15 +62,18 @@ pub(super) fn pool(lb: &str, name: &str) -> PoolId {
     PoolId::new(LbName::new(lb), PoolName::new(name))
 }
 
-pub(super) fn failure(status: u16) -> Arc<Failure> {
-    Arc::new(Failure {
+pub(super) fn failure(status: u16) -> AdminError {
+    if status == 404 {
+        return AdminError::Absent;
+    }
+    AdminError::Failed(Arc::new(Failure {
         kind: FailureKind::Status(status),
-        code: (status == 404).then(|| "NotFound".into()),
+        code: None,
         inner_codes: Vec::new(),
         message: "no".into(),
         retry_after: RetryAfter::Absent,
         correlation_id: None,
-    })
+    }))
 }
 
 /// The machine, a writer, the pools and our ConfigMap.
@@ -385,9 +388,9 @@ impl Bench {
         }
     }
 
-    pub(super) fn finished(&mut self, id: &PoolId, generation: u64, failure: Option<Arc<Failure>>) {
-        let facts = failure.is_none().then(|| self.facts_of(id));
-        let ended = Some(AdminEnd { generation, result: failure.map_or(Ok(()), Err) });
+    pub(super) fn finished(&mut self, id: &PoolId, generation: u64, error: Option<AdminError>) {
+        let facts = error.is_none().then(|| self.facts_of(id));
+        let ended = Some(AdminEnd { generation, result: error.map_or(Ok(()), Err) });
         self.step(In::AdminStates(id.clone(), PoolAdminStates { facts, ended, ..self.states(id) }));
     }
 

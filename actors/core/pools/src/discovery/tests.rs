@@ -71,19 +71,11 @@ fn failure(kind: FailureKind) -> Arc<Failure> {
     })
 }
 
-/// A 404 with this code.
-fn not_found(code: &str) -> Arc<Failure> {
-    let code = (!code.is_empty()).then(|| Arc::from(code));
-    Arc::new(Failure { code, ..Failure::clone(&failure(FailureKind::Status(404))) })
-}
-
 /// ARM's answer to reads of one load balancer.
 #[derive(Clone, Debug)]
 enum Answer {
     Is(Arc<LbFacts>),
     Fails(FailureKind),
-    /// A 404 with this code; without a code it is not from ARM.
-    NotFound(&'static str),
     Never,
 }
 
@@ -190,10 +182,9 @@ impl Bench {
 
     fn answer(&mut self, call: CallId, lb: &LbName, began: Now) {
         let result = match self.arm.get(lb) {
-            None => Err(not_found("ResourceNotFound")),
-            Some(Answer::Is(facts)) => Ok(Arc::clone(facts)),
+            None => Ok(None),
+            Some(Answer::Is(facts)) => Ok(Some(Arc::clone(facts))),
             Some(Answer::Fails(kind)) => Err(failure(*kind)),
-            Some(Answer::NotFound(code)) => Err(not_found(code)),
             Some(Answer::Never) => return,
         };
         self.step(In::Read { call, began, result, puts: Default::default() });
@@ -281,35 +272,27 @@ fn d1_the_absence_of_a_load_balancer_is_a_fact() {
 
 #[test]
 fn n4_a_404_without_proof_of_absence_is_a_failure() {
-    for code in ["ResourceGroupNotFound", "SubscriptionNotFound", ""] {
-        let mut bench = Bench::synced(&["a"]);
-        bench.set("a", Answer::NotFound(code));
-        bench.pass(70_000);
-        let view = bench.view("a");
-        assert_eq!((view.exists, view.last_error.is_some()), (Some(true), true), "{code}");
-        assert!(!bench.said.iter().any(|said| matches!(said, Out::Lb(_))), "{code}");
-    }
-    for code in ["ResourceNotFound", "NotFound"] {
-        let mut bench = Bench::synced(&["a"]);
-        bench.set("a", Answer::NotFound(code));
-        bench.pass(70_000);
-        assert_eq!(bench.view("a").exists, Some(false), "{code}");
-        assert!(
-            bench.said.iter().any(|said| matches!(said, Out::Lb(seen) if seen.facts.is_none())),
-            "{code}"
-        );
-    }
+    let mut bench = Bench::synced(&["a"]);
+    bench.set("a", Answer::Fails(FailureKind::Status(404)));
+    bench.pass(70_000);
+    let view = bench.view("a");
+    assert_eq!((view.exists, view.last_error.is_some()), (Some(true), true));
+    assert!(!bench.said.iter().any(|said| matches!(said, Out::Lb(_))));
+    bench.arm.clear();
+    bench.pass(70_000);
+    assert_eq!(bench.view("a").exists, Some(false));
+    assert!(bench.said.iter().any(|said| matches!(said, Out::Lb(seen) if seen.facts.is_none())));
 }
 
 #[test]
 fn d6_without_the_resource_group_its_load_balancers_are_unknown() {
     let mut bench = Bench::new(&["a", "b"]);
-    bench.set("a", Answer::NotFound("ResourceGroupNotFound"));
-    bench.set("b", Answer::NotFound("ResourceGroupNotFound"));
+    bench.set("a", Answer::Fails(FailureKind::Status(404)));
+    bench.set("b", Answer::Fails(FailureKind::Status(404)));
     bench.step(In::ListsSynced);
     bench.pass(60_000);
     assert_eq!((bench.synced_sent(), bench.view("a").exists), (0, None));
-    assert_eq!(bench.view("a").last_error.as_deref(), Some("HTTP 404 ResourceGroupNotFound"));
+    assert_eq!(bench.view("a").last_error.as_deref(), Some("HTTP 404"));
 }
 
 #[test]
@@ -368,7 +351,7 @@ fn a3_a_read_times_out_and_its_late_answer_is_ignored() {
     bench.step(In::Read {
         call: CallId(1),
         began: Now::ZERO,
-        result: Ok(balancer("a", &[])),
+        result: Ok(Some(balancer("a", &[]))),
         puts: Default::default(),
     });
     assert!(matches!(bench.said[..], [Out::Metric(Metric::UnmatchedAnswer)]));

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::queue::contention::{MAX_DELAY, RepeatCounter, doubled};
-use model::arm::{Failure, FailureKind};
+use model::arm::FailureCause;
 use model::machine::Now;
 
 /// The result of the last comparison.
@@ -47,7 +46,7 @@ pub(super) struct ReportedFailure {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum FailureReport {
     /// This failure was reported.
-    Reported(FailureKey),
+    Reported(FailureCause),
     /// A failure was reported before a pause, and is reported once more if it occurs again.
     BeforePause,
     /// The failure occurred in a pause.
@@ -61,19 +60,6 @@ pub(super) struct LeftDifference {
     pub members: BTreeSet<IpAddr>,
     /// Until when it is left; `None`: until a Service asks for something (C2).
     pub until: Option<Now>,
-}
-
-/// The identity of a failure.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct FailureKey {
-    kind: FailureKind,
-    code: Option<Arc<str>>,
-}
-
-impl FailureKey {
-    pub fn of(failure: &Failure) -> FailureKey {
-        FailureKey { kind: failure.kind, code: failure.code.clone() }
-    }
 }
 
 /// A doubling delay before the next comparison.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::queue::changes::{ChangeOwner, Changes, Spent};
 use crate::queue::contention::{ContentionBackoff, doubled};
-use crate::queue::last_result::{FailureKey, FailureReport, LastResult, ReportedFailure};
+use crate::queue::last_result::{FailureReport, LastResult, ReportedFailure};
 use crate::queue::observed_pool::ObservedPool;
 use crate::queue::{Attempt, Out, Phase, PoolQueue};
 use model::arm::Failure;
@@ -306,7 +306,7 @@ impl PoolQueue {
         let told = self
             .last_result
             .failed()
-            .is_some_and(|failed| failed.report == FailureReport::Reported(FailureKey::of(failure)));
+            .is_some_and(|failed| failed.report == FailureReport::Reported(failure.cause()));
         told && !changes.any_of_a_service()
     }
 
@@ -321,7 +321,7 @@ impl PoolQueue {
         };
         let compare_at = comparison.map(|_| now.plus(delay));
         let report = if self.may_report() {
-            FailureReport::Reported(FailureKey::of(failure))
+            FailureReport::Reported(failure.cause())
         } else {
             FailureReport::Unreported
         };

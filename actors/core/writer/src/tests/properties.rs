@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::fake::{FakeArm, Fate, entry, failed, failure, ip, owner};
-use model::arm::{AdminState, ArmRequest, Backend, Entry, PoolFacts};
+use model::arm::{AdminState, ArmRequest, Backend, Entry, PoolFacts, RetryAfter};
 use model::attempt::MembershipUrgency;
 use model::ids::{AddressName, Epoch, Etag, Family, NodeUid, PoolName};
 use model::level::{Level, Member};

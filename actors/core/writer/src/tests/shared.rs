@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::fake::{FakeArm, entry, failure, ip, owner};
-use model::arm::{ArmRequest, Document};
+use model::arm::{ArmRequest, Document, RetryAfter};
 use model::attempt::MembershipUrgency;
 use model::ids::{AddressName, Epoch, Family, PoolName};
 use model::lease::{LeaseEdit, LeaseFacts, LeaseName};

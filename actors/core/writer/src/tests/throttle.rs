@@ -1,7 +1,7 @@
 //! Tests of the throttle gates (W6): S0's cases of its ThrottleError, its client's loop, and gate times of a
 //! predecessor.
 
-use super::super::classify::{FailureClass as Fate, Stage, ThrottleScope, classify};
+use super::super::classify::{FailureClass as Fate, ThrottleScope, classify};
 use super::*;
 use model::operator_request::{Done, Refusal};
 
@@ -176,19 +176,17 @@ fn s0_throttle_5_a_gate_that_closes_before_the_call_gives_its_timer() {
 
 #[test]
 fn s0_throttle_6_only_a_429_and_a_closed_gate_are_throttling() {
-    for stage in [Stage::Read, Stage::Put, Stage::Poll] {
-        let of = |failure: Arc<Failure>| classify(&failure, stage);
-        assert_eq!(of(failed(429, QUOTA, RetryAfter::Absent)), Fate::Throttled(ThrottleScope::Subscription));
-        assert_eq!(of(failure(FailureKind::GateClosed, "", seconds(3))), Fate::GateClosed);
-        assert!(of(failed(429, "RetryableError", RetryAfter::Absent)).is_throttled());
-        assert!(of(failed(429, "", RetryAfter::Invalid)).is_throttled());
-        assert!(of(failure(FailureKind::GateClosed, "", RetryAfter::Absent)).is_throttled());
-        for status in [400, 403, 404, 408, 409, 412, 500, 503] {
-            assert!(!of(failed(status, "", seconds(3))).is_throttled(), "{status}");
-        }
-        for kind in [FailureKind::Timeout, FailureKind::PermitExpired, FailureKind::Operation] {
-            assert!(!of(failure(kind, "", seconds(3))).is_throttled(), "{kind:?}");
-        }
+    let of = |failure: Arc<Failure>| classify(&failure);
+    assert_eq!(of(failed(429, QUOTA, RetryAfter::Absent)), Fate::Throttled(ThrottleScope::Subscription));
+    assert_eq!(of(failure(FailureKind::GateClosed, "", seconds(3))), Fate::GateClosed);
+    assert!(of(failed(429, "RetryableError", RetryAfter::Absent)).is_throttled());
+    assert!(of(failed(429, "", RetryAfter::Invalid)).is_throttled());
+    assert!(of(failure(FailureKind::GateClosed, "", RetryAfter::Absent)).is_throttled());
+    for status in [400, 403, 404, 408, 409, 412, 500, 503] {
+        assert!(!of(failed(status, "", seconds(3))).is_throttled(), "{status}");
+    }
+    for kind in [FailureKind::Timeout, FailureKind::PermitExpired, FailureKind::Operation] {
+        assert!(!of(failure(kind, "", seconds(3))).is_throttled(), "{kind:?}");
     }
     // The pool's retry time is one of the two, depending on the try that ends it.
     for (params, in_put, _) in ways() {
@@ -200,7 +198,7 @@ fn s0_throttle_6_only_a_429_and_a_closed_gate_are_throttling() {
             let (output, _) = to_the_end(&mut bench, output, &[attempt], in_put, header);
             let found = outcome(&output, attempt);
             let Outcome::Retriable { failure, .. } = found else { panic!("not throttled: {found:?}") };
-            assert!(classify(failure, Stage::Put).is_throttled(), "{failure}");
+            assert!(classify(failure).is_throttled(), "{failure}");
         }
     }
 }

@@ -84,7 +84,7 @@ fn apply(bench: &mut Bench, event: Event) {
         }
         Event::Stray { call } if bench.open.values().all(|(open, _)| *open != CallId(call)) => {
             let before = bench.said.len();
-            let result = Ok(balancer("x", &[]));
+            let result = Ok(Some(balancer("x", &[])));
             bench.step(In::Read { call: CallId(call), began: bench.now, result, puts: Default::default() });
             assert!(matches!(bench.said[before], Out::Metric(Metric::UnmatchedAnswer)));
         }
