@@ -11,6 +11,8 @@
 //! One world in five uses `compatibility: upstream` (C2). There, only a change corrects anything. So when the faults
 //! have ended and everything has been read again, every Service changes once, and that change must arrive.
 //!
+//! One node in four has two addresses of each family (D4).
+//!
 //! Nodes drain and return, by taints and by notices that are true or not (`story/leaving.rs`), and each process has
 //! the AdminState machine (chapter 8), as in the product. In some worlds a Down may be written without the shared
 //! Lease; in some, processes crash on startup; in some, operators empty, rename or delete a Lease; in some, they

@@ -145,7 +145,9 @@ impl Disruption {
             Self::ReturnNodes => shift.returns = true,
             Self::Leaving(act) => return act.begin(world, trigger_time),
             Self::ScaleToZero(count) => {
-                let changed = world.scale_to_zero(*count);
+                let (changed, deleted) = world.scale_to_zero(*count);
+                let slice = |(namespace, name)| (Resource::EndpointSlices, namespace, name);
+                shift.deleted = deleted.into_iter().map(slice).collect();
                 shift.objects = world.changed_slices(&changed, trigger_time);
             }
             Self::ScaleBack => {

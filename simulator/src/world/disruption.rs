@@ -7,7 +7,7 @@ use std::ops::Range;
 use serde_json::Value;
 use simulator_models::kube::build::Family;
 
-use super::{Phase, Pod, World, node_name};
+use super::{Phase, Pod, World, node_name, objects};
 use crate::convergence::PoolName;
 use crate::random::Random;
 
@@ -99,17 +99,24 @@ impl World {
         self.there().take(count).map(node_name).collect()
     }
 
-    /// Removes all pods of the first Services that have any.
-    pub(crate) fn scale_to_zero(&mut self, count: usize) -> Changed {
+    /// Removes all pods of the first Services that have any. Kubernetes keeps one slice of each family of such a
+    /// Service. Says which slices changed, and the namespace and name of each deleted one.
+    pub(crate) fn scale_to_zero(&mut self, count: usize) -> (Changed, Vec<(String, String)>) {
         let awake: Vec<usize> =
             (0..self.services.len()).filter(|index| !self.services[*index].pods.is_empty()).collect();
-        let mut changed = Changed::new();
+        let (mut changed, mut deleted) = (Changed::new(), Vec::new());
         for index in awake.into_iter().take(count) {
             let pods = std::mem::take(&mut self.services[index].pods);
-            changed.extend((0..self.services[index].slices).map(|slice| (index, slice)));
             self.scaled_down.entry(index).or_default().extend(pods);
+            changed.insert((index, 0));
+            let service = &self.services[index];
+            for slice in 1..service.slices {
+                let name = |family: &Family| objects::slice_name(service, slice, *family);
+                let names = self.families().iter().map(name);
+                deleted.extend(names.map(|name| (service.namespace.clone(), name)));
+            }
         }
-        changed
+        (changed, deleted)
     }
 
     /// Restores the number of pods of every Service that has lost some, with new pods on existing nodes.

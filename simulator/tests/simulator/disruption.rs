@@ -135,6 +135,17 @@ async fn z2_scale_to_zero_and_back_keeps_the_pod_count() {
 }
 
 #[tokio::test]
+async fn z2_one_slice_of_a_service_without_pods_stays() {
+    let slices = |model: &KubeModel| model.list(Resource::EndpointSlices).count();
+    let (fakes, _) = play(&["services scale-back"]).await;
+    assert_eq!(query(&fakes, slices).await, 45, "every second Service has two");
+    let (fakes, _) = play(&["services scale-to-zero 4"]).await;
+    assert_eq!(query(&fakes, slices).await, 43);
+    let (fakes, _) = play(&["services scale-to-zero 4", "services scale-back"]).await;
+    assert_eq!(query(&fakes, slices).await, 45);
+}
+
+#[tokio::test]
 async fn z2_a_deleted_namespace_leaves_no_objects_or_pools() {
     let (fakes, outcome) = play(&["namespace delete"]).await;
     assert_eq!(outcome.wrong_pools.len(), 0);

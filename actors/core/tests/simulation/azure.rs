@@ -254,6 +254,9 @@ impl ArmPort {
             (Some(Plant::PollsAlone), ArmAnswer::LoadBalancer(facts)) if self.written.contains(&facts.lb) => {
                 Arc::make_mut(facts).provisioning = Provisioning::Updating;
             }
+            (Some(Plant::CreatedAgainUnseen), ArmAnswer::LoadBalancer(facts)) => {
+                Arc::make_mut(facts).guid = None;
+            }
             (Some(Plant::LostIsWritten), ArmAnswer::Failed(_)) => {
                 if let (ArmRequest::PutPool { .. }, 409 | 429 | 500..) = (request, response.status) {
                     return codec::accepted();

@@ -10,7 +10,7 @@ use simulator_models::arm::{ArmModel, PoolSpec};
 use simulator_models::ccm::{self as model, Answer, Call, CallId, CallTarget, Counters, In, Settings, Verb};
 use simulator_models::kube::{KubeModel, Reply, Request, Resource, WatchId};
 
-use crate::cluster::{Cluster, NAMESPACE, address};
+use crate::cluster::{Cluster, NAMESPACE, address, further_address};
 use crate::codec::put_pool;
 use crate::decode::{items, text};
 use crate::leases::object_name;
@@ -109,21 +109,25 @@ impl Ccm {
         }
     }
 
-    /// Creates the load balancers, each with unused pools.
+    /// Creates the load balancers.
     pub fn begin(&self, arm: &mut ArmModel) {
-        for lb in (0..self.balancers).map(balancer) {
-            arm.add_load_balancer(&lb);
-            let nodes =
-                (1..=2).map(|number| (format!("ip-{number}"), address(number, Family::V4).to_string()));
-            let somebody = ("somebody".to_owned(), "10.9.9.9".to_owned());
-            let spec = PoolSpec { members: nodes.chain([somebody]).collect(), ..PoolSpec::default() };
-            arm.add_pool(&lb, "kubernetes", &spec);
-            arm.add_pool(&lb, EXCLUDED, &spec);
-            arm.add_outbound_rule(&lb, "outbound", EXCLUDED);
+        (0..self.balancers).for_each(|number| Ccm::create_balancer(arm, &balancer(number)));
+    }
+
+    /// Creates a load balancer with unused pools.
+    pub fn create_balancer(arm: &mut ArmModel, lb: &str) {
+        arm.add_load_balancer(lb);
+        let nodes = (1..=2).map(|number| (format!("ip-{number}"), address(number, Family::V4).to_string()));
+        let somebody = ("somebody".to_owned(), "10.9.9.9".to_owned());
+        let spec = PoolSpec { members: nodes.chain([somebody]).collect(), ..PoolSpec::default() };
+        arm.add_pool(lb, "kubernetes", &spec);
+        arm.add_pool(lb, EXCLUDED, &spec);
+        arm.add_outbound_rule(lb, "outbound", EXCLUDED);
+        if lb == balancer(0) {
+            // The members of one pool are network interfaces (N2).
+            let instances = (0..3).map(|number| format!("node-{number}")).collect();
+            arm.add_pool(lb, "interfaces", &PoolSpec { instances, ..PoolSpec::default() });
         }
-        // The members of one pool are network interfaces (N2).
-        let instances = (0..3).map(|number| format!("node-{number}")).collect();
-        arm.add_pool(&balancer(0), "interfaces", &PoolSpec { instances, ..PoolSpec::default() });
     }
 
     /// Ends its faults.
@@ -392,6 +396,11 @@ impl Ccm {
                 for (name, node) in &cluster.nodes {
                     if self.random.per_mille(share) {
                         members.push((name.clone(), address(node.address, family).to_string()));
+                    }
+                    if let Some(further) = further_address(node.address, family)
+                        && self.random.per_mille(share)
+                    {
+                        members.push((format!("{name}-further"), further.to_string()));
                     }
                 }
                 let members: Vec<(&str, &str)> =

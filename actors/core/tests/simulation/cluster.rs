@@ -19,7 +19,8 @@ const PAUSE: &str = "azure-backend-pool-controller.io/pause";
 /// A node.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Number from which its addresses are derived; a new number is a new address.
+    /// Number from which its addresses are derived; a new number is a new address. Some nodes have two of each family
+    /// (D4).
     pub address: u64,
     /// Number of times a node of this name was created.
     pub life: u64,
@@ -138,6 +139,23 @@ pub fn address(number: u64, family: Family) -> IpAddr {
         Family::V6 => format!("fd00::{:x}", number + 1),
     };
     text.parse().expect("it is an address")
+}
+
+/// Returns the further address of a number in a family (D4). One number in four has one in each family; it is below or
+/// above the first address.
+pub fn further_address(number: u64, family: Family) -> Option<IpAddr> {
+    if !number.is_multiple_of(4) {
+        return None;
+    }
+    let is_below = number.is_multiple_of(8);
+    let text = match family {
+        Family::V4 => {
+            let net = if is_below { 0 } else { 4 };
+            format!("10.{net}.{}.{}", number / 250, number % 250 + 1)
+        }
+        Family::V6 => format!("{}::{:x}", if is_below { "fc00" } else { "fd04" }, number + 1),
+    };
+    Some(text.parse().expect("it is an address"))
 }
 
 impl Cluster {

@@ -29,7 +29,7 @@ pub enum StreamBehaviour {
     Silent,
     /// Refuses connections immediately.
     Refuses,
-    /// Is unreachable, which shows at the connect timeout.
+    /// Is unreachable, or accepts a connection and stays silent, which shows at the connect timeout.
     Hangs,
     /// Ends each stream at its first request.
     EndsStreams,

@@ -197,6 +197,18 @@ plants! {
     FailedIsInSync,
     /// Each view of a pool that is out of sync says that this has just begun.
     OutOfSyncReset,
+    /// Newer facts do not replace older ones that wait.
+    FactsPileUp,
+    /// A control plane that accepts a connection and stays silent counts as connected.
+    SilentIsConnected,
+    /// The views of Services do not name the nodes that are left out.
+    LeftOutUnshown,
+    /// The views of pools do not name the members that are Down.
+    DownsUnshown,
+    /// The view of a deleted node keeps the pools that waited.
+    GoneKeepsWaiting,
+    /// A load balancer that was deleted and created again counts as the same one.
+    CreatedAgainUnseen,
 }
 
 impl Plant {
@@ -235,6 +247,9 @@ impl Plant {
             Plant::InvalidIsUsed => &["X2", "X3"],
             Plant::DrainingServes => &["X2"],
             Plant::PostFailureUnread => &["E1"],
+            Plant::FactsPileUp => &["A3"],
+            Plant::LeftOutUnshown | Plant::DownsUnshown | Plant::GoneKeepsWaiting => &["H3"],
+            Plant::CreatedAgainUnseen => &["W2"],
             Plant::OutcomesLost
             | Plant::FactsReordered
             | Plant::StaleEtag
@@ -284,6 +299,7 @@ impl Plant {
             | Plant::SourceFactsLost
             | Plant::EmptyWatchBelieved
             | Plant::FamiliesUnited
+            | Plant::SilentIsConnected
             | Plant::DoomedLeftOut => &[],
         }
     }

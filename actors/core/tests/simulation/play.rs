@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use model::object::LeftOut;
 use model::sample::PoolState;
 use model::view::Snapshot;
 
@@ -12,6 +13,7 @@ use crate::random::Random;
 use crate::sources;
 use crate::story::{Faults, Size};
 use crate::truth::{self, Wanted};
+use crate::watchdog::downs_of;
 use crate::world::World;
 
 /// Time after the last fault within which everything must be in sync: a take-over, the longest back-off of ten
@@ -310,6 +312,17 @@ fn shown(
         }
         if view.observed.as_ref() != Some(&members) {
             return Err(format!("H3: {id} is shown with {:?} and holds {members:?}", view.observed));
+        }
+        let down = downs_of(&world.arm.pool_json(id.lb.as_str(), id.pool.as_str()).unwrap_or_default());
+        if view.observed_down != down {
+            return Err(format!("H3: {id} is shown with {:?} Down, and it is {down:?}", view.observed_down));
+        }
+        let left_out = snapshot.left_out_of(view);
+        let left_out: BTreeMap<String, LeftOut> =
+            left_out.into_iter().map(|of| (of.node.as_str().to_owned(), of.why)).collect();
+        let expected = wanted.get(id.pool.folded()).map(|wanted| &wanted.left_out);
+        if Some(&left_out) != expected {
+            return Err(format!("H3: {id} is shown with {left_out:?} left out, and it is {expected:?}"));
         }
     }
     for (lb, lane) in &snapshot.lanes {

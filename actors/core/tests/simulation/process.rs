@@ -180,7 +180,7 @@ impl Process {
             leases: LeasePort::new(random.fork(), plant),
             notes: NotesPort::new(random.fork(), plant),
             azure: ArmPort::new(random.fork(), plant),
-            xds: XdsPort::new(random.fork()),
+            xds: XdsPort::new(random.fork(), plant),
             snapshot: None,
             outlives_restore: false,
             stalled: BTreeMap::new(),
@@ -254,6 +254,7 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
         },
         events: events::Params { capacity: 1_000, per_second: 10, burst: 100 },
         xds_source: following(settings),
+        facts_pile_up: plant == Some(Plant::FactsPileUp),
     }
 }
 

@@ -2,7 +2,7 @@
 //! (docs/design/model-and-mechanisms.md, A1, A3). On an edge one batch is in flight at a time; further deliveries
 //! wait in an [`Outbox`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use coordination::leader::Leader;
 use coordination::pauses::Pauses;
@@ -123,12 +123,28 @@ pub struct Params {
     pub events: events::Params,
     /// Of the xDS source machine.
     pub xds_source: xds_source::Params,
+    /// True if newer facts do not replace older ones that wait, for a planted bug.
+    pub facts_pile_up: bool,
 }
 
 #[derive(Default)]
 struct Edge {
     outbox: Outbox,
+    /// Waits in the place of the outbox if facts pile up.
+    pile: VecDeque<Delivery>,
     in_flight: Option<Vec<Delivery>>,
+}
+
+impl Edge {
+    fn len(&self) -> usize {
+        self.outbox.len() + self.pile.len()
+    }
+
+    /// Removes and returns the next batch.
+    fn take(&mut self) -> Vec<Delivery> {
+        let piled = BATCH.min(self.pile.len());
+        if piled > 0 { self.pile.drain(..piled).collect() } else { self.outbox.take(BATCH) }
+    }
 }
 
 /// One turn of a machine.
@@ -211,8 +227,12 @@ impl Replica {
     pub fn push_to(&mut self, from: &Actor, to: Actor, delivery: Delivery) -> (EdgeId, usize) {
         let id = (from.clone(), to);
         let edge = self.edges.entry(id.clone()).or_default();
-        edge.outbox.push(delivery);
-        (id, edge.outbox.len())
+        if self.params.facts_pile_up {
+            edge.pile.push_back(delivery);
+        } else {
+            edge.outbox.push(delivery);
+        }
+        (id, edge.len())
     }
 
     /// Sends the next batch of an edge, if one waits and none is in flight.
@@ -221,11 +241,11 @@ impl Replica {
         if edge.in_flight.is_some() {
             return false;
         }
-        if edge.outbox.is_empty() {
+        if edge.len() == 0 {
             self.edges.remove(id);
             return false;
         }
-        edge.in_flight = Some(edge.outbox.take(BATCH));
+        edge.in_flight = Some(edge.take());
         true
     }
 
@@ -262,7 +282,7 @@ impl Replica {
         self.armed.remove(&actor);
         for (id, edge) in &mut self.edges {
             if id.1 == actor {
-                edge.outbox = Outbox::default();
+                (edge.outbox, edge.pile) = Default::default();
             }
         }
     }

@@ -63,7 +63,7 @@ pub fn wanted_pools(world: &World) -> Result<BTreeMap<String, Wanted>, String> {
     let wanted = |(listed, expected): (&Listed, ExpectedMembers)| {
         let draining = if world.watchdog.is_off { BTreeSet::new() } else { expected.draining };
         let allowed = expected.serving.union(&draining).copied().collect();
-        (listed.pool.to_owned(), Wanted { required: expected.serving, allowed, unusable: false })
+        (listed.pool.to_owned(), Wanted { required: expected.serving, allowed, ..Wanted::default() })
     };
     Ok(expected_members(world)?.into_iter().map(wanted).collect())
 }

@@ -1,5 +1,7 @@
 //! Random events in the cluster: pods are created and deleted, nodes and Services change, operators pause.
 
+use std::collections::BTreeSet;
+
 use model::ids::Family;
 use model::object::TO_BE_DELETED;
 use simulator_models::kube::KubeModel;
@@ -87,11 +89,13 @@ pub enum Often {
     EmptiedServices,
     /// Most nodes get the label that excludes them, and lose it (G4).
     LabelledNodes,
+    /// Load balancers are deleted and created again while a write of ours runs there (W2).
+    CreatedAgain,
 }
 
 impl Often {
     /// All of these faults.
-    pub const ALL: [Often; 13] = [
+    pub const ALL: [Often; 14] = [
         Often::StaleTakeOver,
         Often::PausedTakeOver,
         Often::UnheardPause,
@@ -105,6 +109,7 @@ impl Often {
         Often::SlowIntake,
         Often::EmptiedServices,
         Often::LabelledNodes,
+        Often::CreatedAgain,
     ];
 }
 
@@ -190,7 +195,8 @@ impl Story {
             | Often::Hanging
             | Often::EmptyWatches
             | Often::LostEvents
-            | Often::SlowIntake => None,
+            | Often::SlowIntake
+            | Often::CreatedAgain => None,
         }
     }
 
@@ -438,14 +444,16 @@ impl Story {
         words
     }
 
-    /// The pods of each Service move: to one node, or to another if all are there already.
+    /// The pods of each Service move to one node, which was not the only required one before: the pools change.
     pub fn change_everything(&mut self, kube: &mut KubeModel, now: u64) {
         let nodes: Vec<String> = self.cluster.nodes.keys().cloned().collect();
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();
         for name in names {
             let Some(service) = self.cluster.services.get_mut(&name) else { continue };
-            let is_there = |node: &&String| service.slices.iter().flatten().all(|pod| pod.node == **node);
-            let node = nodes.iter().find(|node| !is_there(node) || service.pods() == 0);
+            let counts = |pod: &&Pod| !pod.terminating && !pod.node.is_empty();
+            let hosts: BTreeSet<&String> =
+                service.slices.iter().flatten().filter(counts).map(|pod| &pod.node).collect();
+            let node = nodes.iter().find(|node| hosts != BTreeSet::from([*node]));
             let Some(node) = node.cloned() else { continue };
             service.slices = vec![vec![Pod::on(node, true)]];
             self.cluster.write_slices(kube, now, &name);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use model::object::TO_BE_DELETED;
+use model::object::{LeftOut, TO_BE_DELETED};
 use serde_json::Value;
 use simulator_models::arm::ArmModel;
 use simulator_models::kube::{KubeModel, Resource};
@@ -20,6 +20,8 @@ pub struct Wanted {
     pub allowed: BTreeSet<IpAddr>,
     /// Whether the pool may stay unchanged: endpoints without any usable node (D6), or a last member that stays (G2).
     pub unusable: bool,
+    /// Nodes with endpoints that are left out, by name (D4, D5).
+    pub left_out: BTreeMap<String, LeftOut>,
 }
 
 /// Returns the expected contents of every pool of the cluster's candidates, by the pool's name: by the EndpointSlices
@@ -41,32 +43,51 @@ pub fn wanted_pools(kube: &KubeModel, upstream: bool) -> BTreeMap<String, Wanted
         };
         for family in items(&spec["ipFamilies"]) {
             let counts = |slice: &&Value| upstream || slice["addressType"] == *family;
-            let own = slices.iter().filter(of_service).filter(counts);
-            let endpoints: Vec<&Value> = own.flat_map(|slice| items(&slice["endpoints"])).collect();
+            let (own, others) = slices.iter().filter(of_service).partition::<Vec<&Value>, _>(counts);
+            let [endpoints, others] = [own, others].map(|slices| {
+                let endpoints = slices.into_iter().flat_map(|slice| items(&slice["endpoints"]));
+                endpoints.collect::<Vec<&Value>>()
+            });
             let v6 = family == "IPv6";
             let suffix = if v6 { "-ipv6" } else { "" };
             let name = format!("{}-{}{suffix}", text(&meta["namespace"]), text(&meta["name"])).to_lowercase();
-            pools.insert(name, wanted(&endpoints, &nodes, v6, upstream));
+            pools.insert(name, wanted([&endpoints, &others], &nodes, v6, upstream));
         }
     }
     pools
 }
 
+fn is_excluded(node: &Value) -> bool {
+    node["metadata"]["labels"].get("node.kubernetes.io/exclude-from-external-load-balancers").is_some()
+}
+
+fn is_doomed(node: &Value) -> bool {
+    items(&node["spec"]["taints"]).iter().any(|taint| taint["key"] == TO_BE_DELETED)
+}
+
+/// Returns the addresses of a node in a family, in order.
+fn ips(node: &Value, v6: bool) -> impl Iterator<Item = IpAddr> + '_ {
+    let addresses = items(&node["status"]["addresses"]).iter();
+    let internal = addresses.filter(|address| address["type"] == "InternalIP");
+    let ips = internal.filter_map(|address| text(&address["address"]).parse::<IpAddr>().ok());
+    ips.filter(move |ip| ip.is_ipv6() == v6)
+}
+
 /// A node contributes its first address of the family, or, as in upstream, all of them; further ones are allowed (D4).
-fn wanted(endpoints: &[&Value], nodes: &BTreeMap<String, Value>, v6: bool, upstream: bool) -> Wanted {
+/// `others` are the endpoints that do not count for this family.
+fn wanted(
+    [endpoints, others]: [&[&Value]; 2],
+    nodes: &BTreeMap<String, Value>,
+    v6: bool,
+    upstream: bool,
+) -> Wanted {
     let (mut wanted, mut doomed) = (Wanted::default(), BTreeSet::new());
     for endpoint in endpoints {
         let Some(node) = nodes.get(text(&endpoint["nodeName"])) else { continue };
-        let labels = &node["metadata"]["labels"];
-        let left_out = labels.get("node.kubernetes.io/exclude-from-external-load-balancers").is_some();
-        let is_doomed = items(&node["spec"]["taints"]).iter().any(|taint| taint["key"] == TO_BE_DELETED);
-        let addresses = items(&node["status"]["addresses"]).iter();
-        let internal = addresses.filter(|address| address["type"] == "InternalIP");
-        let ips = internal.filter_map(|address| text(&address["address"]).parse::<IpAddr>().ok());
-        for (place, ip) in ips.filter(|ip| ip.is_ipv6() == v6 && !left_out).enumerate() {
+        for (place, ip) in ips(node, v6).filter(|_| !is_excluded(node)).enumerate() {
             wanted.allowed.insert(ip);
             if endpoint["conditions"]["terminating"] != true && (place == 0 || upstream) {
-                let required = if is_doomed { &mut doomed } else { &mut wanted.required };
+                let required = if is_doomed(node) { &mut doomed } else { &mut wanted.required };
                 required.insert(ip);
             }
         }
@@ -76,6 +97,22 @@ fn wanted(endpoints: &[&Value], nodes: &BTreeMap<String, Value>, v6: bool, upstr
         wanted.required = doomed;
     }
     wanted.unusable = !endpoints.is_empty() && wanted.allowed.is_empty();
+    let name = |endpoint: &&Value| text(&endpoint["nodeName"]).to_owned();
+    let hosts: BTreeSet<String> = endpoints.iter().map(name).collect();
+    for host in others.iter().map(name).chain(hosts.iter().cloned()) {
+        let Some(node) = nodes.get(&host).filter(|node| ips(node, v6).next().is_some()) else { continue };
+        let stays = || ips(node, v6).any(|ip| wanted.required.contains(&ip));
+        let why = if !hosts.contains(&host) {
+            LeftOut::OtherFamily
+        } else if is_excluded(node) {
+            LeftOut::ExcludedByLabel
+        } else if is_doomed(node) && !stays() {
+            LeftOut::ToBeDeleted
+        } else {
+            continue;
+        };
+        wanted.left_out.insert(host, why);
+    }
     wanted
 }
 

@@ -5,6 +5,8 @@
 mod downs;
 #[path = "watchdog/drains.rs"]
 mod drains;
+#[path = "watchdog/edges.rs"]
+mod edges;
 #[path = "watchdog/entries.rs"]
 mod entries;
 #[path = "watchdog/guards.rs"]
@@ -46,7 +48,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use coordination::leader;
-use model::ids::{AttemptId, CallId, Epoch, Family, PoolId, RulePrefix, ServiceUid};
+use model::ids::{AttemptId, CallId, Epoch, Family, LbName, PoolId, RulePrefix, ServiceUid};
 use model::lease::{LeaseAnswer, LeaseName, LeaseRequest};
 use model::machine::Now;
 use model::sample::{GateClass, Metric, PoolState};
@@ -177,6 +179,8 @@ struct Within {
     policy_inputs: policy::PolicyInputs,
     /// Attempts that found other rules than discovery (Q4).
     doubts: rules::Doubts,
+    /// Time of the last PUT of each pool.
+    put_at: BTreeMap<PoolId, u64>,
     /// Reports that the API server must have accepted (E1).
     reports: reports::Reports,
     /// Resources that control planes have sent to it.
@@ -258,6 +262,8 @@ pub struct Watchdog {
     /// Number of times a stop of removals was reported (G4).
     pub stops: u64,
     left: DrainResults,
+    /// Time at which each load balancer was last created again.
+    created_again: BTreeMap<LbName, u64>,
     /// PUTs of each pool that change admin states.
     pub admin_puts: BTreeMap<PoolId, u64>,
 }
@@ -308,6 +314,7 @@ impl Watchdog {
             observations: Observations::default(),
             policy_inputs: policy::PolicyInputs::default(),
             doubts: rules::Doubts::default(),
+            put_at: BTreeMap::new(),
             reports: reports::Reports::default(),
             on_response: served::Handed::default(),
         });
@@ -395,6 +402,11 @@ impl Watchdog {
             )),
             None => Ok(()),
         }
+    }
+
+    /// A load balancer was deleted and created again.
+    pub fn created_again(&mut self, now: u64, lb: &LbName) {
+        self.created_again.insert(lb.clone(), now);
     }
 
     /// A slice of a Service was written.

@@ -1,6 +1,8 @@
 //! The state of a run: one time, the processes of the controller with their own clocks, the modelled ARM and API
 //! server, the cloud-controller-manager, and the events that affect them. One seed determines everything.
 
+#[path = "world/balancers.rs"]
+mod balancers;
 #[path = "world/course.rs"]
 mod course;
 #[path = "world/edges.rs"]

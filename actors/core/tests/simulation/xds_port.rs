@@ -8,6 +8,7 @@ use model::xds::facts::{Code, ResourceKind};
 use model::xds::stream::{DriverCall, StreamEnd, StreamEvent, StreamId, XdsRequest};
 
 use crate::planes::{Answer, Sent, StreamBehaviour, ended};
+use crate::plant::Plant;
 use crate::random::Random;
 
 /// Connect timeout.
@@ -46,6 +47,7 @@ pub enum Effect {
 /// The port of one process.
 pub struct XdsPort {
     random: Random,
+    plant: Option<Plant>,
     streams: BTreeMap<StreamId, Stream>,
     /// Time until which no control plane is reachable.
     pub unreachable_until: u64,
@@ -68,8 +70,8 @@ struct Stream {
 
 impl XdsPort {
     /// Creates a port without streams.
-    pub fn new(random: Random) -> XdsPort {
-        XdsPort { random, streams: BTreeMap::new(), unreachable_until: 0 }
+    pub fn new(random: Random, plant: Option<Plant>) -> XdsPort {
+        XdsPort { random, plant, streams: BTreeMap::new(), unreachable_until: 0 }
     }
 
     fn transit_time(&mut self) -> u64 {
@@ -153,6 +155,10 @@ impl XdsPort {
         let is_cut = now < self.unreachable_until;
         let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
         match behaviour {
+            StreamBehaviour::Hangs if self.plant == Some(Plant::SilentIsConnected) => {
+                open.waiting = None;
+                return vec![Effect::Deliver(StreamEvent::Dispatched(stream))];
+            }
             StreamBehaviour::Hangs => {
                 return vec![Effect::Later(now + CONNECTS_WITHIN_US, stream, XdsStep::TimedOut)];
             }

@@ -196,7 +196,7 @@ fn meaning(code: Code) -> &'static str {
         | Code::OutOfRange
         | Code::Unimplemented
         | Code::Internal
-        | Code::DataLoss => "the control plane cannot send it and gives no reason",
+        | Code::DataLoss => "it cannot be sent, and no reason was given",
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use simulator_models::kube::build;
 use simulator_models::kube::{KubeModel, Resource};
 
-use super::{Cluster, Node, address, apply};
+use super::{Cluster, Node, address, apply, further_address};
 use crate::clock::wall;
 use crate::decode::{items, parse_time, text};
 
@@ -58,13 +58,17 @@ impl Cluster {
     /// Writes a node's object; changes by other clients stay.
     pub fn write_node(&self, kube: &mut KubeModel, now: u64, name: &str) {
         let (Some(node), Some(uid)) = (self.nodes.get(name), self.node_uid(name)) else { return };
-        let ips = [Family::V4, Family::V6].map(|family| address(node.address, family).to_string());
+        let families = [Family::V4, Family::V6];
+        let first = families.map(|family| address(node.address, family));
+        let further = families.into_iter().filter_map(|family| further_address(node.address, family));
+        let ips: Vec<String> = first.into_iter().chain(further).map(|ip| ip.to_string()).collect();
+        let ips: Vec<&str> = ips.iter().map(String::as_str).collect();
         let labels: &[(&str, &str)] = if node.excluded {
             &[("node.kubernetes.io/exclude-from-external-load-balancers", "")]
         } else {
             &[]
         };
-        let object = build::node(name, &[&ips[0], &ips[1]], labels, node.ready, &[]);
+        let object = build::node(name, &ips, labels, node.ready, &[]);
         let mut object = build::with_uid(object, &uid);
         let stored = kube.get(Resource::Nodes, "", name);
         if let Some(stored) = stored.filter(|stored| stored["metadata"]["uid"] == *uid) {

@@ -10,8 +10,9 @@ use model::ids::{Epoch, Family, NodeName, NodeUid};
 use model::leadership::Leadership;
 use model::level::{Keeps, Provenance};
 use model::machine::Now;
-use model::node::NodeFact;
+use model::node::{NodeFact, NodeState};
 use model::object::{AddressType, LeftOut, Object, TO_BE_DELETED};
+use model::view::{NodePool, NodePoolState};
 use model::xds::ResourceValue;
 use model::xds::cache::Cached;
 use model::xds::dump::XdsView;
@@ -42,6 +43,8 @@ pub struct Saboteur {
     nodes: BTreeMap<NodeName, Arc<NodeFact>>,
     /// First dump of each resource.
     dumped: BTreeMap<ResourceKey, Cached<ResourceValue>>,
+    /// Pools of each node, as last shown while some of them waited.
+    waiting: BTreeMap<NodeName, Vec<NodePool>>,
 }
 
 /// Number of levels after which the planted breaker ends.
@@ -50,8 +53,8 @@ const STOPPED_FOR: u32 = 60;
 impl Saboteur {
     /// Creates one that does nothing without a planted bug.
     pub fn new(plant: Option<Plant>, random: Random) -> Saboteur {
-        let (uids, nodes, dumped) = Default::default();
-        Saboteur { plant, random, held: None, stopped: 0, uids, nodes, dumped }
+        let (uids, nodes, dumped, waiting) = Default::default();
+        Saboteur { plant, random, held: None, stopped: 0, uids, nodes, dumped, waiting }
     }
 
     /// Returns what remains of a delivery.
@@ -100,6 +103,13 @@ impl Saboteur {
                 if let (Some(out_of_sync), Some(at)) = (&mut view.out_of_sync, view.observed_at) {
                     out_of_sync.since = at;
                 }
+                false
+            }
+            (
+                Plant::LeftOutUnshown | Plant::DownsUnshown | Plant::GoneKeepsWaiting,
+                Delivery::Snapshot(input),
+            ) => {
+                self.tamper_views(plant, input);
                 false
             }
             (
@@ -251,6 +261,28 @@ impl Saboteur {
             if let Some(cached) = &mut resource.cached {
                 *cached = self.dumped.entry(resource.key.clone()).or_insert_with(|| cached.clone()).clone();
             }
+        }
+    }
+
+    /// Changes the view of a Service, a pool or a node.
+    fn tamper_views(&mut self, plant: Plant, input: &mut snapshot::In) {
+        match (plant, input) {
+            (Plant::LeftOutUnshown, snapshot::In::Service(_, _, Some(view))) => {
+                Arc::make_mut(view).left_out.clear();
+            }
+            (Plant::DownsUnshown, snapshot::In::Pool(view)) => {
+                Arc::make_mut(view).observed_down.clear();
+            }
+            (Plant::GoneKeepsWaiting, snapshot::In::Node(name, Some(view))) => {
+                if view.count(NodePoolState::Waiting) > 0 {
+                    self.waiting.insert(name.clone(), view.pools.clone());
+                } else if view.state == NodeState::Gone
+                    && let Some(pools) = self.waiting.get(name)
+                {
+                    view.pools.clone_from(pools);
+                }
+            }
+            (_, _) => {}
         }
     }
 

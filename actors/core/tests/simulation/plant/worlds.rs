@@ -122,6 +122,8 @@ impl Plant {
             | Plant::WithdrawLost
             | Plant::FailureForgotten
             | Plant::GoneIsRestored
+            | Plant::DownsUnshown
+            | Plant::GoneKeepsWaiting
             | Plant::OffUnheard => self.leaving_world(size, calm),
             Plant::DoubtForgotten | Plant::SecondReadAtOnce | Plant::FractionIgnored => {
                 Plant::lacking_lists(size, calm)
@@ -136,7 +138,8 @@ impl Plant {
             | Plant::DrainingServes
             | Plant::DroppedIsUnknown
             | Plant::DumpEmptied
-            | Plant::DumpStale => {
+            | Plant::DumpStale
+            | Plant::SilentIsConnected => {
                 let faults = Faults { planes: true, arm: false, ..calm };
                 Size { seconds: 240, faults, ..size }
             }
@@ -169,7 +172,7 @@ impl Plant {
                 let faults = Faults { kube: true, arm: false, often, ..calm };
                 Size { replicas: 1, faults, ..size }
             }
-            Plant::FamiliesUnited | Plant::DoomedLeftOut => {
+            Plant::FamiliesUnited | Plant::DoomedLeftOut | Plant::LeftOutUnshown => {
                 Size { services: size.services.max(8), faults: calm, ..size }
             }
             Plant::PostFailureUnread => {
@@ -177,6 +180,12 @@ impl Plant {
                 let faults = Faults { kube: true, arm: true, often, ..calm };
                 Size { replicas: 1, seconds: 400, faults, ..size }
             }
+            Plant::CreatedAgainUnseen => {
+                let often = Some(Often::CreatedAgain);
+                let faults = Faults { arm: false, meddling: false, leaving: false, often, ..calm };
+                Size { replicas: 1, seconds: 240, faults, ..size }
+            }
+            Plant::FactsPileUp => Size { faults: Faults { edges: true, ..calm }, ..size },
             Plant::UnreadUnheard => {
                 let often = Some(Often::SlowIntake);
                 let faults = Faults { arm: false, meddling: false, leaving: false, often, ..calm };

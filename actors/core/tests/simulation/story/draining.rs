@@ -168,6 +168,8 @@ impl Story {
                 });
                 self.change_node(kube, now, &name, |node| node.ready = false)
             }
+            // Two nodes stay, so that pods can always move.
+            EvictionStep::Deleted if self.cluster.nodes.len() <= 2 => format!("{name} stays, not ready"),
             EvictionStep::Deleted => {
                 self.delete_evicted(kube, now, &name);
                 format!("{name} is deleted after its eviction")

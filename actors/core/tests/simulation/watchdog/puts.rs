@@ -71,6 +71,7 @@ impl Watchdog {
     /// A violation.
     pub fn sends_put(&mut self, now: u64, put: &Put<'_>) -> Result<(), String> {
         self.puts += 1;
+        self.within[put.process].put_at.insert(put.pool.clone(), now);
         let lb = &put.pool.lb;
         self.calls.open.retain(|other| other.until > now);
         for other in &self.calls.open {

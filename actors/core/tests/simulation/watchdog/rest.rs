@@ -156,6 +156,19 @@ impl Watchdog {
         self.foreign_shown(now, &entries, snapshot)
     }
 
+    /// H3: a node that is gone waits for no pool.
+    ///
+    /// # Errors
+    /// One that does.
+    pub fn published(snapshot: &Snapshot) -> Result<(), String> {
+        let waits = |view: &&NodeView| {
+            let open = view.count(NodePoolState::Waiting) + view.count(NodePoolState::Failed);
+            view.state == NodeState::Gone && open > 0
+        };
+        let mut views = snapshot.nodes.values().map(|view| &**view);
+        views.find(waits).map_or(Ok(()), |view| Err(format!("H3: it is gone and waits: {view:?}")))
+    }
+
     /// H3: a node is shown with its pools.
     fn pools_shown(&self, entries: &[(EntryId, &'static str)], view: &NodeView) -> Result<(), String> {
         let record = self.records.all.get(view.uid.as_str());

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use coordination::leader;
+use model::attempt::WriteFate;
 use model::ids::{AttemptId, Epoch, PoolId, ServiceUid};
 use model::leadership::Leadership;
 use model::lease::LeaseAnswer;
@@ -223,7 +224,16 @@ impl Watchdog {
                     | model::attempt::Outcome::Interrupted => {}
                 },
                 writer::Out::Lane(lane) => within.operations.shown(now, lane),
-                writer::Out::Verified(..)
+                writer::Out::Verified(pool, WriteFate::Lost { .. }) => {
+                    let created_again = self.created_again.get(&pool.lb);
+                    if created_again > within.put_at.get(pool) {
+                        return Err(format!(
+                            "W2: a write of {pool} counts as lost, and its load balancer was created again at \
+                             {created_again:?}"
+                        ));
+                    }
+                }
+                writer::Out::Verified(_, WriteFate::Persisted(_) | WriteFate::Overwritten { .. })
                 | writer::Out::Observed(..)
                 | writer::Out::AdminStates(..)
                 | writer::Out::Read { .. }

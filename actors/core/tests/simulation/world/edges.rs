@@ -8,7 +8,7 @@ use crate::kubernetes::Effect;
 use crate::process::Process;
 use crate::replica::{Actor, EdgeId, routed};
 use crate::trace::Entry;
-use crate::watchdog::affects_behaviour;
+use crate::watchdog::{Watchdog, affects_behaviour};
 
 impl World {
     pub(super) fn follow(&mut self, process: usize, effects: Vec<Effect>) -> Result<(), String> {
@@ -75,6 +75,7 @@ impl World {
             return Ok(());
         }
         let batch = self.processes[process].replica.arrive(edge);
+        Watchdog::on_batch(&batch).map_err(|reason| format!("{reason} on {edge:?}"))?;
         match &edge.1 {
             Actor::Registry => self.at_registry(process, batch)?,
             Actor::KubernetesPort => {
@@ -97,7 +98,10 @@ impl World {
                 for delivery in batch {
                     let Delivery::Host(message) = delivery else { continue };
                     match message {
-                        HostMessage::Publish(snapshot) => self.processes[process].snapshot = Some(snapshot),
+                        HostMessage::Publish(snapshot) => {
+                            Watchdog::published(&snapshot)?;
+                            self.processes[process].snapshot = Some(snapshot);
+                        }
                         HostMessage::Quarantined(pool, broken) => {
                             return Err(format!("A4: {pool}: {broken}"));
                         }

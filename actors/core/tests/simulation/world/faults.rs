@@ -233,7 +233,8 @@ impl World {
             | Often::EmptyWatches
             | Often::LostEvents
             | Often::EmptiedServices
-            | Often::LabelledNodes => return false,
+            | Often::LabelledNodes
+            | Often::CreatedAgain => return false,
         }
         true
     }
@@ -383,7 +384,8 @@ impl World {
                 | Often::LostEvents
                 | Often::SlowIntake
                 | Often::EmptiedServices
-                | Often::LabelledNodes,
+                | Often::LabelledNodes
+                | Often::CreatedAgain,
             )
             | None => (150, 200),
         };
@@ -442,7 +444,8 @@ impl World {
                     | Often::LostEvents
                     | Often::SlowIntake
                     | Often::EmptiedServices
-                    | Often::LabelledNodes,
+                    | Often::LabelledNodes
+                    | Often::CreatedAgain,
                 )
                 | None => None,
             };

@@ -203,6 +203,7 @@ impl World {
         }
         if let Some(put) = &put {
             self.watchdog.after_put(&self.arm, now, put, &reply, taken.arrives[0]);
+            self.maybe_create_again(put.pool);
         }
         let entry =
             Entry::Called(Box::new(sent.request.clone()), taken.arrives[0], Box::new(taken.answer.clone()));
