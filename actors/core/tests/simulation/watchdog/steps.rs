@@ -225,12 +225,8 @@ impl Watchdog {
                 },
                 writer::Out::Lane(lane) => within.operations.shown(now, lane),
                 writer::Out::Verified(pool, WriteFate::Lost { .. }) => {
-                    let created_again = self.created_again.get(&pool.lb);
-                    if created_again > within.put_at.get(pool) {
-                        return Err(format!(
-                            "W2: a write of {pool} counts as lost, and its load balancer was created again at \
-                             {created_again:?}"
-                        ));
+                    if self.created_again.get(&pool.lb) > within.put_at.get(pool) {
+                        return Err(format!("W2: a lost write of {pool}, whose load balancer was recreated"));
                     }
                 }
                 writer::Out::Verified(_, WriteFate::Persisted(_) | WriteFate::Overwritten { .. })
