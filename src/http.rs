@@ -65,16 +65,16 @@ pub use installation::Installation;
 use one_request::OneRequest;
 use openapi::OpenApi;
 pub use openapi::openapi_document;
-use problem::Serves;
+use problem::ServedPaths;
 pub use resources::Listed;
 use tls::{Certificate, Files};
 
 /// Name of the listener of health and metrics in the log.
 const HEALTH: &str = "health";
 /// Timeout of open requests at shutdown, in seconds.
-pub const END_WITHIN: u64 = 5;
+pub const END_TIMEOUT: u64 = 5;
 /// Timeout of a client for the head of its request, and for the TLS handshake before it.
-const HEAD_WITHIN: Duration = Duration::from_secs(5);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time that a connection stays open after the response for the rest of the request's body.
 const DISCARDED_FOR: Duration = Duration::from_secs(1);
 /// `TCP_USER_TIMEOUT` in milliseconds: the time that sent bytes may stay unacknowledged. Connections inherit it from
@@ -285,7 +285,7 @@ impl Served {
         self.shutting_down.store(true, Ordering::Relaxed);
     }
 
-    /// Stops all listeners: event streams immediately, open requests within [`END_WITHIN`].
+    /// Stops all listeners: event streams immediately, open requests within [`END_TIMEOUT`].
     pub async fn stop(self) {
         self.stop_streams.send_replace(true);
         if let Some(renewal) = self.renewal {
@@ -319,7 +319,7 @@ where
 /// Returns an application with these routes behind the middleware of all requests: access, and the limit of large
 /// responses.
 fn application(
-    serves: Serves,
+    serves: ServedPaths,
     access: Access,
     large_responses: Arc<Semaphore>,
     routes: impl Fn(&mut web::ServiceConfig) + 'static,
@@ -349,7 +349,7 @@ fn application(
 fn listen(
     at: TcpListener,
     (tls, access): (Option<ServerConfig>, Access),
-    serves: Serves,
+    serves: ServedPaths,
     routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
 ) -> anyhow::Result<(Server, SocketAddr)> {
     let bound = at.local_addr().context("failed to read the address of a listener")?;
@@ -359,7 +359,7 @@ fn listen(
         .workers(1)
         .max_concurrent_connections(CONNECTIONS)
         .disable_signals()
-        .shutdown_timeout(END_WITHIN);
+        .shutdown_timeout(END_TIMEOUT);
     let shutdown = builder.graceful_shutdown_signal();
     // A macro, because the services for the two kinds of streams have no common type that could be named.
     macro_rules! service {
@@ -370,7 +370,7 @@ fn listen(
                     let shutdown = shutdown.clone();
                     async move { shutdown.notified().await }
                 })
-                .client_request_timeout(HEAD_WITHIN)
+                .client_request_timeout(HEAD_TIMEOUT)
                 .client_disconnect_timeout(DISCARDED_FOR)
                 // A second head has no timeout, so one client could occupy all slots.
                 .keep_alive(KeepAlive::Disabled)
@@ -391,7 +391,7 @@ fn listen(
             builder.listen(name, at, move || {
                 let (config, limit) = (ServiceConfig::default(), ConnectionLimit::new(SLOTS));
                 let mut acceptor = Acceptor::new(tls.clone());
-                acceptor.set_handshake_timeout(HEAD_WITHIN);
+                acceptor.set_handshake_timeout(HEAD_TIMEOUT);
                 let limiter = fn_service(move |stream: TcpStream| {
                     let client = stream.peer_addr().ok().map(|peer| peer.ip());
                     let limited = limit.accept(stream, client);

@@ -11,5 +11,5 @@ mod telemetry;
 mod wiring;
 
 pub use cli::{Cli, run};
-pub use http::{CONNECTIONS, END_WITHIN, openapi_document};
+pub use http::{CONNECTIONS, END_TIMEOUT, openapi_document};
 pub use service::SHUTDOWN_TIMEOUT;

@@ -97,7 +97,7 @@ pub struct Ended<T> {
 /// ended. This is logged already.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the API server's storage was restored to an earlier state: run the command again")]
-pub(crate) struct StorageSetBack;
+pub(crate) struct StorageRollback;
 
 /// Whether the service opens its HTTP listeners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -217,7 +217,7 @@ pub(crate) async fn serve<T>(
 
     let answer = tokio::select! {
         answer = signals.run_until_signal(watcher(handle.clone())) => answer,
-        () = running.set_back() => return Err(StorageSetBack.into()),
+        () = running.rollback() => return Err(StorageRollback.into()),
     };
     if let Some(served) = &served {
         served.fail_readiness();

@@ -137,9 +137,9 @@ impl Running {
 
     /// Completes when the Leader has found that the storage of the API server was restored to an earlier state, and has
     /// logged it. The process then ends immediately, as in a crash, and both Leases lapse.
-    pub async fn set_back(&self) {
+    pub async fn rollback(&self) {
         let mut ended = self.ended.clone();
-        if ended.wait_for(|end| *end == Some(End::SetBack)).await.is_err() {
+        if ended.wait_for(|end| *end == Some(End::StorageRollback)).await.is_err() {
             std::future::pending().await
         }
     }
@@ -174,7 +174,7 @@ impl Running {
         }
         let ReleasedLeases { own, shared } = match *self.ended.borrow() {
             Some(End::Shutdown(free)) => free,
-            Some(End::SetBack) | None => ReleasedLeases { own: false, shared: false },
+            Some(End::StorageRollback) | None => ReleasedLeases { own: false, shared: false },
         };
         let released = [
             ("own", own, "another replica leads once it has expired, and writes 20 s later"),

@@ -35,20 +35,20 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::support::azure::Azure;
 use crate::support::controller::{Controller, Flags};
 use crate::support::kubernetes::{Api, Cluster};
-use crate::support::{PATIENCE, azure, eventually, objects, truth};
+use crate::support::{TEST_TIMEOUT, azure, eventually, expected_members, objects};
 
-/// The load balancers of every story; Services are spread over them by the number at the end of their names.
+/// The load balancers of every test; Services are spread over them by the number at the end of their names.
 const LOAD_BALANCERS: [&str; 3] = ["kubernetes", "lb-1", "lb-2"];
 
 /// The finalizer of a Pod whose process has not ended.
 const RUNS: &str = "example.com/runs";
 
-/// Number of stories that are played at the same time. Their control plane needs CPU time, and most other tests wait.
+/// Number of tests that are played at the same time. Their control plane needs CPU time, and most other tests wait.
 static PLACES: Semaphore = Semaphore::const_new(6);
 
-/// A namespace with nodes in a control plane, and a fake Azure for its Services.
-struct Story<C: Deref<Target = Cluster>> {
-    /// One of [`PLACES`], free for the next story when this one ends.
+/// The environment of a test: a namespace with nodes in a control plane, and a fake Azure for its Services.
+struct TestEnvironment<C: Deref<Target = Cluster>> {
+    /// One of [`PLACES`], free for the next test when this one ends.
     _permit: SemaphorePermit<'static>,
     cluster: C,
     api: Api,
@@ -56,24 +56,24 @@ struct Story<C: Deref<Target = Cluster>> {
     azure: Azure,
 }
 
-impl<C: Deref<Target = Cluster>> Story<C> {
-    /// Returns a story with this many nodes, `<namespace>-1` with the address 10.1.0.1 and so on.
+impl<C: Deref<Target = Cluster>> TestEnvironment<C> {
+    /// Returns an environment with this many nodes, `<namespace>-1` with the address 10.1.0.1 and so on.
     async fn begin(cluster: C, namespace: &'static str, nodes: u8) -> Self {
         Self::begin_on(cluster, namespace, nodes, &LOAD_BALANCERS).await
     }
 
-    /// The same with these load balancers; which Service is on which is for the story to say, when it has them
+    /// The same with these load balancers; which Service is on which is for the test to say, when it has them
     /// provisioned.
     async fn begin_on(cluster: C, namespace: &'static str, nodes: u8, load_balancers: &[&str]) -> Self {
         let permit = PLACES.acquire().await.expect("it is never closed");
         let api = cluster.api();
         api.create("/api/v1/namespaces", &objects::namespace(namespace)).await;
         let azure = Azure::start(load_balancers).await;
-        let story = Self { _permit: permit, cluster, api, namespace, azure };
+        let env = Self { _permit: permit, cluster, api, namespace, azure };
         for number in 1..=nodes {
-            story.add_node(number, &format!("10.1.0.{number}")).await;
+            env.add_node(number, &format!("10.1.0.{number}")).await;
         }
-        story
+        env
     }
 
     fn node(&self, number: u8) -> String {
@@ -105,7 +105,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     }
 
     /// Creates a Service, and gives it an address at once, as the cloud-controller-manager does in the end: one without is
-    /// a sign that another client waits for the shared Lease (W7), to the controllers of all other stories too.
+    /// a sign that another client waits for the shared Lease (W7), to the controllers of all other tests too.
     async fn create_service(&self, service: &Value) {
         let text =
             |key: &str| service["metadata"][key].as_str().expect("objects are made with it").to_owned();
@@ -155,7 +155,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     }
 
     /// Does what the kubelet does when the process of a Pod that was kept has ended.
-    async fn let_go(&self, pod: &str) {
+    async fn release(&self, pod: &str) {
         self.finalize(pod, &[]).await;
     }
 
@@ -166,7 +166,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     /// Waits until the deletion of a Pod was requested.
     async fn is_being_deleted(&self, pod: &str) {
         let path = self.path("pods", pod);
-        eventually(&format!("Pod {pod} is being deleted"), PATIENCE, || async {
+        eventually(&format!("Pod {pod} is being deleted"), TEST_TIMEOUT, || async {
             let pod = self.api.get(&path).await?;
             let stays = pod["metadata"]["deletionTimestamp"].is_null();
             if stays { Err(pod["metadata"].to_string()) } else { Ok(()) }
@@ -177,7 +177,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     /// Waits until the API server has no such Pod.
     async fn is_gone(&self, pod: &str) {
         let path = self.path("pods", pod);
-        eventually(&format!("Pod {pod} is gone"), PATIENCE, || async {
+        eventually(&format!("Pod {pod} is gone"), TEST_TIMEOUT, || async {
             match self.api.get(&path).await {
                 Ok(pod) => Err(pod["metadata"].to_string()),
                 Err(_) => Ok(()),
@@ -205,7 +205,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         services
     }
 
-    /// Makes the cloud-controller-manager's changes for all Services of the story, and starts the controller.
+    /// Makes the cloud-controller-manager's changes for all Services of the test, and starts the controller.
     async fn start_controller(&self, flags: Flags) -> Controller {
         self.provision(self.namespace).await;
         Controller::start(&self.cluster, self.namespace, &self.azure, flags).await
@@ -213,16 +213,16 @@ impl<C: Deref<Target = Cluster>> Story<C> {
 
     /// Returns the members that all pools must have, by the API server at this moment.
     async fn wanted(&self) -> BTreeMap<String, BTreeSet<IpAddr>> {
-        eventually("the API server says what is wanted", PATIENCE, || {
-            truth::wanted(&self.api, self.namespace)
+        eventually("the API server says what is wanted", TEST_TIMEOUT, || {
+            expected_members::expected(&self.api, self.namespace)
         })
         .await
     }
 
     /// Waits until every pool is exactly what the API server's objects say.
     async fn converged(&self, after: &str) {
-        eventually(&format!("all pools are in sync after {after}"), PATIENCE, || async {
-            let wanted = truth::wanted(&self.api, self.namespace).await?;
+        eventually(&format!("all pools are in sync after {after}"), TEST_TIMEOUT, || async {
+            let wanted = expected_members::expected(&self.api, self.namespace).await?;
             let pools = self.azure.pools().await;
             if pools == wanted { Ok(()) } else { Err(format!("wanted {wanted:?}\nfound {pools:?}")) }
         })
@@ -232,7 +232,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     /// Waits until the pool of a Service has exactly these members.
     async fn holds<const N: usize>(&self, service: &str, members: [&str; N]) {
         let (pool, wanted) = (azure::pool_name(self.namespace, service), ips(members));
-        eventually(&format!("pool {pool} holds {wanted:?}"), PATIENCE, || async {
+        eventually(&format!("pool {pool} holds {wanted:?}"), TEST_TIMEOUT, || async {
             let members = self.azure.members(&pool).await;
             if members == wanted { Ok(()) } else { Err(format!("{members:?}")) }
         })
@@ -245,14 +245,14 @@ impl<C: Deref<Target = Cluster>> Story<C> {
             "/api/v1/namespaces/{}/events?fieldSelector=involvedObject.name={service},reason={reason}",
             self.namespace
         );
-        eventually(&format!("Service {service} has the event {reason}"), PATIENCE, || async {
+        eventually(&format!("Service {service} has the event {reason}"), TEST_TIMEOUT, || async {
             let mut events = self.api.items(&path).await?;
             events.pop().ok_or_else(|| "no such event".to_owned())
         })
         .await
     }
 
-    /// The end of every story: all pools are in sync, writes of one load balancer never overlapped, and the controller
+    /// The end of every test: all pools are in sync, writes of one load balancer never overlapped, and the controller
     /// ends in good order without having logged an error.
     async fn end(&self, controller: Controller) {
         self.converged("all that has happened").await;
@@ -261,7 +261,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     }
 }
 
-impl<C: Deref<Target = Cluster>> Drop for Story<C> {
+impl<C: Deref<Target = Cluster>> Drop for TestEnvironment<C> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.cluster.reaper().keep();

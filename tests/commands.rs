@@ -1,8 +1,8 @@
 //! The commands of the real binary (docs/design/surface.md, commands): output, failures, exit codes.
 
-pub mod bench;
 pub mod check;
 mod export;
+pub mod fixture;
 mod migrate;
 mod printable;
 mod restore;
@@ -26,7 +26,7 @@ use crate::admin::stage::{PROGRAM, Stage};
 const ONE_SCREEN: usize = 25;
 
 /// Maximum time in which a controller without writes in flight ends, on a busy machine.
-const ENDED_WITHIN: Duration = Duration::from_secs(15);
+const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A folder with files for a command.
 struct Folder(TempDir);
@@ -311,7 +311,7 @@ async fn run_ends_with_code_0_after_sigterm_and_after_sigint() {
         let signalled = Instant::now();
         stage.signal(signal);
         assert_eq!(stage.ended().await.code(), Some(0), "{name}: {:?}", stage.log());
-        assert!(signalled.elapsed() < ENDED_WITHIN, "{name}: {:?}", signalled.elapsed());
+        assert!(signalled.elapsed() < END_TIMEOUT, "{name}: {:?}", signalled.elapsed());
         let log = stage.log();
         let is_logged = |message: &str| log.iter().any(|line| line["message"] == message);
         assert!(is_logged(&format!("{name}: shutting down")) && is_logged("stopped"), "{name}: {log:?}");

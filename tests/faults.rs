@@ -1,5 +1,5 @@
 //! Every named scenario (`simulate --scenario NAME`) with the real binary: `simulate` runs it, and the test checks its
-//! exit code, its report and the controller's log. `STORY_SPEED=N` runs all of them N times as fast as written, instead
+//! exit code, its report and the controller's log. `SCENARIO_SPEED=N` runs all of them N times as fast as written, instead
 //! of the speeds below.
 //!
 //! No scenario may end with a pool out of sync, with an unexpected error in the log, or with pending work.
@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 use serde_json::Value;
-use simulator::{NAMED, Story, log_errors};
+use simulator::{NAMED, Scenario, log_errors};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -35,7 +35,7 @@ const SLOWER: [(&str, u32); 10] = [
     ("etcd-catches-up", 2),
 ];
 
-/// Scenarios that take many minutes at any speed: they are measurements (`benches/realistic.sh`).
+/// Scenarios that take many minutes at any speed: they are measurements (`fixtures/realistic.sh`).
 const TOO_LONG: [&str; 1] = ["realistic"];
 
 /// Scenarios in which another client empties pools.
@@ -64,10 +64,10 @@ const SLACK: f64 = 5.0;
 const MAX_PER_SERVICE: u64 = 4;
 
 /// Maximum time of a scenario on a slow and shared machine.
-const PATIENCE: Duration = Duration::from_secs(1200);
+const TEST_TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// Interval between polls.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Results of a run.
 struct Played {
@@ -86,8 +86,8 @@ async fn play(name: &str, text: Option<&str>, speed: u32) -> Result<Played, Stri
     let scenario = match text {
         None => name.to_owned(),
         Some(text) => {
-            std::fs::write(file("story.txt"), text).map_err(|error| error.to_string())?;
-            file("story.txt").display().to_string()
+            std::fs::write(file("scenario.txt"), text).map_err(|error| error.to_string())?;
+            file("scenario.txt").display().to_string()
         }
     };
     let mut command = Command::new(PROGRAM);
@@ -103,13 +103,15 @@ async fn play(name: &str, text: Option<&str>, speed: u32) -> Result<Played, Stri
 }
 
 async fn ended(child: &mut Child) -> Result<ExitStatus, String> {
-    let until = Instant::now() + PATIENCE;
-    let mut again = tokio::time::interval(LOOK_EVERY);
+    let until = Instant::now() + TEST_TIMEOUT;
+    let mut again = tokio::time::interval(POLL_INTERVAL);
     loop {
         again.tick().await;
         match child.try_wait() {
             Ok(Some(status)) => return Ok(status),
-            Ok(None) if Instant::now() > until => return Err(format!("it still runs after {PATIENCE:?}")),
+            Ok(None) if Instant::now() > until => {
+                return Err(format!("it still runs after {TEST_TIMEOUT:?}"));
+            }
             Ok(None) => {}
             Err(error) => return Err(error.to_string()),
         }
@@ -117,7 +119,7 @@ async fn ended(child: &mut Child) -> Result<ExitStatus, String> {
 }
 
 /// Checks a run, and returns the first problem.
-fn check(name: &str, story: &Story, played: &Played) -> Result<(), String> {
+fn check(name: &str, scenario: &Scenario, played: &Played) -> Result<(), String> {
     let Played { status, report, output, log } = played;
     let end = |text: &str| text.lines().rev().take(4).collect::<Vec<_>>().join(" | ");
     if !status.success() {
@@ -138,12 +140,12 @@ fn check(name: &str, story: &Story, played: &Played) -> Result<(), String> {
     if report["emptied_pools"] != 0 && !EMPTIED_BY_OTHERS.contains(&name) {
         return Err(format!("{name}: pools lost their last members: {}", summary(report)));
     }
-    check_guards(name, story, report)?;
-    if story.log_full {
+    check_guards(name, scenario, report)?;
+    if scenario.log_full {
         return Ok(());
     }
     // The report was made before the controller ended.
-    match log_errors(log, &story.errors) {
+    match log_errors(log, &scenario.errors) {
         (unexpected, missing) if unexpected.is_empty() && missing.is_empty() && !log.is_empty() => Ok(()),
         (unexpected, missing) => {
             Err(format!("{name}: unexpected errors {unexpected:?}, missing {missing:?}"))
@@ -153,9 +155,9 @@ fn check(name: &str, story: &Story, played: &Played) -> Result<(), String> {
 
 /// Checks the actions of guards, and returns the first problem. `simulate` polls held removals twice a second; the
 /// events have the rest.
-fn check_guards(name: &str, story: &Story, report: &Value) -> Result<(), String> {
+fn check_guards(name: &str, scenario: &Scenario, report: &Value) -> Result<(), String> {
     let expected = report["events"][STOPPED].as_u64().unwrap_or(0);
-    if expected != u64::from(story.guarded.stopped) {
+    if expected != u64::from(scenario.guarded.stopped) {
         return Err(format!("{name}: {expected} events say that removals are stopped: {}", summary(report)));
     }
     let Some((_, may)) = ORGANIC.iter().find(|(organic, _)| *organic == name) else { return Ok(()) };
@@ -193,14 +195,14 @@ fn summary(report: &Value) -> String {
 }
 
 fn speed_of(name: &str) -> u32 {
-    let patience =
-        std::env::var("STORY_SPEED").ok().map(|speed| speed.parse().expect("STORY_SPEED is a number"));
+    let timeout =
+        std::env::var("SCENARIO_SPEED").ok().map(|speed| speed.parse().expect("SCENARIO_SPEED is a number"));
     let slower = || SLOWER.iter().find(|(slow, _)| *slow == name).map_or(SPEED, |(_, speed)| *speed);
-    patience.unwrap_or_else(slower)
+    timeout.unwrap_or_else(slower)
 }
 
 #[test]
-fn the_tables_of_this_file_name_stories_that_exist() {
+fn the_tables_of_this_file_name_scenarios_that_exist() {
     let slower = SLOWER.iter().map(|(name, _)| *name);
     let organic = ORGANIC.iter().map(|(name, _)| *name);
     for name in slower.chain(organic).chain(TOO_LONG).chain(EMPTIED_BY_OTHERS) {
@@ -209,7 +211,7 @@ fn the_tables_of_this_file_name_stories_that_exist() {
 }
 
 /// Defines one test per named scenario, with `_` for `-`, and the list of the names.
-macro_rules! stories {
+macro_rules! scenarios {
     ($($name:ident)*) => {
         const TESTED: &[&str] = &[$(stringify!($name)),*];
         $(
@@ -224,16 +226,16 @@ macro_rules! stories {
 /// Runs the scenario with this name.
 async fn ends_in_sync(name: &str) {
     let name = name.replace('_', "-");
-    let story = Story::named(&name).expect("it has this name").expect("it can be read");
+    let scenario = Scenario::named(&name).expect("it has this name").expect("it can be read");
     let played = play(&name, None, speed_of(&name)).await.unwrap_or_else(|error| panic!("{name}: {error}"));
-    check(&name, &story, &played).unwrap_or_else(|error| panic!("{error}"));
+    check(&name, &scenario, &played).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Every named scenario ends with the required pools, without unexpected errors and without pending work.
-mod z2_stories {
+mod z2_scenarios {
     use super::{NAMED, TOO_LONG};
 
-    stories! {
+    scenarios! {
         apiserver_down
         apiserver_slow
         arm_5xx_storm
@@ -272,7 +274,7 @@ mod z2_stories {
     }
 
     #[test]
-    fn every_story_with_a_name_has_a_test() {
+    fn every_scenario_with_a_name_has_a_test() {
         let named = NAMED.iter().map(|(name, _)| *name).filter(|name| !TOO_LONG.contains(name));
         let mut named: Vec<String> = named.map(|name| name.replace('-', "_")).collect();
         named.sort();
@@ -282,14 +284,14 @@ mod z2_stories {
 
 /// `simulate` fails and reports the cause: one scenario per cause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z2_a_story_that_ends_wrong_or_without_its_error_fails() {
+async fn z2_a_scenario_that_ends_wrong_or_without_its_error_fails() {
     let world = "services 4\nload-balancers 2\nnodes 6\npods burst\n";
     // One pool per load balancer. Its only write brings it into sync immediately, while the operation continues. Pool
     // and lane wait for the operation.
     let busy = "services 2\nload-balancers 2\nnodes 6\npods burst\n\
                 arm operation 10m\narm retry-after 1\narm visible at-once\n\
                 controller members.removalDelay 0s\nsettle 30s\n";
-    let stories = [
+    let scenarios = [
         ("a pool out of sync", world, "settle 3s\nat 0s arm down\n", "pools are out of sync"),
         ("no stop", world, "settle 30s\nexpect removals stopped\n", "removals were never stopped"),
         ("no hold", world, "settle 30s\nexpect held breaker 1\n", "0 pools were held for breaker"),
@@ -315,13 +317,13 @@ async fn z2_a_story_that_ends_wrong_or_without_its_error_fails() {
         ),
     ];
     let mut playing = JoinSet::new();
-    for (name, world, lines, expected) in stories {
+    for (name, world, lines, expected) in scenarios {
         let text = format!("{world}{lines}");
         playing.spawn(async move {
-            let story = Story::read(&text).expect("a story");
+            let scenario = Scenario::read(&text).expect("a scenario");
             let played = play(name, Some(&text), 1).await.expect("it ends");
             assert_eq!(played.status.code(), Some(1), "{name}: {}", played.output);
-            let wrong = check(name, &story, &played).expect_err(name);
+            let wrong = check(name, &scenario, &played).expect_err(name);
             let verdict = format!("{wrong} {}", played.output);
             assert!(verdict.contains(expected), "{name}: the output lacks {expected:?}: {verdict}");
         });

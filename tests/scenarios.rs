@@ -1,7 +1,7 @@
 //! Scenarios as text files, run against the real binary over loopback HTTP, with the simulator's models of ARM and the
 //! API server as its world: the language of docs/simulator.md, with acts and expectations that name single objects.
 //! Each scenario has its own fake servers, configuration and process; each file of `tests/scenarios/*.txt`
-//! is a test: `cargo test --test main scenarios::stories::d1_paused`.
+//! is a test: `cargo test --test main scenarios::files::d1_paused`.
 //!
 //! The clock is real. Lines run one after another: `given` before the controller starts; `at 1.5s` this long after the
 //! controller became ready, or immediately if that time has passed; `after 1s` this long after the previous line;
@@ -10,7 +10,7 @@
 //!
 //! A Service `web` is `shop/web` with the pool `shop-web` (and `shop-web-ipv6`); `team.web` is `team/web`. Nodes are
 //! `node-1` with the address 10.0.0.1 (and fd00::1) and so on. In lists of members, an address is written literally,
-//! and `nobody` is the empty list. A pool is named `<pool>`, or `<load balancer>/<pool>` if several load balancers have
+//! and `no-members` is the empty list. A pool is named `<pool>`, or `<load balancer>/<pool>` if several load balancers have
 //! a pool of this name, or none has yet.
 //!
 //! ```text
@@ -19,16 +19,16 @@
 //! given load balancer single prod                 and prod-internal, filled by NICs; no Service has a pool
 //! given service web [dual] on kubernetes hosted node-1     with rules, and pools that are in sync
 //! given pool shop-web holds node-9                given controller batching.quietPeriod 2s
-//! given dry run                                   given patience 2s
+//! given dry run                                   given timeout 2s
 //! given <any change>
 //!
 //! slice web[/2] [IPv4|IPv6] <endpoints>      hosted, not-ready or terminating, each with nodes; nowhere; empty
-//! delete slice web[/2]           slice web garbled
+//! delete slice web[/2]           slice web malformed
 //! node node-1 gone|deleted|ip <ips>|label <key> [<value>]|unlabel <key>|machine <scale set>/<number>
 //! node node-1 replaced [ip <ips>]                 another node of this name, Ready and without taints
 //! node node-1 taint <taint>|untaint <key>|cordoned|uncordoned|ready|not-ready
 //! node node-1 notice event|event-v1|condition [reason <reason>] [age <time>] [text <text>]
-//! service web policy <p>|paused|unpaused|deleted|garbled|mended|on <load balancer> [<endpoints>]
+//! service web policy <p>|paused|unpaused|deleted|malformed|repaired|on <load balancer> [<endpoints>]
 //! [outbound|nat] rule <name> for <pool>           no rule of web
 //! pool <pool> nic-backed|automatic|by subnet <nodes>       pool <pool> removed             unknown fields
 //! load balancer <name> created again              deleted before; it has its rules, and empty pools
@@ -69,7 +69,7 @@
 //! another client has set Down; no work is pending; every write was expected, and no two writes overlapped on a load
 //! balancer; the process exits with 0 on SIGTERM; and its log has no ERROR line without an `expect log ERROR`.
 
-mod act;
+mod action;
 mod azure;
 mod ending;
 mod expect;
@@ -92,25 +92,25 @@ use stage::Stage;
 const MAX_CONCURRENT: usize = 10;
 
 /// A scenario.
-struct Story {
+struct Scenario {
     /// The name of its file, or what a test calls it.
     name: String,
     text: String,
 }
 
 /// Runs a scenario and returns the first problem.
-async fn play(story: &Story) -> Result<(), String> {
+async fn play(scenario: &Scenario) -> Result<(), String> {
     let mut stage = Stage::set_up().await;
-    let played = run_lines(story, &mut stage).await;
+    let played = run_lines(scenario, &mut stage).await;
     played.map_err(|error| format!("{error}\n{}", stage.remains()))
 }
 
-async fn run_lines(story: &Story, stage: &mut Stage) -> Result<(), String> {
+async fn run_lines(scenario: &Scenario, stage: &mut Stage) -> Result<(), String> {
     let mut started = false;
     stage.prepare(&["load", "balancers", "kubernetes"]).await?;
-    for line in Line::read(&story.text).map_err(|error| format!("{}: {error}", story.name))? {
+    for line in Line::read(&scenario.text).map_err(|error| format!("{}: {error}", scenario.name))? {
         if !started && line.when != When::Given {
-            stage.start().await.map_err(|error| format!("{}: the start: {error}", story.name))?;
+            stage.start().await.map_err(|error| format!("{}: the start: {error}", scenario.name))?;
             started = true;
         }
         match line.when {
@@ -120,7 +120,7 @@ async fn run_lines(story: &Story, stage: &mut Stage) -> Result<(), String> {
         }
         let done = match (line.when, line.words.as_slice()) {
             (When::Given, _) if started => Err("given comes before everything else".to_owned()),
-            (When::Every(_), _) => Err("nothing is repeated in a story of tests".to_owned()),
+            (When::Every(_), _) => Err("nothing is repeated in a scenario of tests".to_owned()),
             (When::Given, words) => stage.prepare(words).await,
             (When::Finally, words) => stage.expect_at_end(words),
             (When::Expect, words) | (When::At(_) | When::After(_), ["expect", words @ ..]) => {
@@ -128,12 +128,12 @@ async fn run_lines(story: &Story, stage: &mut Stage) -> Result<(), String> {
             }
             (When::At(_) | When::After(_), words) => {
                 stage.mark_us = stage.now_us();
-                stage.act(words).await
+                stage.action(words).await
             }
         };
-        done.map_err(|error| format!("{}:{}: {}: {error}", story.name, line.number, line.text))?;
+        done.map_err(|error| format!("{}:{}: {}: {error}", scenario.name, line.number, line.text))?;
     }
-    stage.end().await.map_err(|error| format!("{}: the end: {error}", story.name))
+    stage.end().await.map_err(|error| format!("{}: the end: {error}", scenario.name))
 }
 
 fn us(time: Duration) -> u64 {
@@ -146,7 +146,7 @@ fn folder() -> PathBuf {
 }
 
 /// Defines one test per named scenario, and the list of the names.
-macro_rules! stories {
+macro_rules! scenarios {
     ($($name:ident)*) => {
         const TESTED: &[&str] = &[$(stringify!($name)),*];
         $(
@@ -160,18 +160,18 @@ macro_rules! stories {
 
 /// Runs the scenario with this name.
 async fn plays(name: &str) {
-    let text = std::fs::read_to_string(folder().join(format!("{name}.txt"))).expect("a story can be read");
-    play(&Story { name: name.to_owned(), text }).await.unwrap_or_else(|error| panic!("{error}"));
+    let text = std::fs::read_to_string(folder().join(format!("{name}.txt"))).expect("a scenario can be read");
+    play(&Scenario { name: name.to_owned(), text }).await.unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Each scenario passes.
-mod stories {
-    stories! {
+mod files {
+    scenarios! {
         c4_a_dry_run_sets_nothing_down_and_shows_leaving_nodes
         c4_a_dry_run_writes_nothing_under_churn
         c4_dry_run
-        d1_let_go
         d1_paused
+        d1_release
         d1_rules_make_the_mapping
         d1_selection
         d1_service_appears
@@ -286,7 +286,7 @@ mod stories {
 
     #[test]
     fn every_file_has_a_test() {
-        let files = std::fs::read_dir(super::folder()).expect("the folder of the stories").flatten();
+        let files = std::fs::read_dir(super::folder()).expect("the folder of the scenarios").flatten();
         let files =
             files.filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(".txt")?.to_owned()));
         let mut files: Vec<String> = files.collect();
@@ -296,15 +296,15 @@ mod stories {
 }
 
 /// Runs scenarios, a few at a time, and returns the result of each, sorted by name.
-async fn play_all(stories: Vec<Story>) -> Vec<(String, Result<(), String>)> {
+async fn play_all(scenarios: Vec<Scenario>) -> Vec<(String, Result<(), String>)> {
     let places = Arc::new(Semaphore::new(MAX_CONCURRENT));
     let mut playing = JoinSet::new();
-    for story in stories {
+    for scenario in scenarios {
         let places = Arc::clone(&places);
         playing.spawn(async move {
             let _permit = places.acquire_owned().await.expect("it is never closed");
-            let played = play(&story).await;
-            (story.name, played)
+            let played = play(&scenario).await;
+            (scenario.name, played)
         });
     }
     let mut played = playing.join_all().await;
@@ -314,8 +314,8 @@ async fn play_all(stories: Vec<Story>) -> Vec<(String, Result<(), String>)> {
 
 /// Failing scenarios report the expected error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_story_with_another_outcome_fails() {
-    let world = "given patience 2s\ngiven nodes 2\ngiven service web on kubernetes hosted node-1\n";
+async fn a_scenario_with_another_outcome_fails() {
+    let world = "given timeout 2s\ngiven nodes 2\ngiven service web on kubernetes hosted node-1\n";
     let wrong = [
         ("other members", "at 0s slice web hosted node-2\nexpect PUT shop-web node-1", "the next PUT has"),
         (
@@ -333,7 +333,7 @@ async fn a_story_with_another_outcome_fails() {
             "at 0s slice web hosted node-2\nexpect PUT shop-web node-2\nexpect shared lease never ours",
             "it had",
         ),
-        ("unknown action", "at 0s sing", "unknown act"),
+        ("unknown action", "at 0s sing", "unknown action"),
         ("no time", "at noon slice web empty", "line 4: `at noon slice web empty`: expected a duration"),
         ("too late", "at 0s slice web hosted node-1\ngiven nodes 1", "given comes before"),
         ("again", "every 1s slice web hosted node-1", "nothing is repeated"),
@@ -351,14 +351,18 @@ async fn a_story_with_another_outcome_fails() {
         ("no record", "at 0s expect records node-1", "not in time"),
         ("no taint", "at 0s expect taints node-1 shutdown", "not in time"),
         ("no down", "at 0s expect down shop-web node-1", "not in time"),
-        ("traffic goes on", "at 0s expect traffic shop-web new nobody kept node-1", "new_connections: true"),
+        (
+            "traffic goes on",
+            "at 0s expect traffic shop-web new no-members kept node-1",
+            "new_connections: true",
+        ),
         ("no traffic", "at 0s expect traffic shop-web node-1", "new <nodes> [kept <nodes>]"),
         ("no such taint", "at 0s node node-1 taint shutdown:Never", "KEY[=VALUE]"),
         ("no such node", "at 0s node node-7 taint shutdown", "given nodes N"),
     ];
-    let stories =
-        wrong.map(|(name, lines, _)| Story { name: name.to_owned(), text: format!("{world}{lines}") });
-    let played = play_all(stories.into()).await;
+    let scenarios =
+        wrong.map(|(name, lines, _)| Scenario { name: name.to_owned(), text: format!("{world}{lines}") });
+    let played = play_all(scenarios.into()).await;
     for (name, played) in played {
         let expected = wrong
             .iter()
@@ -372,9 +376,9 @@ async fn a_story_with_another_outcome_fails() {
 
 /// Runs a scenario; returns the requests to ARM from the first read of a pool on, and the writes.
 async fn requests_to_arm(text: &str) -> (Vec<String>, Vec<String>) {
-    let story = Story { name: "the same".to_owned(), text: text.to_owned() };
+    let scenario = Scenario { name: "the same".to_owned(), text: text.to_owned() };
     let mut stage = Stage::set_up().await;
-    if let Err(error) = run_lines(&story, &mut stage).await {
+    if let Err(error) = run_lines(&scenario, &mut stage).await {
         panic!("{error}\n{}", stage.remains());
     }
     let log = stage.fakes.log().await;
@@ -388,7 +392,7 @@ async fn requests_to_arm(text: &str) -> (Vec<String>, Vec<String>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1_without_draining_nodes_arm_gets_the_same_requests() {
-    let story = "given controller discovery.interval 1h\n\
+    let scenario = "given controller discovery.interval 1h\n\
                  given load balancers kubernetes lb-2\n\
                  given nodes 3\n\
                  given service web on kubernetes hosted node-1 node-2\n\
@@ -404,8 +408,8 @@ async fn s1_without_draining_nodes_arm_gets_the_same_requests() {
                  after 0s slice mail hosted node-3\n\
                  expect PUT shop-mail node-3\n\
                  expect quiet 5s\n";
-    let off = format!("given cloud enableLoadBalancerAdminState false\n{story}");
-    let (on, off) = tokio::join!(requests_to_arm(story), requests_to_arm(&off));
+    let off = format!("given cloud enableLoadBalancerAdminState false\n{scenario}");
+    let (on, off) = tokio::join!(requests_to_arm(scenario), requests_to_arm(&off));
     assert_eq!(on, off);
     assert!(on.0.len() > 4 && on.1.len() == 2, "{on:?}");
 }

@@ -18,7 +18,7 @@ use tokio::process::{Child, Command};
 
 use self::peer::{Authority, Peer, ReceivedRequest};
 use crate::admin::stage::PROGRAM;
-use crate::support::{PATIENCE, eventually, log_lines};
+use crate::support::{TEST_TIMEOUT, eventually, log_lines};
 
 /// Secrets that must never appear, in place of the real ones.
 const SECRET: &str = "planted/client+secret";
@@ -40,10 +40,10 @@ const FINEST: &str =
 const READY: &str = "/readyz?verbose";
 
 /// Time within which a process must end.
-const ENDED_WITHIN: Duration = Duration::from_secs(30);
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Files, a cluster without Services, and a server that issues tokens and answers as ARM.
-struct Scene {
+struct TestEnvironment {
     folder: TempDir,
     files: Files,
     _fakes: Fakes,
@@ -54,7 +54,7 @@ struct Scene {
     log: PathBuf,
 }
 
-impl Scene {
+impl TestEnvironment {
     /// Creates an environment with these keys in the cloud configuration and this behaviour of the authority.
     async fn new(keys: &Value, authority: Authority) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -68,18 +68,15 @@ impl Scene {
         let azure = Peer::start(Some(folder.path()), authority).await;
         let near = Peer::start(None, authority).await;
         let log = folder.path().join("log");
-        let scene = Self { folder, files, _fakes: fakes, azure, near, log };
-        scene.configure(
-            &json!({ "resourceManagerEndpoint": format!("https://localhost:{}", scene.azure.port) }),
-        );
-        scene.configure(keys);
-        scene.edit(&scene.files.kubeconfig, |config| {
+        let env = Self { folder, files, _fakes: fakes, azure, near, log };
+        env.configure(&json!({ "resourceManagerEndpoint": format!("https://localhost:{}", env.azure.port) }));
+        env.configure(keys);
+        env.edit(&env.files.kubeconfig, |config| {
             config["users"][0]["user"] = json!({ "token": KUBERNETES_TOKEN });
         });
-        std::fs::write(scene.path("assertion"), ASSERTION).expect("the folder can be written");
-        std::fs::write(scene.path("certificate"), peer::rsa_certificate())
-            .expect("the folder can be written");
-        scene
+        std::fs::write(env.path("assertion"), ASSERTION).expect("the folder can be written");
+        std::fs::write(env.path("certificate"), peer::rsa_certificate()).expect("the folder can be written");
+        env
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -130,7 +127,7 @@ impl Scene {
 
     /// Returns all pages of the listeners.
     async fn shown(&self) -> String {
-        let started = eventually("the controller has its listeners", PATIENCE, || async {
+        let started = eventually("the controller has its listeners", TEST_TIMEOUT, || async {
             let started = log_lines(&self.log).into_iter().find(|line| line["message"] == "started");
             started.ok_or_else(|| self.logged())
         })
@@ -162,7 +159,7 @@ impl Scene {
     async fn end(&self, mut child: Child) {
         let pid = i32::try_from(child.id().expect("it runs")).expect("process ids are small");
         kill_process(Pid::from_raw(pid).expect("not 0"), Signal::TERM).expect("it can be signalled");
-        let ended = tokio::time::timeout(ENDED_WITHIN, child.wait()).await.expect("it ends");
+        let ended = tokio::time::timeout(END_TIMEOUT, child.wait()).await.expect("it ends");
         assert_eq!(ended.expect("it is a child").code(), Some(0), "{}", self.logged());
     }
 }
@@ -226,28 +223,27 @@ fn assert_unseen(what: &str, text: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c3_each_identity_gets_a_token_without_showing_a_secret() {
     for case in CASES {
-        let mut scene = Scene::new(&json!({}), Authority::Gives).await;
-        scene.configure(&(case.keys)(scene.folder.path()));
-        let child = scene.start(case.environment).await;
-        let asks = if case.kind == "managedIdentity" { &mut scene.near } else { &mut scene.azure };
+        let mut env = TestEnvironment::new(&json!({}), Authority::Gives).await;
+        env.configure(&(case.keys)(env.folder.path()));
+        let child = env.start(case.environment).await;
+        let asks = if case.kind == "managedIdentity" { &mut env.near } else { &mut env.azure };
         asks.until(case.kind, case.is_expected).await;
-        scene
-            .azure
+        env.azure
             .until(case.kind, |request| {
                 request.line.contains("/loadBalancers/") && request.head.contains(&format!("Bearer {TOKEN}"))
             })
             .await;
-        eventually("the refusal is logged", PATIENCE, || async {
-            let log = scene.logged();
+        eventually("the refusal is logged", TEST_TIMEOUT, || async {
+            let log = env.logged();
             if log.contains("AuthorizationFailed") { Ok(()) } else { Err(log) }
         })
         .await;
-        let shown = scene.shown().await;
-        scene.end(child).await;
-        assert_unseen(case.kind, &scene.logged());
+        let shown = env.shown().await;
+        env.end(child).await;
+        assert_unseen(case.kind, &env.logged());
         assert_unseen(case.kind, &shown);
         assert!(
-            scene.logged().contains("TRACE") || scene.logged().contains("\"trace\""),
+            env.logged().contains("TRACE") || env.logged().contains("\"trace\""),
             "the finest level is on"
         );
     }
@@ -255,32 +251,32 @@ async fn c3_each_identity_gets_a_token_without_showing_a_secret() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c3_a_token_is_renewed_early_with_the_current_account_token() {
-    let mut scene = Scene::new(&json!({}), Authority::GivesForAMinute).await;
+    let mut env = TestEnvironment::new(&json!({}), Authority::GivesForAMinute).await;
     let [_, _, case, _] = &CASES;
-    scene.configure(&(case.keys)(scene.folder.path()));
-    let child = scene.start(case.environment).await;
-    scene.azure.until("the first token", case.is_expected).await;
+    env.configure(&(case.keys)(env.folder.path()));
+    let child = env.start(case.environment).await;
+    env.azure.until("the first token", case.is_expected).await;
     let renewed = format!("{ASSERTION}-as-the-kubelet-has-renewed-it");
-    std::fs::write(scene.path("assertion"), &renewed).expect("the folder can be written");
-    scene.azure.until("the second token", |request| request.body.contains(&renewed)).await;
-    scene.end(child).await;
-    assert!(!scene.logged().contains("no token"), "no call lacked a token: {}", scene.logged());
+    std::fs::write(env.path("assertion"), &renewed).expect("the folder can be written");
+    env.azure.until("the second token", |request| request.body.contains(&renewed)).await;
+    env.end(child).await;
+    assert!(!env.logged().contains("no token"), "no call lacked a token: {}", env.logged());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_no_secret_is_seen_when_a_login_endpoint_echoes_a_request() {
     for case in CASES {
-        let scene = Scene::new(&json!({}), Authority::Repeats).await;
-        scene.configure(&(case.keys)(scene.folder.path()));
-        let child = scene.start(case.environment).await;
-        eventually("the refusal is logged", PATIENCE, || async {
-            let log = scene.logged();
+        let env = TestEnvironment::new(&json!({}), Authority::Repeats).await;
+        env.configure(&(case.keys)(env.folder.path()));
+        let child = env.start(case.environment).await;
+        eventually("the refusal is logged", TEST_TIMEOUT, || async {
+            let log = env.logged();
             if log.contains("could not sign in") { Ok(()) } else { Err(log) }
         })
         .await;
-        let shown = scene.shown().await;
-        scene.end(child).await;
-        assert_unseen(case.kind, &scene.logged());
+        let shown = env.shown().await;
+        env.end(child).await;
+        assert_unseen(case.kind, &env.logged());
         assert_unseen(case.kind, &shown);
     }
 }
@@ -288,12 +284,12 @@ async fn c1_no_secret_is_seen_when_a_login_endpoint_echoes_a_request() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_check_config_shows_every_identity_and_no_secret() {
     for case in CASES {
-        let scene = Scene::new(&json!({}), Authority::Gives).await;
-        scene.configure(&(case.keys)(scene.folder.path()));
+        let env = TestEnvironment::new(&json!({}), Authority::Gives).await;
+        env.configure(&(case.keys)(env.folder.path()));
         let mut environment = case.environment.to_vec();
         environment.push(("AZURE_CLIENT_SECRET", SECRET));
         let Output { status, stdout, stderr } =
-            scene.command("check-config", &environment).output().await.expect("the binary under test");
+            env.command("check-config", &environment).output().await.expect("the binary under test");
         let text = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
         assert!(status.success(), "{text}");
         if case.kind != "clientCertificate" {
@@ -309,12 +305,12 @@ async fn c1_no_secret_is_seen_in_a_refused_configuration() {
         "aadClientId": "client", "aadClientSecret": [SECRET], "aadClientCertPassword": { "x": PASSWORD },
         "resourceManagerEndpoint": format!("https://localhost/?sig={SIGNATURE}"),
     });
-    let scene = Scene::new(&wrong, Authority::Gives).await;
+    let env = TestEnvironment::new(&wrong, Authority::Gives).await;
     for name in ["check-config", "run"] {
         let environment =
             [("AZURE_AUTHORITY_HOST", "https://u:planted-signature@login.test/?sig=planted-signature")];
         let Output { status, stdout, stderr } =
-            scene.command(name, &environment).output().await.expect("the binary under test");
+            env.command(name, &environment).output().await.expect("the binary under test");
         let text = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
         assert_eq!(status.code(), Some(1), "{text}");
         for key in ["aadClientSecret", "aadClientCertPassword", "resourceManagerEndpoint"] {

@@ -6,13 +6,13 @@ pub mod browser;
 pub mod ccm;
 pub mod certificates;
 pub mod controller;
+pub mod expected_members;
 pub mod gateway;
 pub mod kubernetes;
 pub mod objects;
 pub mod proxy;
 pub mod reaper;
 pub mod terminal;
-pub mod truth;
 
 use std::future::Future;
 use std::io::Write;
@@ -23,10 +23,10 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 /// Interval between checks of a condition.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Maximum time of a step of these tests on a slow and shared machine. A successful step is much faster.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns a time limit: the goal if `QUIET_MACHINE` is set, because nothing else runs on the machine, and `shared`
 /// otherwise.
@@ -48,7 +48,7 @@ where
             Ok(value) => return value,
             Err(last) => assert!(Instant::now() < end, "{what}: not within {deadline:?}; seen last: {last}"),
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

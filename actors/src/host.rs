@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use actix::{Actor, Context, Handler, Message};
 use arc_swap::ArcSwap;
-use coordination::leader::{ReleasedLeases, SetBack};
+use coordination::leader::{ReleasedLeases, StorageRollback};
 use model::operator_request::{Answer, RequestId};
 use model::report::Subject;
 use model::view::{LeadershipView, PolicyView, Snapshot};
@@ -38,7 +38,7 @@ pub enum End {
     /// Shutdown, with these Leases free.
     Shutdown(ReleasedLeases),
     /// The API server's storage was restored to an older state: the process must end.
-    SetBack,
+    StorageRollback,
 }
 
 /// Registers a caller that waits for the answer to an operator request. The request is sent to its machine after this
@@ -97,7 +97,7 @@ fn log_leadership(before: &Snapshot, after: &Snapshot) {
 }
 
 /// Logs why the process ends by itself (W8).
-fn log_set_back(lease: &NamespacedName, SetBack { known, read }: &SetBack) {
+fn log_rollback(lease: &NamespacedName, StorageRollback { known, read }: &StorageRollback) {
     let effect = "this process stops writing and ends with exit code 1; guards apply to the removals of the next process";
     let remedy = "none in the cluster: the kubelet restarts the controller, which lists everything again; if a command \
                   ended with this error, run it again";
@@ -127,7 +127,7 @@ fn log_dropped(dropped: Dropped) {
 
 /// Logs changes of the policy, failures to read it, and a term that waits for it (G6).
 fn log_policy(config_map: &NamespacedName, before: &Snapshot, after: &Snapshot) {
-    let Some(PolicyView { mode, policy, unreadable, term_waits, last_error }) = &after.policy else {
+    let Some(PolicyView { mode, policy, unreadable, leader_waits, last_error }) = &after.policy else {
         return;
     };
     let was = before.policy.as_ref();
@@ -152,11 +152,11 @@ fn log_policy(config_map: &NamespacedName, before: &Snapshot, after: &Snapshot) 
         }
     }
     if let Some(reason) = last_error
-        && was.is_none_or(|was| was.last_error.is_none() || was.term_waits != *term_waits)
+        && was.is_none_or(|was| was.last_error.is_none() || was.leader_waits != *leader_waits)
     {
         let effect = "until they can be read, no new leader writes, and new pauses have no effect";
         let remedy = "let the service account get, create and update this ConfigMap";
-        tracing::warn!(%config_map, %reason, writes_blocked = term_waits, effect, remedy, "failed to read the pauses");
+        tracing::warn!(%config_map, %reason, writes_blocked = leader_waits, effect, remedy, "failed to read the pauses");
     }
 }
 
@@ -200,9 +200,9 @@ impl Handler<Deliver> for Host {
                     HostMessage::Done(free) => {
                         self.ended.send_replace(Some(End::Shutdown(free)));
                     }
-                    HostMessage::SetBack(set_back) => {
-                        log_set_back(&self.lease, &set_back);
-                        self.ended.send_replace(Some(End::SetBack));
+                    HostMessage::StorageRollback(rollback) => {
+                        log_rollback(&self.lease, &rollback);
+                        self.ended.send_replace(Some(End::StorageRollback));
                     }
                 }
             }

@@ -135,7 +135,7 @@ impl KubernetesPort {
 
     /// Looks for the Deployment that events about this process are attached to. A process that writes no events does
     /// not need it.
-    fn search(&mut self, port: Recipient<deployment::Found>) {
+    fn search(&mut self, port: Recipient<deployment::DeploymentFound>) {
         match (self.effects, self.reporter.deployment().cloned()) {
             (Effects::Withheld, _) => {}
             (Effects::Carried, None) => deployment::log_unnamed(),
@@ -307,10 +307,14 @@ impl Handler<Patched> for KubernetesPort {
     }
 }
 
-impl Handler<deployment::Found> for KubernetesPort {
+impl Handler<deployment::DeploymentFound> for KubernetesPort {
     type Result = ();
 
-    fn handle(&mut self, deployment::Found(uid): deployment::Found, _: &mut Self::Context) {
+    fn handle(
+        &mut self,
+        deployment::DeploymentFound(uid): deployment::DeploymentFound,
+        _: &mut Self::Context,
+    ) {
         self.reporter.set_deployment_uid(uid);
     }
 }

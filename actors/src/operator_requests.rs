@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix::Recipient;
-use model::operator_request::{Answer, Request, RequestId, Wanted};
+use model::operator_request::{Answer, OperatorAction, Request, RequestId};
 use pool_core::route::{Delivery, Output, route};
 use tokio::sync::oneshot;
 
@@ -14,7 +14,7 @@ use crate::address_book::{AddressBook, Deliver, End};
 use crate::host::AwaitAnswer;
 
 /// Timeout for an answer; the machines answer within 10 s.
-const ANSWER_WITHIN: Duration = Duration::from_secs(12);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Sends operator requests to machines.
 #[derive(Clone)]
@@ -32,11 +32,11 @@ impl OperatorRequests {
     }
 
     /// Sends a request and waits for the answer; `None` if none arrives in time or the process ends.
-    pub async fn send(&self, request: Wanted) -> Option<Answer> {
-        tokio::time::timeout(ANSWER_WITHIN, self.answer_to(request)).await.ok().flatten()
+    pub async fn send(&self, request: OperatorAction) -> Option<Answer> {
+        tokio::time::timeout(REQUEST_TIMEOUT, self.answer_to(request)).await.ok().flatten()
     }
 
-    async fn answer_to(&self, request: Wanted) -> Option<Answer> {
+    async fn answer_to(&self, request: OperatorAction) -> Option<Answer> {
         let id = RequestId(self.last_id.fetch_add(1, Ordering::Relaxed));
         let (answer, answered) = oneshot::channel();
         self.host.send(AwaitAnswer { id, answer }).await.ok()?;

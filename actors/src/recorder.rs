@@ -67,11 +67,11 @@ const MODE: &str = "backend_pool_controller_mode";
 const PAUSES: &str = "backend_pool_controller_pauses";
 const PAUSES_UNREADABLE: &str = "backend_pool_controller_pauses_unreadable";
 const PAUSES_FRESH: &str = "backend_pool_controller_pauses_fresh";
-const TERM_WAITS: &str = "backend_pool_controller_term_waits";
-const CONTENTIONS: &str = "backend_pool_controller_fights_total";
-const BLOCKED: &str = "backend_pool_controller_blocked_scopes";
+const LEADER_WAITS: &str = "backend_pool_controller_leader_waits_for_pauses";
+const CONTENTIONS: &str = "backend_pool_controller_contentions_total";
+const BLOCKED: &str = "backend_pool_controller_write_breakers_open";
 const MAILBOX: &str = "backend_pool_controller_mailbox_waiting";
-const INTAKE_LAG: &str = "backend_pool_controller_intake_lag_seconds";
+const PROCESSING_LAG: &str = "backend_pool_controller_processing_lag_seconds";
 const CERTIFICATE_ENDS: &str = "backend_pool_controller_admin_certificate_expiration_timestamp_seconds";
 const SERVICE_RESOURCES: &str = "backend_pool_controller_service_resources";
 const XDS_CONNECTED: &str = "grpc_xds_client_connected";
@@ -226,7 +226,7 @@ fn describe_sources() {
     );
     describe_counter!(RELISTS, Unit::Count, "Repeated lists, by reason.");
     describe_gauge!(
-        INTAKE_LAG,
+        PROCESSING_LAG,
         Unit::Seconds,
         "Age of the oldest line that was read from a watch and not processed yet; 0 when none waits."
     );
@@ -255,7 +255,11 @@ fn describe_roles() {
     describe_gauge!(PAUSES, Unit::Count, "Pauses made by operators, by scope.");
     describe_gauge!(PAUSES_UNREADABLE, Unit::Count, "Pauses that cannot be read.");
     describe_gauge!(PAUSES_FRESH, Unit::Count, "1 while the pauses can be read.");
-    describe_gauge!(TERM_WAITS, Unit::Count, "1 while a term of leadership waits for the pauses to be read.");
+    describe_gauge!(
+        LEADER_WAITS,
+        Unit::Count,
+        "1 while a term of leadership waits for the pauses to be read."
+    );
 }
 
 /// Describes the metrics of the guards.
@@ -311,8 +315,8 @@ pub(crate) fn mailbox_changed(mailbox: &'static str, before: usize, now: usize) 
 }
 
 /// Sets the age of the oldest line of a kind's watch that its watcher has not handled.
-pub(crate) fn intake_lag(kind: Kind, lag: Duration) {
-    gauge!(INTAKE_LAG, "kind" => kind.resource()).set(lag.as_secs_f64());
+pub(crate) fn processing_lag(kind: Kind, lag: Duration) {
+    gauge!(PROCESSING_LAG, "kind" => kind.resource()).set(lag.as_secs_f64());
 }
 
 fn lock_wait(lock: &'static str, caller: Caller, waited: Duration) {
@@ -378,7 +382,7 @@ impl Recorder {
         for mailbox in MAILBOXES {
             gauge!(MAILBOX, "actor" => *mailbox).increment(0.0);
         }
-        Kind::ALL.into_iter().for_each(|kind| intake_lag(kind, Duration::ZERO));
+        Kind::ALL.into_iter().for_each(|kind| processing_lag(kind, Duration::ZERO));
         admin::create_series();
         xds::create_series(&self.xds_servers);
     }
@@ -411,8 +415,8 @@ impl Recorder {
             Metric::LeaseHeld(held) => histogram!(LEASE_HELD).record(held.as_secs_f64()),
             Metric::ForeignLockFailures(count) => counter!(LOCK_FAILURES).increment(count),
             Metric::Leading(leading) => gauge!(LEADING).set(flag(leading)),
-            Metric::OperatorPolicy { mode, everything, pools, services, unreadable, fresh, term_waits } => {
-                self.policy(Some(mode), everything, [pools, services, unreadable], [fresh, term_waits]);
+            Metric::OperatorPolicy { mode, everything, pools, services, unreadable, fresh, leader_waits } => {
+                self.policy(Some(mode), everything, [pools, services, unreadable], [fresh, leader_waits]);
             }
             Metric::Contention => counter!(CONTENTIONS).increment(1),
             Metric::Blocked { scopes } => gauge!(BLOCKED).set(as_f64(scopes)),
@@ -462,7 +466,7 @@ impl Recorder {
         set: Option<Mode>,
         everything: bool,
         [pools, services, unreadable]: [u64; 3],
-        [fresh, term_waits]: [bool; 2],
+        [fresh, leader_waits]: [bool; 2],
     ) {
         for mode in Mode::ALL {
             gauge!(MODE, "mode" => mode.as_str()).set(flag(Some(mode) == set));
@@ -472,7 +476,7 @@ impl Recorder {
         gauge!(PAUSES, "scope" => "service").set(as_f64(services));
         gauge!(PAUSES_UNREADABLE).set(as_f64(unreadable));
         gauge!(PAUSES_FRESH).set(flag(fresh));
-        gauge!(TERM_WAITS).set(flag(term_waits));
+        gauge!(LEADER_WAITS).set(flag(leader_waits));
     }
 
     /// Records a finished attempt, under upstream's names.

@@ -293,7 +293,7 @@ impl CloudConfig {
         self.file.enable_load_balancer_admin_state.unwrap_or(true)
     }
 
-    /// Returns whether control-plane nodes are left out of pools (D5).
+    /// Returns whether control-plane nodes are excluded from pools (D5).
     pub fn excludes_control_plane(&self) -> bool {
         self.file.exclude_master_from_standard_lb.unwrap_or(true)
     }

@@ -265,7 +265,7 @@ settings! {
         /// Time after taking the Lease during which writes may start, counted from the request, whose answer may take 5 s.
         max_hold: Duration = "maxHold", secs(6)..=secs(30), Fixed("20s"), since "0.1.0";
         /// Minimum time that it is left to other clients after a hold, if another holder was seen within the last hour.
-        min_off: Duration = "minOff", secs(0)..=secs(60), Fixed("5s"), since "0.1.0";
+        min_cooldown: Duration = "minCooldown", secs(0)..=secs(60), Fixed("5s"), since "0.1.0";
         /// Whether a node that leaves service may be taken out of traffic without the Lease after 2 s.
         bypass_for_drain: bool = "bypassForDrain", AnyValue, Fixed("false"), since "0.1.0";
     }

@@ -6,11 +6,11 @@ use simulator_models::arm::{ArmModel, Method, Reply, Request};
 
 use crate::convergence::{ConvergenceTracker, PoolName};
 use crate::downs::{AdminPut, Downs};
+use crate::expected_members::{self, ExpectedPool, States, WrongEntry};
 use crate::lanes::{Fate, Lanes, Write};
 use crate::outages::Outages;
 use crate::owner::Model;
-use crate::story::Reach;
-use crate::truth::{self, States, Wanted, WrongEntry};
+use crate::scenario::Reach;
 use crate::wire::Wire;
 
 /// User agent of requests of another client.
@@ -122,9 +122,9 @@ impl Azure {
     }
 
     /// Changes the required members of pools at `changed_us` in the convergence tracker.
-    pub(crate) fn want(&mut self, wanted: Vec<(PoolName, Wanted)>, changed_us: u64) {
+    pub(crate) fn want(&mut self, wanted: Vec<(PoolName, ExpectedPool)>, changed_us: u64) {
         for (pool, wanted) in wanted {
-            let members = truth::members(&self.model, &pool.load_balancer, &pool.pool);
+            let members = expected_members::members(&self.model, &pool.load_balancer, &pool.pool);
             self.outages.observe(&self.model, &pool, &wanted.required, changed_us);
             self.convergence.want(pool, wanted, &members, changed_us);
         }
@@ -179,7 +179,7 @@ impl Azure {
     /// Returns the entries whose admin states differ from those required by the nodes' taints.
     #[must_use]
     pub fn wrong_entries(&self, states: &States) -> Vec<WrongEntry> {
-        truth::wrong_entries(&self.model, states, &self.downs)
+        expected_members::wrong_entries(&self.model, states, &self.downs)
     }
 
     fn written(&mut self, pool: PoolName, at_us: u64) {
@@ -191,7 +191,7 @@ impl Azure {
     }
 
     fn observe(&mut self, pool: &PoolName, at_us: u64) {
-        let members = truth::members(&self.model, &pool.load_balancer, &pool.pool);
+        let members = expected_members::members(&self.model, &pool.load_balancer, &pool.pool);
         self.convergence.observe(pool, &members, at_us);
         self.downs.observe(&self.model, pool, at_us);
         if let Some(required) = self.convergence.required(pool) {

@@ -36,7 +36,7 @@ use crate::clock::Clock;
 use crate::owner::Owner;
 pub use envoy_types::pb::envoy::config::core::v3::HealthStatus;
 pub use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
-pub use journal::{Client, NeverCame, RecordedRequest, Refusal, Streams};
+pub use journal::{Client, RecordedRequest, Refusal, Streams, WaitTimeout};
 use plane::Plane;
 use port::{Listener, Port};
 pub use resources::{Bad, Endpoint, Kind, Locality, cluster, endpoints, packed};
@@ -44,7 +44,7 @@ pub use stream_behaviour::{Ending, StreamBehaviour};
 pub use tls::Identity;
 
 /// Time limit of [`ControlPlane::wait_until`] and the other waits.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The handle of a running control plane; dropping its last clone ends the listener and all streams.
 #[derive(Clone)]
@@ -275,7 +275,7 @@ impl ControlPlane {
     pub async fn wait_until(
         &self,
         awaited: impl Fn(&[RecordedRequest]) -> bool,
-    ) -> Result<Vec<RecordedRequest>, NeverCame> {
+    ) -> Result<Vec<RecordedRequest>, WaitTimeout> {
         self.wait(async || {
             let journal = self.journal().await;
             awaited(&journal).then_some(journal)
@@ -287,7 +287,7 @@ impl ControlPlane {
     ///
     /// # Errors
     /// The time limit was reached; the error lists the journal.
-    pub async fn wait_for_streams(&self, awaited: impl Fn(&Streams) -> bool) -> Result<Streams, NeverCame> {
+    pub async fn wait_for_streams(&self, awaited: impl Fn(&Streams) -> bool) -> Result<Streams, WaitTimeout> {
         self.wait(async || {
             let streams = self.streams().await;
             awaited(&streams).then_some(streams)
@@ -295,7 +295,7 @@ impl ControlPlane {
         .await
     }
 
-    async fn wait<T>(&self, probe: impl AsyncFn() -> Option<T>) -> Result<T, NeverCame> {
+    async fn wait<T>(&self, probe: impl AsyncFn() -> Option<T>) -> Result<T, WaitTimeout> {
         let mut moved = self.host.plane.revision();
         let came = async {
             loop {
@@ -306,9 +306,13 @@ impl ControlPlane {
                 moved.changed().await.expect("the owner lives as long as its handle");
             }
         };
-        if let Ok(found) = tokio::time::timeout(PATIENCE, came).await {
+        if let Ok(found) = tokio::time::timeout(TEST_TIMEOUT, came).await {
             return Ok(found);
         }
-        Err(NeverCame { patience: PATIENCE, streams: self.streams().await, journal: self.journal().await })
+        Err(WaitTimeout {
+            timeout: TEST_TIMEOUT,
+            streams: self.streams().await,
+            journal: self.journal().await,
+        })
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crate::truth::Wanted;
+use crate::expected_members::ExpectedPool;
 
 /// A pool by load balancer and name, both in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +40,7 @@ pub struct ConvergenceTracker {
 
 #[derive(Clone, Debug, Default)]
 struct Entry {
-    wanted: Wanted,
+    wanted: ExpectedPool,
     converged: bool,
     /// Time at which the pool last became in sync.
     converged_since_us: u64,
@@ -74,7 +74,7 @@ pub struct InSync {
     /// Pools that are in sync.
     pub pools: usize,
     /// Those of them with members that stay for `members.removalDelay`.
-    pub keeping: usize,
+    pub with_delayed_removals: usize,
 }
 
 /// Maximum number of steps in the history; later ones are dropped.
@@ -84,7 +84,13 @@ impl ConvergenceTracker {
     /// Changes the requirements of a pool at `changed_us`; `members` are its current members.
     ///
     /// A change waits if it requires a member that the pool does not have.
-    pub fn want(&mut self, pool: PoolName, wanted: Wanted, members: &BTreeSet<IpAddr>, changed_us: u64) {
+    pub fn want(
+        &mut self,
+        pool: PoolName,
+        wanted: ExpectedPool,
+        members: &BTreeSet<IpAddr>,
+        changed_us: u64,
+    ) {
         self.first_change_us.get_or_insert(changed_us);
         let out_of_sync = &mut self.out_of_sync;
         let entry = self.pools.entry(pool.clone()).or_insert_with(|| {
@@ -102,7 +108,7 @@ impl ConvergenceTracker {
     }
 
     /// Sets the initial members of a pool, without a wait.
-    pub fn begin(&mut self, pool: PoolName, wanted: Wanted, members: &BTreeSet<IpAddr>) {
+    pub fn begin(&mut self, pool: PoolName, wanted: ExpectedPool, members: &BTreeSet<IpAddr>) {
         self.out_of_sync += 1;
         let entry = Entry { wanted, ..Entry::default() };
         if self.pools.insert(pool.clone(), entry).is_some_and(|old| !old.converged) {
@@ -189,7 +195,7 @@ impl ConvergenceTracker {
         let in_sync = self.pools.values().filter(|entry| entry.is_in_sync(now_us, removal_delay_us));
         in_sync.fold(InSync::default(), |sum, entry| InSync {
             pools: sum.pools + 1,
-            keeping: sum.keeping + usize::from(!entry.surplus.is_empty()),
+            with_delayed_removals: sum.with_delayed_removals + usize::from(!entry.surplus.is_empty()),
         })
     }
 
@@ -271,8 +277,8 @@ mod tests {
         last.iter().map(|last| IpAddr::from([10, 0, 0, *last])).collect()
     }
 
-    fn wanted(required: &[u8], allowed: &[u8]) -> Wanted {
-        Wanted { required: ips(required), allowed: ips(allowed) }
+    fn wanted(required: &[u8], allowed: &[u8]) -> ExpectedPool {
+        ExpectedPool { required: ips(required), allowed: ips(allowed) }
     }
 
     #[test]
@@ -328,8 +334,8 @@ mod tests {
         let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("lb", "pool");
         let counts = |convergence: &ConvergenceTracker, now_us| {
-            let InSync { pools, keeping } = convergence.in_sync(now_us, 30_000);
-            (pools, keeping)
+            let InSync { pools, with_delayed_removals } = convergence.in_sync(now_us, 30_000);
+            (pools, with_delayed_removals)
         };
         convergence.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
         assert_eq!(counts(&convergence, 0), (1, 0));

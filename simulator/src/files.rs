@@ -161,23 +161,23 @@ fn cloud_config(arm: &str, world: &World) -> Value {
 fn controller(options: &Options) -> Value {
     let mut file = json!({"identity": "anonymous"});
     if let Some(overlay) = &options.overlay {
-        lay_over(&mut file, overlay);
+        merge_overlay(&mut file, overlay);
     }
     let listeners =
         json!({"healthListen": options.health.to_string(), "adminListen": options.admin.to_string()});
-    lay_over(&mut file, &json!({ "http": listeners }));
+    merge_overlay(&mut file, &json!({ "http": listeners }));
     file
 }
 
 /// Merges keys into others, key by key; null removes one.
-pub fn lay_over(under: &mut Value, over: &Value) {
+pub fn merge_overlay(under: &mut Value, over: &Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
             for (key, value) in over {
                 if value.is_null() {
                     under.remove(key);
                 } else {
-                    lay_over(under.entry(key.clone()).or_insert(Value::Null), value);
+                    merge_overlay(under.entry(key.clone()).or_insert(Value::Null), value);
                 }
             }
         }

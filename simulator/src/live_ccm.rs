@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::fakes::Fakes;
 use crate::owner::Owner;
-use crate::story::{CcmMode, Story};
+use crate::scenario::{CcmMode, Scenario};
 use crate::world::World;
 use crate::{Azure, Cluster};
 
@@ -40,14 +40,14 @@ struct Running(AbortHandle);
 impl LiveCcm {
     /// Starts a cloud-controller-manager if the scenario enables one. Its time runs `speed` times as fast. In the
     /// warm-up it reconciles every Service once while ARM answers without latency; the warm-up is not reported.
-    pub async fn start_for_story(
+    pub async fn start_for_scenario(
         fakes: &Fakes,
         world: &World,
-        story: &Story,
+        scenario: &Scenario,
         seed: u64,
         speed: u32,
     ) -> Option<Self> {
-        let updater = match story.ccm_mode {
+        let updater = match scenario.ccm_mode {
             CcmMode::Off => return None,
             CcmMode::Manager => false,
             CcmMode::ManagerAndUpdater => true,
@@ -55,7 +55,7 @@ impl LiveCcm {
         fakes.tune_arm(answer_at_once).await;
         let settings = Settings { seed, updater, ..Settings::default() };
         let live_ccm = Self::start(fakes, world, settings, speed).await;
-        let arm = story.arm.clone();
+        let arm = scenario.arm.clone();
         fakes
             .tune_arm(move |settings| {
                 let endpoint = std::mem::take(&mut settings.endpoint);

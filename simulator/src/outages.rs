@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use simulator_models::arm::{ArmModel, Flows};
 
 use crate::convergence::PoolName;
-use crate::truth;
+use crate::expected_members;
 
 /// The outages of all pools.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,7 @@ impl Outages {
 
     /// Counts the required members that another client's write has removed since the last observation.
     fn record_taken(&mut self, azure: &ArmModel, pool: &PoolName, required: &BTreeSet<IpAddr>) {
-        let mut held = truth::members(azure, &pool.load_balancer, &pool.pool);
+        let mut held = expected_members::members(azure, &pool.load_balancer, &pool.pool);
         held.retain(|ip| required.contains(ip));
         let served = self.pools.entry(pool.clone()).or_default();
         let before = std::mem::replace(&mut served.held, held);

@@ -9,14 +9,14 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::churn::Churn;
 use crate::convergence::InSync;
+use crate::expected_members::{self, Addresses, OutOfSyncPool, States, WrongEntry};
 use crate::fakes::Fakes;
 use crate::process_control::ProcessControl;
-use crate::story::{Act, Happening};
-use crate::truth::{self, Addresses, OutOfSyncPool, States, WrongEntry};
+use crate::scenario::{Action, TimelineEntry};
 use crate::world::{Scope, World};
 
 /// Interval between updates of the progress.
-const SHOW_EVERY: Duration = Duration::from_millis(200);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum number of due changes that are written together.
 const BATCH: usize = 256;
 
@@ -29,7 +29,7 @@ pub struct Play<'a> {
     /// Scope of changes of each Service.
     scopes: Vec<Arc<Scope>>,
     /// The actions of the scenario, in the order of time.
-    happenings: VecDeque<Happening>,
+    timeline: VecDeque<TimelineEntry>,
     /// The controller's process.
     control: Option<ProcessControl>,
     /// Seconds by which the cluster's wall clock is ahead of the local one.
@@ -89,7 +89,7 @@ impl<'a> Play<'a> {
             churn,
             addresses,
             scopes,
-            happenings: VecDeque::new(),
+            timeline: VecDeque::new(),
             control: None,
             ahead_s: 0,
             removal_delay_us: 0,
@@ -98,8 +98,8 @@ impl<'a> Play<'a> {
 
     /// Returns the same run with these actions, which are in the order of time.
     #[must_use]
-    pub fn with(mut self, happenings: &[Happening]) -> Self {
-        self.happenings = happenings.iter().cloned().collect();
+    pub fn with(mut self, timeline: &[TimelineEntry]) -> Self {
+        self.timeline = timeline.iter().cloned().collect();
         self
     }
 
@@ -124,11 +124,12 @@ impl<'a> Play<'a> {
         self.change(begin_us, &mut show).await;
         let changing_us = clock.now_us().saturating_sub(begin_us);
         self.wait_until_in_sync(Instant::now() + settle, &mut show).await;
-        let wanted = self.fakes.cluster.ask(|cluster, _| truth::wanted_pools(&cluster.model)).await;
+        let wanted =
+            self.fakes.cluster.ask(|cluster, _| expected_members::expected_pools(&cluster.model)).await;
         let gone = self.world.gone_pools();
         let query = move |azure: &mut crate::azure::Azure, _| {
-            let mut all = truth::wrong_pools(&azure.model, &wanted);
-            all.extend(truth::pools_again(&azure.model, &gone));
+            let mut all = expected_members::wrong_pools(&azure.model, &wanted);
+            all.extend(expected_members::pools_again(&azure.model, &gone));
             all
         };
         let wrong_pools = self.fakes.azure.ask(query).await;
@@ -140,7 +141,7 @@ impl<'a> Play<'a> {
         let clock = self.fakes.clock();
         let mut shown = ticks();
         loop {
-            let happens_us = self.happenings.front().map(|happening| happening.at_us);
+            let happens_us = self.timeline.front().map(|entry| entry.at_us);
             let changes_us = self.churn.next_due_us(&self.world);
             let Some(due_us) = [happens_us, changes_us].into_iter().flatten().min() else { return };
             tokio::select! {
@@ -159,15 +160,15 @@ impl<'a> Play<'a> {
 
     /// Runs the next action, and updates the requirements in the convergence tracker.
     async fn happen(&mut self) {
-        let Some(happening) = self.happenings.pop_front() else { return };
-        if let Act::ClocksJump(seconds) = happening.act {
+        let Some(entry) = self.timeline.pop_front() else { return };
+        if let Action::ClocksJump(seconds) = entry.action {
             self.ahead_s = self.ahead_s.saturating_add(seconds);
         }
         let trigger_time = self.trigger_time();
-        let mut scene = happening.act.begin(&mut self.world, &trigger_time);
+        let mut scene = entry.action.begin(&mut self.world, &trigger_time);
         scene.on_process(self.control.as_ref()).await;
         let there = (0..self.scopes.len()).filter(|service| !self.world.is_gone(*service));
-        let scopes: Vec<Arc<Scope>> = if scene.changes_wishes() {
+        let scopes: Vec<Arc<Scope>> = if scene.changes_expected_members() {
             there.map(|service| Arc::clone(&self.scopes[service])).collect()
         } else {
             Vec::new()
@@ -275,7 +276,7 @@ impl<'a> Play<'a> {
 }
 
 fn ticks() -> tokio::time::Interval {
-    let mut ticks = tokio::time::interval(SHOW_EVERY);
+    let mut ticks = tokio::time::interval(PROGRESS_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     ticks
 }

@@ -15,12 +15,12 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::story::Guarded;
+use crate::scenario::Guarded;
 
 /// Interval between samples.
-const ASK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum time of one answer; a suspended controller does not answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// States of pools with pending work. A failed pool has none: it is compared again later.
 const BUSY: [&str; 4] = ["waiting", "due", "attempting", "parked"];
 /// Maximum number of listed error lines.
@@ -177,7 +177,7 @@ impl Watcher {
 
 async fn ask(admin: SocketAddr, health: SocketAddr, mut ended: oneshot::Receiver<Duration>) -> PostRunChecks {
     let began = Instant::now();
-    let mut again = tokio::time::interval(ASK_EVERY);
+    let mut again = tokio::time::interval(POLL_INTERVAL);
     again.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut until, mut all) = (None, PostRunChecks::default());
     loop {
@@ -226,7 +226,7 @@ fn depth_of(status: &Value, metrics: &str) -> u64 {
 
 /// Returns the body of a page, if it is answered 200 in time.
 async fn get(address: SocketAddr, path: &str) -> Option<String> {
-    let answer = tokio::time::timeout(ANSWER_WITHIN, fetch(address, path)).await;
+    let answer = tokio::time::timeout(REQUEST_TIMEOUT, fetch(address, path)).await;
     let answer = answer.ok()?.ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
     head.starts_with("HTTP/1.1 200").then(|| body.to_owned())

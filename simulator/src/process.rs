@@ -18,7 +18,7 @@ use crate::files::Files;
 use crate::process_control::{ControlRequest, ProcessControl};
 
 /// Interval between probes of a starting controller.
-const ASK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A running controller. Dropping this value kills it.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Process {
     /// # Errors
     /// The controller ended, or was not ready within that time.
     pub async fn ready(&mut self, health: SocketAddr, within: Duration) -> Result<(), Ended> {
-        let mut again = tokio::time::interval(ASK_EVERY);
+        let mut again = tokio::time::interval(POLL_INTERVAL);
         let asking = async {
             loop {
                 again.tick().await;

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::expected_members::OutOfSyncPool;
 use crate::post_run_checks::PostRunChecks;
-use crate::truth::OutOfSyncPool;
 
 pub use drain::{DrainReport, Times};
 pub use measure::RunInfo;

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 use simulator_models::kube::{KubeModel, Resource};
 
-use crate::truth;
+use crate::expected_members;
 
 /// A draining node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +55,9 @@ impl Signals {
     pub(crate) fn observe(&mut self, model: &KubeModel, node: &str, now_us: u64) {
         let object = model.get(Resource::Nodes, "", node);
         let uid = object.as_ref().map(uid_of);
-        let due_us =
-            uid.as_ref().and_then(|uid| self.due_of(uid, object.as_ref().is_some_and(truth::leaves)));
+        let due_us = uid
+            .as_ref()
+            .and_then(|uid| self.due_of(uid, object.as_ref().is_some_and(expected_members::leaves)));
         if let Some((known, index)) = self.active.get(node)
             && (uid.as_ref() != Some(known) || due_us.is_none())
         {
@@ -70,7 +71,7 @@ impl Signals {
             return;
         }
         self.active.insert(node.to_owned(), (uid, self.all.len()));
-        let (node, ips) = (node.to_owned(), truth::internal_ips(&object).collect());
+        let (node, ips) = (node.to_owned(), expected_members::internal_ips(&object).collect());
         self.all.push(Signal { node, ips, from_us: now_us, due_us, until_us: None });
     }
 

@@ -10,6 +10,7 @@ use simulator_models::kube::{self, KubeModel, rfc3339};
 use crate::azure::Azure;
 use crate::churn::Churn;
 use crate::cluster::Cluster;
+use crate::expected_members::{self, Addresses, States};
 use crate::files;
 use crate::live_ccm::{
     ClusterObserver, answer_at_once, delete_events, difference, serve_azure, serve_cluster, starting,
@@ -17,8 +18,7 @@ use crate::live_ccm::{
 };
 use crate::owner::Model as _;
 use crate::play::Outcome;
-use crate::story::{Happening, Story};
-use crate::truth::{self, Addresses, States};
+use crate::scenario::{Scenario, TimelineEntry};
 use crate::world::{Scope, World};
 
 /// Maximum simulated time after the last change, in microseconds.
@@ -44,28 +44,28 @@ pub struct Ended {
 
 /// Runs a scenario with upstream's updater alone.
 #[must_use]
-pub fn play(story: &Story, world: &World, seed: u64) -> Ended {
-    let mut stage = Stage::new(story, world, seed);
+pub fn play(scenario: &Scenario, world: &World, seed: u64) -> Ended {
+    let mut stage = Stage::new(scenario, world, seed);
     stage.run_until(|stage| {
         stage.ccm.counters().reconciled >= stage.scopes.len() as u64 && stage.ccm.is_idle()
     });
     stage.ccm.reconfigure(use_steady_state_settings);
-    stage.azure.model.reconfigure(|settings| *settings = story.arm.clone());
+    stage.azure.model.reconfigure(|settings| *settings = scenario.arm.clone());
     delete_events(&mut stage.cluster, stage.now);
     let (began_us, base) = (stage.now, stage.ccm.counters());
     stage.begin_us = began_us;
-    stage.churn = Churn::new(story.pattern, seed).planned(world);
-    stage.happenings = story.timetable().into();
-    stage.run_until(|stage| stage.next_story_us().is_none());
+    stage.churn = Churn::new(scenario.pattern, seed).planned(world);
+    stage.timeline = scenario.timetable().into();
+    stage.run_until(|stage| stage.next_scenario_us().is_none());
     let last_us = stage.now;
-    let settle_us = u64::try_from(story.settle.as_micros()).unwrap_or(u64::MAX);
+    let settle_us = u64::try_from(scenario.settle.as_micros()).unwrap_or(u64::MAX);
     stage.run_until(|stage| {
         let since_us = stage.now - last_us;
         let rests = stage.ccm.is_idle() && since_us >= settle_us;
         stage.azure.convergence.out_of_sync() == 0 || rests || since_us >= MAX_US
     });
-    let wanted = truth::wanted_pools(&stage.cluster.model);
-    let wrong_pools = truth::wrong_pools(&stage.azure.model, &wanted);
+    let wanted = expected_members::expected_pools(&stage.cluster.model);
+    let wrong_pools = expected_members::wrong_pools(&stage.azure.model, &wanted);
     let wrong_entries = stage.azure.wrong_entries(&States::of(&stage.cluster.model));
     let (changes, changing_us) = (stage.churn.made(), last_us - began_us);
     let outcome = Outcome { changes, changing_us, wrong_pools, wrong_entries };
@@ -83,7 +83,7 @@ struct Stage {
     observer: ClusterObserver,
     world: World,
     churn: Churn,
-    happenings: VecDeque<Happening>,
+    timeline: VecDeque<TimelineEntry>,
     addresses: Addresses,
     scopes: Vec<Scope>,
     /// Answers in flight, by their arrival time.
@@ -93,14 +93,14 @@ struct Stage {
 
 impl Stage {
     /// Returns the simulated cluster before the first reconciliation; ARM answers without latency.
-    fn new(story: &Story, world: &World, seed: u64) -> Self {
-        let mut arm = story.arm.clone();
+    fn new(scenario: &Scenario, world: &World, seed: u64) -> Self {
+        let mut arm = scenario.arm.clone();
         answer_at_once(&mut arm);
         let mut azure = Azure::new(ArmModel::new(arm));
         let mut cluster = Cluster::new(KubeModel::new(kube::Settings::default()));
         let epoch_s = kube::Settings::default().epoch_s;
         world.fill_cluster(&mut cluster.model, &rfc3339(epoch_s), 0);
-        world.fill_azure(&mut azure, &truth::wanted_pools(&cluster.model), &files::vnet_id());
+        world.fill_azure(&mut azure, &expected_members::expected_pools(&cluster.model), &files::vnet_id());
         let addresses = Addresses::of(&cluster.model);
         Self {
             now: 0,
@@ -111,7 +111,7 @@ impl Stage {
             scopes: (0..world.services().len()).map(|service| world.scope(service)).collect(),
             world: world.clone(),
             churn: Churn::new(crate::churn::Pattern::Still, seed),
-            happenings: VecDeque::new(),
+            timeline: VecDeque::new(),
             addresses,
             arriving: BTreeMap::new(),
             calls: 0,
@@ -150,13 +150,13 @@ impl Stage {
     /// Returns the time of the next change.
     fn next_us(&self) -> u64 {
         let arrives = self.arriving.keys().next().map(|(at, _)| *at);
-        let due = [arrives, self.ccm.deadline(), self.azure.deadline(), self.next_story_us()];
+        let due = [arrives, self.ccm.deadline(), self.azure.deadline(), self.next_scenario_us()];
         let next = due.into_iter().flatten().min().unwrap_or(u64::MAX);
         next.clamp(self.now + 1, self.now + STEP_US)
     }
 
-    fn next_story_us(&self) -> Option<u64> {
-        let happens = self.happenings.front().map(|happening| happening.at_us);
+    fn next_scenario_us(&self) -> Option<u64> {
+        let happens = self.timeline.front().map(|entry| entry.at_us);
         let due = [self.churn.next_due_us(&self.world), happens].into_iter().flatten().min()?;
         Some(due.saturating_add(self.begin_us))
     }
@@ -165,12 +165,12 @@ impl Stage {
     fn go_on(&mut self) {
         let time = rfc3339(kube::Settings::default().epoch_s + self.now / 1_000_000);
         let elapsed_us = self.now.saturating_sub(self.begin_us);
-        while self.happenings.front().is_some_and(|happening| happening.at_us <= elapsed_us) {
-            let Some(happening) = self.happenings.pop_front() else { break };
-            let scene = happening.act.begin(&mut self.world, &time);
+        while self.timeline.front().is_some_and(|entry| entry.at_us <= elapsed_us) {
+            let Some(entry) = self.timeline.pop_front() else { break };
+            let scene = entry.action.begin(&mut self.world, &time);
             scene.on_cluster(&mut self.cluster, self.now);
             scene.on_azure(&mut self.azure, self.now);
-            if scene.changes_wishes() {
+            if scene.changes_expected_members() {
                 self.addresses = Addresses::of(&self.cluster.model);
                 let there = (0..self.scopes.len()).filter(|at| !self.world.is_gone(*at));
                 for at in there.collect::<Vec<_>>() {

@@ -1,7 +1,7 @@
 //! A cluster of many Services with the load balancers that the cloud-controller-manager has created for them. Every
 //! pool is in sync at the start.
 //!
-//! It owns the pods and their nodes; `truth` computes the expected pools from the cluster's objects.
+//! It owns the pods and their nodes; `expected_members` computes the expected pools from the cluster's objects.
 
 mod disruption;
 mod eviction;
@@ -19,9 +19,9 @@ use simulator_models::kube::{KubeModel, Resource};
 
 use crate::azure::Azure;
 use crate::convergence::PoolName;
+use crate::expected_members::{self, Addresses, ExpectedPool};
 use crate::fakes::Fakes;
 use crate::random::Random;
-use crate::truth::{self, Addresses, Wanted};
 
 use eviction::Evictions;
 pub use service::{Phase, Pod, Service};
@@ -175,7 +175,7 @@ impl World {
         let service = &self.services[service];
         let load_balancer = load_balancer_name(service.load_balancer);
         self.families().iter().map(move |family| {
-            let pool = truth::pool_name(&service.namespace, &service.name, *family);
+            let pool = expected_members::pool_name(&service.namespace, &service.name, *family);
             (*family, PoolName::new(&load_balancer, &pool))
         })
     }
@@ -200,7 +200,7 @@ impl World {
             .cluster
             .ask(move |cluster, now_us| {
                 world.fill_cluster(&mut cluster.model, &trigger_time, now_us);
-                truth::wanted_pools(&cluster.model)
+                expected_members::expected_pools(&cluster.model)
             })
             .await;
         let (world, vnet_id) = (self.clone(), vnet_id.to_owned());
@@ -222,12 +222,17 @@ impl World {
     }
 
     /// Creates load balancers and pools that are in sync, and starts the convergence tracker.
-    pub(crate) fn fill_azure(&self, azure: &mut Azure, wanted: &BTreeMap<String, Wanted>, vnet_id: &str) {
+    pub(crate) fn fill_azure(
+        &self,
+        azure: &mut Azure,
+        wanted: &BTreeMap<String, ExpectedPool>,
+        vnet_id: &str,
+    ) {
         self.build(&mut azure.model, wanted, vnet_id);
         azure.track_admin_states();
         for index in 0..self.services.len() {
             for (_, pool) in self.pools(index) {
-                let members = truth::members(&azure.model, &pool.load_balancer, &pool.pool);
+                let members = expected_members::members(&azure.model, &pool.load_balancer, &pool.pool);
                 let wanted = wanted[&pool.pool].clone();
                 azure.convergence.begin(pool, wanted, &members);
             }
@@ -250,7 +255,7 @@ impl World {
     }
 
     /// Creates load balancers, the cluster's own pools, and a pool with its rules and probe for each Service.
-    fn build(&self, azure: &mut ArmModel, wanted: &BTreeMap<String, Wanted>, vnet_id: &str) {
+    fn build(&self, azure: &mut ArmModel, wanted: &BTreeMap<String, ExpectedPool>, vnet_id: &str) {
         let node_of: BTreeMap<IpAddr, String> = (0..self.size.nodes)
             .flat_map(|node| {
                 self.families().iter().map(move |family| (objects::node_ip(node, *family), node_name(node)))
@@ -304,7 +309,7 @@ pub struct Scope {
 impl Scope {
     /// Returns the current requirements of the Service in each of its pools, from the cluster's objects.
     #[must_use]
-    pub fn wanted(&self, cluster: &KubeModel, addresses: &Addresses) -> Vec<(PoolName, Wanted)> {
+    pub fn wanted(&self, cluster: &KubeModel, addresses: &Addresses) -> Vec<(PoolName, ExpectedPool)> {
         let slices = self.slices.iter();
         let slices: Vec<Value> =
             slices.filter_map(|name| cluster.get(Resource::EndpointSlices, &self.namespace, name)).collect();

@@ -10,7 +10,7 @@ use model::redact::{self, safe_line, start_redacted_of};
 use serde_json::Value;
 
 /// Timeout of one request.
-const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum length of the text about a failure, in bytes.
 const MAX_LENGTH: usize = 600;
 
@@ -74,8 +74,8 @@ impl ApiServer {
             redact(&mut body);
             Ok(Answer { status: head.status, date, body })
         };
-        let answer = tokio::time::timeout(ANSWER_WITHIN, exchange).await;
-        answer.unwrap_or_else(|_| Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs())))
+        let answer = tokio::time::timeout(REQUEST_TIMEOUT, exchange).await;
+        answer.unwrap_or_else(|_| Err(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())))
     }
 }
 

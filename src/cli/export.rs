@@ -19,7 +19,7 @@ use super::write;
 use crate::service::{self, Ended, Listeners, Options, ServiceHandle};
 
 /// The minimum time between two versions of a file.
-const REPLACE_EVERY: Duration = Duration::from_secs(1);
+const REPLACE_INTERVAL: Duration = Duration::from_secs(1);
 /// Exit code if changes are pending.
 const PENDING: u8 = 3;
 /// File name that means standard output.
@@ -120,7 +120,7 @@ impl Export<'_> {
                 self.write(&Plan::of(comparison, state.1, service.clock))?;
                 written = Some(state);
             }
-            tokio::time::sleep(REPLACE_EVERY).await;
+            tokio::time::sleep(REPLACE_INTERVAL).await;
         }
     }
 

@@ -11,7 +11,7 @@ use model::assignment::{HeldReason, PausedBy};
 use model::ids::{Family, PoolId};
 use model::level::Source;
 use model::redact::Printable;
-use model::view::{Candidacy, LeftOutView, PoolView, Snapshot};
+use model::view::{Candidacy, ExcludedNodeView, PoolView, Snapshot};
 use pool_core::comparison::Comparison;
 use serde::Serialize;
 
@@ -85,14 +85,14 @@ pub(super) struct Pool {
     down: BTreeSet<IpAddr>,
     /// Members whose admin state would be `None` again.
     restore: BTreeSet<IpAddr>,
-    held: Option<Held>,
+    held: Option<HeldRemoval>,
     reasons: Vec<String>,
     pub(super) last_error: Option<String>,
 }
 
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
-struct Held {
+struct HeldRemoval {
     reason: &'static str,
     members: BTreeSet<IpAddr>,
     /// What ends the hold: `time`, `second_read` or `facts`; an operator can end it too.
@@ -140,13 +140,13 @@ impl Plan {
             .pools
             .values()
             .map(|pool| Pool {
-                held: pool.held.as_ref().map(|held| Held {
+                held: pool.held.as_ref().map(|held| HeldRemoval {
                     reason: held.reason.as_str(),
                     members: held.members.clone(),
                     waits_for: held.waits.as_str(),
                     until: held.waits.earliest().map(time),
                 }),
-                ..Pool::of(pool, compared.has(&pool.pool), &snapshot.left_out_of(pool))
+                ..Pool::of(pool, compared.has(&pool.pool), &snapshot.excluded_nodes_of(pool))
             })
             .collect();
         let (not_manageable, services) = (not_manageable(comparison), services(snapshot));
@@ -280,7 +280,7 @@ impl Pool {
         !(self.add.is_empty() && self.remove.is_empty() && self.down.is_empty() && self.restore.is_empty())
     }
 
-    fn of(pool: &PoolView, compared: bool, left_out: &BTreeSet<&LeftOutView>) -> Pool {
+    fn of(pool: &PoolView, compared: bool, excluded: &BTreeSet<&ExcludedNodeView>) -> Pool {
         let difference = pool.observed.as_ref().map(|observed| {
             let all = |ips: &mut dyn Iterator<Item = &IpAddr>| ips.copied().collect::<Vec<_>>();
             (all(&mut pool.level.missing(observed)), all(&mut pool.level.surplus(observed)))
@@ -309,7 +309,7 @@ impl Pool {
             observed: pool.observed.clone(),
             required: pool.level.required.iter().map(|(ip, member)| (*ip, member.name.to_string())).collect(),
             tolerated: pool.level.tolerated.clone(),
-            reasons: reasons(pool, compared, (&add, &remove), left_out),
+            reasons: reasons(pool, compared, (&add, &remove), excluded),
             add,
             remove,
             down,
@@ -332,7 +332,7 @@ fn source(pool: &PoolView) -> Option<String> {
 fn differences(
     pool: &PoolView,
     (add, remove): (&[IpAddr], &[IpAddr]),
-    left_out: &BTreeSet<&LeftOutView>,
+    excluded: &BTreeSet<&ExcludedNodeView>,
 ) -> Vec<String> {
     if let Some(source) = source(pool) {
         let added = add.iter().map(|ip| format!("add {ip}: {source} assigns it"));
@@ -347,12 +347,14 @@ fn differences(
     let services = pool.services.values().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
     let node = |ip: &IpAddr| pool.level.required.get(ip).map_or("", |member| member.name.as_str());
     let added = add.iter().map(|ip| format!("add {ip}: node {} hosts an endpoint of {services}", node(ip)));
-    let gone = |ip: &IpAddr| match left_out.iter().find(|of| of.ips.contains(ip)) {
-        Some(LeftOutView { node, why, .. }) => format!("remove {ip}: node {node} is left out, because {why}"),
+    let gone = |ip: &IpAddr| match excluded.iter().find(|of| of.ips.contains(ip)) {
+        Some(ExcludedNodeView { node, why, .. }) => {
+            format!("remove {ip}: node {node} is excluded, because {why}")
+        }
         None => format!("remove {ip}: no node with this address hosts an endpoint of {services}"),
     };
-    let others = left_out.iter().filter(|of| !remove.iter().any(|ip| of.ips.contains(ip)));
-    let others = others.map(|of| format!("leave out node {}: {}", of.node, of.why));
+    let others = excluded.iter().filter(|of| !remove.iter().any(|ip| of.ips.contains(ip)));
+    let others = others.map(|of| format!("exclude node {}: {}", of.node, of.why));
     added.chain(remove.iter().map(gone)).chain(others).collect()
 }
 
@@ -361,9 +363,9 @@ fn reasons(
     pool: &PoolView,
     compared: bool,
     (add, remove): (&[IpAddr], &[IpAddr]),
-    left_out: &BTreeSet<&LeftOutView>,
+    excluded: &BTreeSet<&ExcludedNodeView>,
 ) -> Vec<String> {
-    let mut reasons = differences(pool, (add, remove), left_out);
+    let mut reasons = differences(pool, (add, remove), excluded);
     if let Some(held) = &pool.held {
         let members: Vec<String> = held.members.iter().map(ToString::to_string).collect();
         let reason = match held.reason {
@@ -390,7 +392,7 @@ fn reasons(
     };
     let reason = match &pool.source {
         Source::Kubernetes => {
-            "its node has an endpoint that does not count, is left out, or had an endpoint until recently"
+            "its node has an endpoint that does not count, is excluded, or had an endpoint until recently"
                 .to_owned()
         }
         Source::Xds { name, .. } => format!("{name} reports it as draining, or assigned it until recently"),
@@ -405,7 +407,7 @@ fn reasons(
             PausedBy::Mode => "`run` would write nothing: the mode is observe".to_owned(),
             PausedBy::Everything => "nothing is written: everything is paused".to_owned(),
             PausedBy::Pool => "nothing is written: the pool is paused".to_owned(),
-            PausedBy::NoPin => "nothing is written: the pool is not part of this restore".to_owned(),
+            PausedBy::NotInRestore => "nothing is written: the pool is not part of this restore".to_owned(),
             PausedBy::Service(key) => format!("nothing is written: Service {key} is paused"),
             PausedBy::Annotation(key) => {
                 format!("nothing is written: Service {key} has the pause annotation")
@@ -475,6 +477,6 @@ fn balancers(snapshot: &Snapshot) -> Vec<Balancer> {
 fn is_paused(pool: &PoolView) -> bool {
     pool.paused.iter().any(|paused| match paused {
         PausedBy::Everything | PausedBy::Pool | PausedBy::Service(_) | PausedBy::Annotation(_) => true,
-        PausedBy::Mode | PausedBy::NoPin => false,
+        PausedBy::Mode | PausedBy::NotInRestore => false,
     })
 }

@@ -35,7 +35,7 @@ const NOT_ENDED: u8 = 3;
 /// The time between an answer and the next request.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the command tries to remove the key `admin-state.off`.
-const SWITCH_ON_WITHIN: Duration = Duration::from_secs(2);
+const SWITCH_ON_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of a request to the API server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// The maximum length of the API server's error message, in bytes.
@@ -108,7 +108,7 @@ pub(super) fn retire(args: &RetireArgs) -> anyhow::Result<ExitCode> {
             }
         };
         // An earlier run may have left the key.
-        let until = work.clock.now().plus(SWITCH_ON_WITHIN);
+        let until = work.clock.now().plus(SWITCH_ON_TIMEOUT);
         let restored = work.poll(until, Retirement::switch_on).await.and_then(|down| none_left(&down.all()));
         let failures = [failure, restored.err().map(|remaining| remaining.failure)];
         let problems: Vec<String> = failures.into_iter().flatten().collect();

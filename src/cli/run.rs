@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use config::LogFormat;
 
 use super::{RunArgs, export, files, migrate};
-use crate::service::{self, Options, StorageSetBack};
+use crate::service::{self, Options, StorageRollback};
 use crate::telemetry::{self, LineFormat};
 use crate::wiring::ElectionStart;
 
@@ -38,7 +38,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     };
     match ended {
         // It is logged already.
-        Err(error) if error.is::<StorageSetBack>() => Ok(ExitCode::FAILURE),
+        Err(error) if error.is::<StorageRollback>() => Ok(ExitCode::FAILURE),
         ended => ended,
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use model::redact::Printable;
 use simulator::{
-    Churn, Fakes, FileOptions, Files, LiveCcm, Pattern, Play, Process, Report, Reserved, RunInfo, Settings,
-    Story, Watcher, World,
+    Churn, Fakes, FileOptions, Files, LiveCcm, Pattern, Play, Process, Report, Reserved, RunInfo, Scenario,
+    Settings, Watcher, World,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -24,11 +24,11 @@ use super::{eprint_lines, print_lines, write};
 pub(super) use self::args::SimulateArgs;
 
 /// The time for the controller to become ready.
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time for the controller to end.
-const END_WITHIN: Duration = Duration::from_secs(35);
+const END_TIMEOUT: Duration = Duration::from_secs(35);
 /// The time for the controller to become idle after every pool is in sync.
-const IDLE_WITHIN: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of lines that are repeated from the end of the controller's output.
 const LAST_LINES: usize = 10;
 /// A duration longer than any run.
@@ -65,10 +65,10 @@ pub(super) fn simulate(args: &SimulateArgs) -> anyhow::Result<()> {
 
 /// The simulated servers and their world, and the files for the controller.
 struct Simulation {
-    /// The story before `--speed`.
-    original_story: Story,
-    /// The story at `--speed`.
-    story: Story,
+    /// The scenario before `--speed`.
+    original_scenario: Scenario,
+    /// The scenario at `--speed`.
+    scenario: Scenario,
     fakes: Fakes,
     world: World,
     files: Files,
@@ -90,17 +90,17 @@ impl Simulation {
         let health = Reserved::new(([127, 0, 0, 1], 0).into()).context("failed to find a free port")?;
         let admin = Reserved::new(args.listen)
             .with_context(|| format!("failed to find a free port for --listen {}", args.listen))?;
-        let original_story = args.story()?;
-        let story = original_story.clone().faster(args.speed);
-        let overlay = Some(story.controller.clone());
+        let original_scenario = args.scenario()?;
+        let scenario = original_scenario.clone().faster(args.speed);
+        let overlay = Some(scenario.controller.clone());
         let options = FileOptions { health: health.address, admin: admin.address, overlay };
-        let settings = Settings { arm: story.arm.clone(), ..Settings::default() };
+        let settings = Settings { arm: scenario.arm.clone(), ..Settings::default() };
         let fakes = Fakes::start(settings).await.context("failed to start the simulated servers")?;
-        let world = World::new(story.size, args.seed);
+        let world = World::new(scenario.size, args.seed);
         world.populate(&fakes, &simulator::vnet_id()).await;
         let files = Files::write(&folder, &fakes, &world, &options)
             .with_context(|| format!("failed to write configuration into {}", folder.display()))?;
-        Ok(Self { original_story, story, fakes, world, files, folder, health, admin })
+        Ok(Self { original_scenario, scenario, fakes, world, files, folder, health, admin })
     }
 
     /// Runs the simulated servers without the controller, for `--serve-only` (Z2).
@@ -121,14 +121,15 @@ impl Simulation {
             printable!("Pods change until Ctrl-C."),
         ])?;
         let live_ccm =
-            LiveCcm::start_for_story(&self.fakes, &self.world, &self.story, args.seed, args.speed).await;
-        let pattern = match self.story.pattern {
+            LiveCcm::start_for_scenario(&self.fakes, &self.world, &self.scenario, args.seed, args.speed)
+                .await;
+        let pattern = match self.scenario.pattern {
             Pattern::Churn { rate, .. } => Pattern::Churn { rate, duration_us: us(MAX_DURATION) },
             other
             @ (Pattern::Burst | Pattern::Rollout { .. } | Pattern::Recreate { .. } | Pattern::Still) => other,
         };
         let churn = Churn::new(pattern, args.seed);
-        let play = Play::new(&self.fakes, self.world.clone(), churn).await.with(&self.story.timetable());
+        let play = Play::new(&self.fakes, self.world.clone(), churn).await.with(&self.scenario.timetable());
         let playing = async {
             play.run(MAX_DURATION, |_| ()).await;
             std::future::pending::<()>().await;
@@ -149,7 +150,8 @@ impl Simulation {
         stop: impl Future<Output = ()>,
     ) -> anyhow::Result<()> {
         let live_ccm =
-            LiveCcm::start_for_story(&self.fakes, &self.world, &self.story, args.seed, args.speed).await;
+            LiveCcm::start_for_scenario(&self.fakes, &self.world, &self.scenario, args.seed, args.speed)
+                .await;
         let program = std::env::current_exe().context("failed to find this program")?;
         let log = self.log(args);
         let mut process = Process::start(&program, &self.files, log.as_deref())
@@ -160,14 +162,14 @@ impl Simulation {
         }
         let mut stop = std::pin::pin!(stop);
         let performed = tokio::select! {
-            performed = self.play_story(args, &mut process, live_ccm.as_ref()) => performed,
+            performed = self.play_scenario(args, &mut process, live_ccm.as_ref()) => performed,
             () = &mut stop => Err(anyhow::anyhow!("interrupted")),
         };
         let performed = match performed {
             Ok(report) => self.finish(args, reports, &report, &mut process, stop).await,
             Err(error) => Err(error),
         };
-        let ended = process.stop(END_WITHIN).await;
+        let ended = process.stop(END_TIMEOUT).await;
         self.fakes.stop().await;
         performed.map_err(|error| match &log {
             Some(log) => {
@@ -182,34 +184,34 @@ impl Simulation {
 
     /// Returns the file of the controller's log; `None` for the terminal.
     fn log(&self, args: &SimulateArgs) -> Option<PathBuf> {
-        if self.story.log_full {
+        if self.scenario.log_full {
             return Some(PathBuf::from("/dev/full"));
         }
         (!args.verbose).then(|| self.folder.join("service.log"))
     }
 
-    /// Plays the story and returns the report; fails if the controller ends before.
-    async fn play_story(
+    /// Plays the scenario and returns the report; fails if the controller ends before.
+    async fn play_scenario(
         &self,
         args: &SimulateArgs,
         process: &mut Process,
         live_ccm: Option<&LiveCcm>,
     ) -> anyhow::Result<Report> {
-        process.ready(self.health.address, READY_WITHIN).await?;
+        process.ready(self.health.address, READY_TIMEOUT).await?;
         eprint_lines([printable!("the controller is ready; watch it at http://{}/", self.admin.address)]);
         let began_us = self.fakes.clock().now_us();
-        let churn = Churn::new(self.story.pattern, args.seed);
-        let play = Play::new(&self.fakes, self.world.clone(), churn).await.with(&self.story.timetable());
-        let play = play.holding(process.control()).with_removal_delay(self.story.removal_delay());
+        let churn = Churn::new(self.scenario.pattern, args.seed);
+        let play = Play::new(&self.fakes, self.world.clone(), churn).await.with(&self.scenario.timetable());
+        let play = play.holding(process.control()).with_removal_delay(self.scenario.removal_delay());
         let watcher = Watcher::start(self.admin.address, self.health.address);
         let mut display = ProgressDisplay::new();
         let outcome = tokio::select! {
-            outcome = play.run(self.story.settle, |progress| display.show(progress)) => outcome,
+            outcome = play.run(self.scenario.settle, |progress| display.show(progress)) => outcome,
             ended = process.ended() => return Err(ended.into()),
         };
         display.finish();
         let run = RunInfo {
-            story: &self.story,
+            scenario: &self.scenario,
             speed: args.speed,
             seed: args.seed,
             began_us,
@@ -218,14 +220,14 @@ impl Simulation {
         };
         let mut report = Report::gather(&self.fakes, &run, &self.world, outcome).await;
         let mut checks = tokio::select! {
-            checks = watcher.rest(IDLE_WITHIN) => checks,
+            checks = watcher.rest(IDLE_TIMEOUT) => checks,
             ended = process.ended() => return Err(ended.into()),
         };
-        checks.check_guards(&self.story.guarded);
-        if let Some(log) = self.log(args).filter(|_| !self.story.log_full) {
+        checks.check_guards(&self.scenario.guarded);
+        if let Some(log) = self.log(args).filter(|_| !self.scenario.log_full) {
             let text =
                 std::fs::read_to_string(&log).with_context(|| format!("failed to read {}", log.display()))?;
-            checks.check_log(&text, &self.story.errors);
+            checks.check_log(&text, &self.scenario.errors);
         }
         report.checks = Some(checks);
         if args.compare_upstream {
@@ -233,7 +235,7 @@ impl Simulation {
                 "running the same scenario with cloud-provider-azure's updater, in simulated time"
             )]);
             report.upstream =
-                Some(Box::new(Report::of_upstream(&self.original_story, &self.world, args.seed)));
+                Some(Box::new(Report::of_upstream(&self.original_scenario, &self.world, args.seed)));
         }
         Ok(report)
     }

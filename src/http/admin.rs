@@ -18,8 +18,8 @@ use super::events::events;
 use super::nodes::{node, nodes};
 use super::openapi::openapi;
 use super::page::{Listing, Page, page};
-use super::problem::{Serves, printable, problem_as_of};
-use super::query::{Query, Wrong, one_of};
+use super::problem::{ServedPaths, printable, problem_as_of};
+use super::query::{Query, QueryError, one_of};
 use super::resources::resources;
 use super::show::{Guards, HeldLine, Lane, Pool, PoolLine, ServiceLine, Show, Status, differs};
 use super::values::SnapshotAge;
@@ -28,7 +28,7 @@ use super::web_page::web_page;
 use super::{About, get};
 
 /// Paths that the admin listener serves, for its 404 responses.
-pub(super) const SERVES: Serves = Serves(
+pub(super) const SERVES: ServedPaths = ServedPaths(
     "/ (a page for operators), /api/v1/status, /api/v1/queues, /api/v1/held, /api/v1/lanes, /api/v1/services, \
      /api/v1/nodes, /api/v1/resources, /api/v1/config, /api/v1/events, operators' requests (POST) at /api/v1/pause, \
      /api/v1/resume, /api/v1/compare, /api/v1/gates/open, /api/v1/held/release, /api/v1/log-level and /api/v1/queues/{lb}/{pool}/attempt, and \
@@ -93,7 +93,7 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 }
 
 /// Returns the response with this body as JSON, or the problem.
-pub(super) fn json_response<T: Serialize>(answer: Result<T, Wrong>) -> HttpResponse {
+pub(super) fn json_response<T: Serialize>(answer: Result<T, QueryError>) -> HttpResponse {
     match answer {
         Ok(body) => HttpResponse::Ok().content_type("application/json").body(printable(&body)),
         Err(wrong) => wrong.into(),
@@ -120,7 +120,7 @@ fn list_queues<'a>(
     request: &HttpRequest,
     snapshot: &'a Snapshot,
     show: &Show,
-) -> Result<Listing<PoolLine<'a>>, Wrong> {
+) -> Result<Listing<PoolLine<'a>>, QueryError> {
     let query = Query::of(request, &["state", "outOfSync", "lb", "contains", "limit", "after"])?;
     let state = query.text("state").map(state).transpose()?;
     let out_of_sync = query.flag("outOfSync")?;
@@ -153,7 +153,11 @@ async fn held(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
 }
 
 /// Lists the pools with removals that are, or would be, held back.
-fn list_held<'a>(request: &HttpRequest, snapshot: &'a Snapshot, show: &Show) -> Result<HeldPools<'a>, Wrong> {
+fn list_held<'a>(
+    request: &HttpRequest,
+    snapshot: &'a Snapshot,
+    show: &Show,
+) -> Result<HeldPools<'a>, QueryError> {
     let query = Query::of(request, &["reason", "lb", "limit", "after"])?;
     let reason = query.text("reason").map(reason).transpose()?;
     let lb = query.text("lb").map(LbName::new);
@@ -182,7 +186,7 @@ fn list_lanes<'a>(
     request: &HttpRequest,
     snapshot: &'a Snapshot,
     show: &Show,
-) -> Result<Listing<Lane<'a>>, Wrong> {
+) -> Result<Listing<Lane<'a>>, QueryError> {
     let query = Query::of(request, &["lb", "limit", "after"])?;
     let lb = query.text("lb").map(LbName::new);
     let after = query.text("after").map(LbName::new);
@@ -209,11 +213,11 @@ async fn effective_config(request: HttpRequest, about: web::Data<About>) -> Http
     }))
 }
 
-fn reason(text: &str) -> Result<HeldReason, Wrong> {
+fn reason(text: &str) -> Result<HeldReason, QueryError> {
     one_of("reason", text, HeldReason::ALL, HeldReason::as_str)
 }
 
-fn state(text: &str) -> Result<PoolState, Wrong> {
+fn state(text: &str) -> Result<PoolState, QueryError> {
     one_of("state", text, PoolState::ALL, PoolState::as_str)
 }
 
@@ -259,7 +263,7 @@ fn list_services<'a>(
     request: &HttpRequest,
     snapshot: &'a Snapshot,
     show: &Show,
-) -> Result<Listing<ServiceLine<'a>>, Wrong> {
+) -> Result<Listing<ServiceLine<'a>>, QueryError> {
     let query = Query::of(request, &["namespace", "contains", "verdict", "sort", "limit", "after"])?;
     let namespace = query.text("namespace");
     let part = query.text("contains").map(str::to_lowercase);
@@ -318,13 +322,13 @@ impl Order {
     }
 }
 
-fn parse_verdict(parameter: &str, text: &str) -> Result<VerdictReason, Wrong> {
+fn parse_verdict(parameter: &str, text: &str) -> Result<VerdictReason, QueryError> {
     one_of(parameter, text, VerdictReason::ALL, VerdictReason::as_str)
 }
 
 /// Parses the last Service of the previous page, in the order of verdicts.
-fn parse_verdict_key(reason: &str, key: &str) -> Result<(VerdictReason, ServiceKey), Wrong> {
-    let halves = key.split_once('/').ok_or_else(|| Wrong::new("after", key, "the `next` of a page"))?;
+fn parse_verdict_key(reason: &str, key: &str) -> Result<(VerdictReason, ServiceKey), QueryError> {
+    let halves = key.split_once('/').ok_or_else(|| QueryError::new("after", key, "the `next` of a page"))?;
     Ok((parse_verdict("after", reason)?, ServiceKey::new(halves.0, halves.1)))
 }
 

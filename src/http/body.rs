@@ -13,19 +13,19 @@ use super::problem::problem;
 /// Maximum size of a body, in bytes: a few names and a reason.
 const MAX_BODY: usize = 8 << 10;
 /// Timeout of a client for its body.
-pub(super) const BODY_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Receives the body of an authorized request. Other clients cannot make this process wait for a body, or keep it.
 pub(super) async fn receive(payload: web::Payload) -> Result<web::Bytes, HttpResponse> {
-    match tokio::time::timeout(BODY_WITHIN, payload.to_bytes_limited(MAX_BODY)).await {
+    match tokio::time::timeout(BODY_TIMEOUT, payload.to_bytes_limited(MAX_BODY)).await {
         Ok(Ok(Ok(bytes))) => Ok(bytes),
-        Ok(Ok(Err(error))) => Err(Wrong(format!("the body cannot be received: {error}")).into()),
+        Ok(Ok(Err(error))) => Err(BodyError(format!("the body cannot be received: {error}")).into()),
         Ok(Err(_)) => {
             let detail = format!("the body is larger than {MAX_BODY} bytes; shorten the reason");
             Err(problem(StatusCode::PAYLOAD_TOO_LARGE, "body too large", &detail))
         }
         Err(_) => {
-            let detail = format!("the body did not arrive within {} s", BODY_WITHIN.as_secs());
+            let detail = format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs());
             Err(problem(StatusCode::REQUEST_TIMEOUT, "body too slow", &detail))
         }
     }
@@ -37,62 +37,62 @@ pub(super) struct Body(Map<String, Value>);
 
 /// Description of what is wrong with a body.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wrong(String);
+pub(super) struct BodyError(String);
 
-impl From<Wrong> for HttpResponse {
-    fn from(Wrong(detail): Wrong) -> HttpResponse {
+impl From<BodyError> for HttpResponse {
+    fn from(BodyError(detail): BodyError) -> HttpResponse {
         problem(StatusCode::BAD_REQUEST, "invalid body", &detail)
     }
 }
 
 impl Body {
     /// Parses a body that may have the keys in `known`. An empty body counts as an empty object.
-    pub(super) fn read(bytes: &web::Bytes, known: &[&str]) -> Result<Body, Wrong> {
+    pub(super) fn read(bytes: &web::Bytes, known: &[&str]) -> Result<Body, BodyError> {
         let document = if bytes.iter().all(u8::is_ascii_whitespace) {
             Value::Object(Map::new())
         } else {
             serde_json::from_slice(bytes)
-                .map_err(|error| Wrong(format!("the body is not a JSON object: {error}")))?
+                .map_err(|error| BodyError(format!("the body is not a JSON object: {error}")))?
         };
         let Value::Object(keys) = document else {
-            return Err(Wrong("the body is not a JSON object".to_owned()));
+            return Err(BodyError("the body is not a JSON object".to_owned()));
         };
         match keys.keys().find(|key| !known.contains(&key.as_str())) {
             None => Ok(Body(keys)),
             Some(key) => {
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                Err(Wrong(format!("{key}: unknown key; this request has {known}")))
+                Err(BodyError(format!("{key}: unknown key; this request has {known}")))
             }
         }
     }
 
     /// Returns the text of a key; null counts as absent.
-    pub(super) fn text(&self, key: &str) -> Result<Option<&str>, Wrong> {
+    pub(super) fn text(&self, key: &str) -> Result<Option<&str>, BodyError> {
         match self.0.get(key) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(Wrong(format!("{key}: {other} is not a string"))),
+            Some(other) => Err(BodyError(format!("{key}: {other} is not a string"))),
         }
     }
 
-    fn name(&self, key: &str) -> Result<&str, Wrong> {
+    fn name(&self, key: &str) -> Result<&str, BodyError> {
         let is_name = |text: &&str| {
             !text.is_empty()
                 && text.len() <= 253
                 && !text.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control())
         };
-        self.text(key)?.filter(is_name).ok_or_else(|| Wrong(format!("{key}: expected a name")))
+        self.text(key)?.filter(is_name).ok_or_else(|| BodyError(format!("{key}: expected a name")))
     }
 
     /// Returns the text of a key that must be one of these values.
-    pub(super) fn one_of(&self, key: &str, values: &[&'static str]) -> Result<&'static str, Wrong> {
+    pub(super) fn one_of(&self, key: &str, values: &[&'static str]) -> Result<&'static str, BodyError> {
         let text = self.text(key)?;
         let value = values.iter().find(|value| text == Some(value)).copied();
-        value.ok_or_else(|| Wrong(format!("{key}: expected one of {}", values.join(", "))))
+        value.ok_or_else(|| BodyError(format!("{key}: expected one of {}", values.join(", "))))
     }
 
     /// Parses the target of the request: `scope`, and the keys that name the target. `scopes` are the permitted scopes.
-    pub(super) fn scope(&self, scopes: &[&'static str]) -> Result<Scope, Wrong> {
+    pub(super) fn scope(&self, scopes: &[&'static str]) -> Result<Scope, BodyError> {
         let scope = self.one_of("scope", scopes)?;
         let names: &[&str] = match scope {
             "pool" => &["loadBalancer", "backendPool"],
@@ -102,7 +102,7 @@ impl Body {
         };
         let all = ["loadBalancer", "backendPool", "namespace", "name"];
         if let Some(other) = all.iter().find(|key| !names.contains(key) && self.0.contains_key(**key)) {
-            return Err(Wrong(format!("{other}: not allowed with the scope {scope}")));
+            return Err(BodyError(format!("{other}: not allowed with the scope {scope}")));
         }
         Ok(match names {
             [lb, pool] if scope == "pool" => {
@@ -115,7 +115,7 @@ impl Body {
     }
 
     /// Returns the load balancer that the body names, if any.
-    pub(super) fn load_balancer(&self) -> Result<Option<LbName>, Wrong> {
+    pub(super) fn load_balancer(&self) -> Result<Option<LbName>, BodyError> {
         if self.text("loadBalancer")?.is_none() {
             return Ok(None);
         }
@@ -130,7 +130,7 @@ mod tests {
     const KEYS: [&str; 6] = ["scope", "loadBalancer", "backendPool", "namespace", "name", "reason"];
     const SCOPES: [&str; 4] = ["everything", "pool", "service", "node"];
 
-    fn scope(text: &'static str) -> Result<Scope, Wrong> {
+    fn scope(text: &'static str) -> Result<Scope, BodyError> {
         Body::read(&web::Bytes::from_static(text.as_bytes()), &KEYS)?.scope(&SCOPES)
     }
 
@@ -162,7 +162,7 @@ mod tests {
             (r#"{"scope":"everything","name":"a"}"#, "name:"),
             (r#"{"scop":"everything"}"#, "scop:"),
         ] {
-            let Err(Wrong(detail)) = scope(text) else { panic!("{text} is accepted") };
+            let Err(BodyError(detail)) = scope(text) else { panic!("{text} is accepted") };
             assert!(detail.starts_with(named), "{text}: {detail}");
         }
     }

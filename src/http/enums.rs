@@ -3,7 +3,7 @@
 //! The values of an enum of the core come from there. The others are written here, and tests compare real answers with
 //! them.
 
-use model::node::NodeState as LeavingState;
+use model::node::NodeState as DrainState;
 use model::signals::Signal;
 use model::view::{self, NodePoolState};
 use model::xds::facts::ResourceKind;
@@ -77,13 +77,13 @@ enums! {
     /// The role of this process among its replicas.
     Role: ["standby", "settling", "confirming", "leader", "alone", "stopping"];
     /// The state of the shared Lease in this process.
-    SharedLeaseState: ["free", "waiting", "acquiring", "held", "releasing", "off"];
+    SharedLeaseState: ["free", "waiting", "acquiring", "held", "releasing", "cooldown"];
     /// The holder of the shared Lease.
-    Whose: view::Whose::ALL.map(view::Whose::as_str);
+    LeaseHolderKind: view::LeaseHolderKind::ALL.map(view::LeaseHolderKind::as_str);
     /// The scope of a pause.
     PauseScope: ["everything", "pool", "service"];
     /// The scope of a pause that keeps a pool or a Service from being written.
-    PausedByScope: ["mode", "everything", "pool", "service", "annotation", "no_pin"];
+    PausedByScope: ["mode", "everything", "pool", "service", "annotation", "not_in_restore"];
     /// The kind of objects that a source watches; `events` are notices of eviction.
     SourceKind: object::Kind::ALL.map(object::Kind::resource);
     /// The requests to Azure that share a gate and a budget.
@@ -98,13 +98,13 @@ enums! {
     ];
     /// The trigger of an attempt.
     Trigger: write_record::Trigger::ALL.map(write_record::Trigger::as_str);
-    /// A remark on the choice of members.
-    RemarkReason: [
+    /// A diagnostic about the choice of members.
+    DiagnosticReason: [
         "nothing_usable", "priority_used", "failback_waits", "foreign_down", "degraded_used", "weights_ignored",
         "localities_skipped", "alternatives_ignored", "draining_cut",
     ];
-    /// The rule by which a node is left out of a pool.
-    LeftOutRule: ["excluded_by_label", "not_managed_by_azure", "control_plane", "to_be_deleted", "other_family"];
+    /// The rule by which a node is excluded from a pool.
+    ExclusionRule: ["excluded_by_label", "not_managed_by_azure", "control_plane", "to_be_deleted", "other_family"];
     /// The admin state of an entry, as Azure spells it.
     EntryState: ["None", "Up", "Down", "Unknown"];
     /// Whether a Service is a candidate, and if not, the reason.
@@ -122,15 +122,15 @@ enums! {
     /// The reason of the verdict, the worst first.
     VerdictReason: verdict::VerdictReason::ALL.map(verdict::VerdictReason::as_str);
     /// The state of a node that leaves service or is restored.
-    NodeState: LeavingState::ALL.map(LeavingState::as_str);
-    /// The state of a node; nodes that this process does not handle are `in_service` or `not_followed`.
-    AnyNodeState: [&LeavingState::ALL.map(LeavingState::as_str)[..], &["in_service", "not_followed"]].concat();
+    NodeState: DrainState::ALL.map(DrainState::as_str);
+    /// The state of a node; nodes that this process does not handle are `in_service` or `not_managed`.
+    AnyNodeState: [&DrainState::ALL.map(DrainState::as_str)[..], &["in_service", "not_managed"]].concat();
     /// The reason why a node leaves service.
-    LeavingReason: Signal::ALL.map(Signal::as_str);
+    DrainReason: Signal::ALL.map(Signal::as_str);
     /// The state of a node that leaves service in a pool.
     NodeInPoolState: NodePoolState::ALL.map(NodePoolState::as_str);
-    /// The state of a node in a pool; `open`: the node is in service, and its entry is not Down.
-    AnyNodeInPoolState: [&NodePoolState::ALL.map(NodePoolState::as_str)[..], &["open"]].concat();
+    /// The state of a node in a pool; `in_service`: the node is in service, and its entry is not Down.
+    AnyNodeInPoolState: [&NodePoolState::ALL.map(NodePoolState::as_str)[..], &["in_service"]].concat();
     /// The type of a resource of a control plane.
     ResourceType: ResourceKind::ALL.map(ResourceKind::resource_type);
     /// The state of a resource, by gRFC A88.

@@ -17,12 +17,12 @@ use model::view::{PolicyView, PoolView, SourceView};
 use tokio::time::Instant;
 
 use super::answers::Renderings;
-use super::problem::Serves;
+use super::problem::ServedPaths;
 use super::{Health, get};
 use crate::wiring::LivenessTargets;
 
 /// Paths that the health listener serves, for its 404 responses.
-pub(super) const SERVES: Serves = Serves("/livez, /readyz, /healthz and /metrics");
+pub(super) const SERVES: ServedPaths = ServedPaths("/livez, /readyz, /healthz and /metrics");
 
 /// Text of a check that passes.
 const OK: &str = "ok";
@@ -83,8 +83,8 @@ async fn readyz(request: HttpRequest, health: web::Data<Health>) -> HttpResponse
 /// standby. Omits the error, which is foreign text: this listener answers every client.
 fn describe_pauses(view: Option<&PolicyView>) -> String {
     match view {
-        Some(PolicyView { last_error: Some(_), term_waits, .. }) => {
-            let effect = if *term_waits { "; nothing is written until they can be" } else { "" };
+        Some(PolicyView { last_error: Some(_), leader_waits, .. }) => {
+            let effect = if *leader_waits { "; nothing is written until they can be" } else { "" };
             format!("cannot be read{effect}; see the log and pauses in /api/v1/status of the admin API")
         }
         Some(_) | None => OK.to_owned(),

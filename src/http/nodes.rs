@@ -7,7 +7,7 @@ use model::arm::{self, Backend};
 use model::ids::{NodeName, PoolId};
 use model::node::NodeFact;
 use model::node::{NodeState, Role};
-use model::object::LeftOut;
+use model::object::ExclusionRule;
 use model::signals::of_taints;
 use model::view::{AdminView, ForeignState, NodePoolState, NodeView, Snapshot, admin_state_word};
 use serde::Serialize;
@@ -18,7 +18,7 @@ use super::admin::{json_response, load_snapshot};
 use super::enums;
 use super::page::{Listing, page};
 use super::problem::problem_as_of;
-use super::query::{Query, Wrong, one_of};
+use super::query::{Query, QueryError, one_of};
 use super::show::{Show, Unreadable};
 use super::values::{Address, Counts, Seconds, SnapshotAge, addresses};
 
@@ -45,7 +45,7 @@ pub(super) struct NodeLine<'a> {
     /// Its state.
     state: enums::AnyNodeState,
     /// Why it leaves service. None: it is being restored, or its object is gone.
-    reasons: Vec<enums::LeavingReason>,
+    reasons: Vec<enums::DrainReason>,
     /// How long these reasons have applied, in seconds. Null: there is none.
     signal_seconds: Option<Seconds>,
     /// Whether it is Ready.
@@ -70,15 +70,15 @@ pub(super) struct NodeLine<'a> {
     next_in_seconds: Option<Seconds>,
     /// The last error, until a retry succeeds.
     last_error: Option<&'a str>,
-    /// The rule by which the node is left out of pools. Null: by none of its own.
-    left_out: Option<NodeLeftOut>,
+    /// The rule by which the node is excluded from pools. Null: by none of its own.
+    excluded_by: Option<NodeExclusion>,
 }
 
 /// A node with all of its pools.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Node)]
-struct WholeNode<'a> {
+struct NodeDetail<'a> {
     #[serde(flatten)]
     #[schema(inline)]
     line: NodeLine<'a>,
@@ -92,7 +92,7 @@ struct WholeNode<'a> {
 pub(super) struct OneNode<'a> {
     snapshot_age_seconds: SnapshotAge,
     /// The node.
-    node: WholeNode<'a>,
+    node: NodeDetail<'a>,
 }
 
 /// The number of pools that a node is in, in total and by the node's state in them.
@@ -138,11 +138,11 @@ struct NodeTaint {
     ours: bool,
 }
 
-/// The rule by which a node is left out of pools, whichever Service has endpoints on it.
+/// The rule by which a node is excluded from pools, whichever Service has endpoints on it.
 #[derive(PartialEq, Debug, Serialize, ToSchema)]
-struct NodeLeftOut {
+struct NodeExclusion {
     /// The rule.
-    rule: enums::LeftOutRule,
+    rule: enums::ExclusionRule,
     /// The rule, as text.
     detail: String,
 }
@@ -200,7 +200,7 @@ fn list<'a>(
     request: &HttpRequest,
     snapshot: &'a Snapshot,
     show: &Show,
-) -> Result<Listing<NodeLine<'a>>, Wrong> {
+) -> Result<Listing<NodeLine<'a>>, QueryError> {
     let query = Query::of(request, &["state", "contains", "limit", "after"])?;
     let state = query.text("state").map(state).transpose()?;
     let part = query.text("contains").map(str::to_lowercase);
@@ -218,7 +218,7 @@ fn list<'a>(
     })
 }
 
-fn state(text: &str) -> Result<NodeState, Wrong> {
+fn state(text: &str) -> Result<NodeState, QueryError> {
     one_of("state", text, NodeState::ALL, NodeState::as_str)
 }
 
@@ -258,7 +258,7 @@ fn line<'a>(node: &'a NodeView, snapshot: &'a Snapshot, show: &Show) -> NodeLine
         name: node.name.as_str(),
         uid: node.uid.as_str(),
         state: enums::AnyNodeState(node.state.as_str()),
-        reasons: node.signals.iter().map(|signal| enums::LeavingReason(signal.as_str())).collect(),
+        reasons: node.signals.iter().map(|signal| enums::DrainReason(signal.as_str())).collect(),
         signal_seconds: node.since.map(|at| show.age(at)),
         ready: node.ready,
         addresses: addresses(ips),
@@ -274,17 +274,17 @@ fn line<'a>(node: &'a NodeView, snapshot: &'a Snapshot, show: &Show) -> NodeLine
         retries: node.retries,
         next_in_seconds: node.next.map(|at| show.until(at)),
         last_error: node.last_error.as_deref(),
-        left_out: left_out(snapshot.known_nodes.get(&node.name).and_then(|fact| fact.left_out)),
+        excluded_by: excluded_by(snapshot.known_nodes.get(&node.name).and_then(|fact| fact.excluded)),
     }
 }
 
-/// The rule by which a node is left out of pools, whichever Service has endpoints on it (D5).
-fn left_out(why: Option<LeftOut>) -> Option<NodeLeftOut> {
-    why.map(|why| NodeLeftOut { rule: enums::LeftOutRule(why.as_str()), detail: why.to_string() })
+/// The rule by which a node is excluded from pools, whichever Service has endpoints on it (D5).
+fn excluded_by(why: Option<ExclusionRule>) -> Option<NodeExclusion> {
+    why.map(|why| NodeExclusion { rule: enums::ExclusionRule(why.as_str()), detail: why.to_string() })
 }
 
 /// A node with all of its pools.
-fn whole<'a>(node: &'a NodeView, snapshot: &'a Snapshot, show: &Show) -> WholeNode<'a> {
+fn whole<'a>(node: &'a NodeView, snapshot: &'a Snapshot, show: &Show) -> NodeDetail<'a> {
     let pools = node.pools.iter().map(|of| {
         let seen = snapshot.pools.get(&of.pool).and_then(|pool| {
             let states = node.backends.iter().filter_map(|backend| match backend {
@@ -303,7 +303,7 @@ fn whole<'a>(node: &'a NodeView, snapshot: &'a Snapshot, show: &Show) -> WholeNo
         };
         in_pool(&of.pool, snapshot, of.state.as_str(), state)
     });
-    WholeNode { line: line(node, snapshot, show), in_pools: pools.collect() }
+    NodeDetail { line: line(node, snapshot, show), in_pools: pools.collect() }
 }
 
 /// One pool of a node: how far the node is there, and the admin state of its entry, where that was seen.
@@ -323,7 +323,7 @@ fn in_pool<'a>(
 }
 
 /// A node of which nothing is to be Down or restored, as far as this process works on it.
-fn quiet<'a>(fact: &'a NodeFact, snapshot: &'a Snapshot) -> WholeNode<'a> {
+fn quiet<'a>(fact: &'a NodeFact, snapshot: &'a Snapshot) -> NodeDetail<'a> {
     let signals = of_taints(&fact.taints);
     let entries = snapshot.pools.values().filter_map(|pool| {
         let state = fact.ips.iter().filter_map(|ip| pool.admin_state(ip)).max()?;
@@ -331,15 +331,15 @@ fn quiet<'a>(fact: &'a NodeFact, snapshot: &'a Snapshot) -> WholeNode<'a> {
     });
     let entries: Vec<(&PoolId, arm::AdminState)> = entries.collect();
     let word = |state: arm::AdminState| match state {
-        arm::AdminState::None | arm::AdminState::Up => "open",
+        arm::AdminState::None | arm::AdminState::Up => "in_service",
         arm::AdminState::Down => NodePoolState::Foreign.as_str(),
         arm::AdminState::Unknown => NodePoolState::Unknown.as_str(),
     };
     let line = NodeLine {
         name: fact.name.as_str(),
         uid: fact.uid.as_str(),
-        state: enums::AnyNodeState(if signals.is_empty() { "in_service" } else { "not_followed" }),
-        reasons: signals.iter().map(|signal| enums::LeavingReason(signal.as_str())).collect(),
+        state: enums::AnyNodeState(if signals.is_empty() { "in_service" } else { "not_managed" }),
+        reasons: signals.iter().map(|signal| enums::DrainReason(signal.as_str())).collect(),
         signal_seconds: None,
         ready: fact.ready,
         addresses: addresses(&fact.ips),
@@ -355,10 +355,10 @@ fn quiet<'a>(fact: &'a NodeFact, snapshot: &'a Snapshot) -> WholeNode<'a> {
         retries: 0,
         next_in_seconds: None,
         last_error: None,
-        left_out: left_out(fact.left_out),
+        excluded_by: excluded_by(fact.excluded),
     };
     let pools = entries.iter().map(|(pool, state)| in_pool(pool, snapshot, word(*state), Some(*state)));
-    WholeNode { line, in_pools: pools.collect() }
+    NodeDetail { line, in_pools: pools.collect() }
 }
 
 /// What others have set on entries of a node.

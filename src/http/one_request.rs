@@ -21,13 +21,13 @@ use tokio_util::codec::Decoder as _;
 
 use self::head_end::HeadEnd;
 use self::response::ResponseStart;
-use super::HEAD_WITHIN;
-use super::body::BODY_WITHIN;
+use super::HEAD_TIMEOUT;
+use super::body::BODY_TIMEOUT;
 use super::connection_limit::ConnectionSlot;
 
 /// Timeout of a client for reading a whole response, except event streams. The listener's `TCP_USER_TIMEOUT` restarts
 /// whenever the client reads a byte.
-const RESPONSE_WITHIN: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum size of a head, in bytes: 32 KiB for the token (`auth`), and 8 KiB for everything else.
 const MAX_HEAD: usize = 40 << 10;
@@ -46,7 +46,7 @@ const MAX_REQUEST: usize = MAX_HEAD + MAX_DISCARDED;
 /// A stream from which one request is read.
 pub(super) struct OneRequest<S> {
     stream: S,
-    reading: Reading,
+    reading: RequestProgress,
     /// Bytes that were read, and go to the server before more is read.
     unserved: BytesMut,
     /// Bytes of the request that have been read.
@@ -60,7 +60,7 @@ pub(super) struct OneRequest<S> {
 }
 
 /// Progress of reading the request.
-enum Reading {
+enum RequestProgress {
     /// The request is incomplete.
     Request(Request),
     /// The request is complete, or cannot be parsed. Up to `remaining` more bytes are read and discarded.
@@ -91,9 +91,12 @@ impl<S> OneRequest<S> {
     /// Creates a stream from which one request is read; the connection has this slot.
     pub(super) fn of(stream: S, slot: Rc<ConnectionSlot>, config: &ServiceConfig) -> OneRequest<S> {
         let parser = Box::new(Codec::new(config.clone()));
-        let reading =
-            Reading::Request(Request { parser, unparsed: BytesMut::new(), head: Some(HeadEnd::default()) });
-        let deadline = Box::pin(sleep(HEAD_WITHIN + BODY_WITHIN));
+        let reading = RequestProgress::Request(Request {
+            parser,
+            unparsed: BytesMut::new(),
+            head: Some(HeadEnd::default()),
+        });
+        let deadline = Box::pin(sleep(HEAD_TIMEOUT + BODY_TIMEOUT));
         OneRequest {
             stream,
             reading,
@@ -117,7 +120,7 @@ impl<S> OneRequest<S> {
             return Ok(());
         }
         let response_deadline =
-            self.response_deadline.get_or_insert_with(|| Box::pin(sleep(RESPONSE_WITHIN)));
+            self.response_deadline.get_or_insert_with(|| Box::pin(sleep(RESPONSE_TIMEOUT)));
         if response_deadline.as_mut().poll(cx).is_ready() {
             Err(io::ErrorKind::TimedOut.into())
         } else {
@@ -128,7 +131,7 @@ impl<S> OneRequest<S> {
 
 /// Result of parsing the bytes that were read.
 #[derive(PartialEq, Eq, Debug)]
-enum Found {
+enum ParseResult {
     /// The request needs more bytes.
     More,
     /// The request ends, and `behind` bytes follow it. An invalid request ends with 0: the server answers it.
@@ -138,14 +141,14 @@ enum Found {
 impl Request {
     /// Takes the bytes that were read last (none if the client has closed its side), and adds to `unserved` those for
     /// the server. Returns what is read next if the request is over.
-    fn take(&mut self, read: &[u8], unserved: &mut BytesMut) -> Option<Reading> {
+    fn take(&mut self, read: &[u8], unserved: &mut BytesMut) -> Option<RequestProgress> {
         self.unparsed.extend_from_slice(read);
         if read.is_empty() {
             if self.head.is_some() {
                 // The server answers what is wrong with it.
                 unserved.extend_from_slice(&self.unparsed);
             }
-            return Some(Reading::Behind { remaining: MAX_DISCARDED });
+            return Some(RequestProgress::Behind { remaining: MAX_DISCARDED });
         }
         match &mut self.head {
             None => unserved.extend_from_slice(read),
@@ -153,7 +156,7 @@ impl Request {
                 let before = self.unparsed.len() - read.len();
                 let found = end.search(read);
                 if before + found.unwrap_or(read.len()) > MAX_HEAD {
-                    return Some(Reading::TooLarge { unsent: TOO_LARGE, remaining: MAX_DISCARDED });
+                    return Some(RequestProgress::TooLarge { unsent: TOO_LARGE, remaining: MAX_DISCARDED });
                 }
                 found?;
                 self.head = None;
@@ -161,28 +164,28 @@ impl Request {
             }
         }
         match parse(&mut self.parser, &mut self.unparsed) {
-            Found::More => None,
-            Found::End { behind } => {
+            ParseResult::More => None,
+            ParseResult::End { behind } => {
                 // The end is within the bytes that go to the server now.
                 unserved.truncate(unserved.len() - behind);
-                Some(Reading::Behind { remaining: MAX_DISCARDED.saturating_sub(behind) })
+                Some(RequestProgress::Behind { remaining: MAX_DISCARDED.saturating_sub(behind) })
             }
         }
     }
 }
 
-fn parse(parser: &mut Codec, unparsed: &mut BytesMut) -> Found {
+fn parse(parser: &mut Codec, unparsed: &mut BytesMut) -> ParseResult {
     loop {
         match parser.decode(unparsed) {
             // A payload without an end, as after CONNECT, is not part of the request.
             Ok(Some(Message::Item(_))) if parser.message_type() != MessageType::Payload => break,
             Ok(Some(Message::Chunk(None))) => break,
             Ok(Some(Message::Item(_) | Message::Chunk(Some(_)))) => {}
-            Ok(None) => return Found::More,
-            Err(_) => return Found::End { behind: 0 },
+            Ok(None) => return ParseResult::More,
+            Err(_) => return ParseResult::End { behind: 0 },
         }
     }
-    Found::End { behind: unparsed.len() }
+    ParseResult::End { behind: unparsed.len() }
 }
 
 /// Reads and discards up to `remaining` bytes. Ready when they are read, or when the client has closed its side.
@@ -213,7 +216,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for OneRequest<S> {
                 return Poll::Ready(Ok(()));
             }
             match reading {
-                Reading::Request(request) => {
+                RequestProgress::Request(request) => {
                     if deadline.as_mut().poll(cx).is_ready() {
                         return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
                     }
@@ -233,14 +236,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for OneRequest<S> {
                     }
                 }
                 // Reading shows whether the client has closed the connection.
-                Reading::Behind { remaining } => {
+                RequestProgress::Behind { remaining } => {
                     return match ready!(poll_discard(stream, remaining, cx))? {
                         Discarded::Ended => Poll::Ready(Ok(())),
                         // Nothing more is read: only writing shows that the client has closed the connection.
                         Discarded::All => Poll::Pending,
                     };
                 }
-                Reading::TooLarge { unsent, remaining } => {
+                RequestProgress::TooLarge { unsent, remaining } => {
                     while !unsent.is_empty() {
                         let sent = ready!(response.poll_write(stream, cx, unsent))?;
                         if sent == 0 {

@@ -7,7 +7,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use model::assignment::PausedBy;
 use model::ids::{LbName, NodeName, PoolId, PoolName};
-use model::operator_request::{self, Answer, Done, Effect, Refusal, Scope, Stays, Wanted};
+use model::operator_request::{self, Answer, Done, Effect, OperatorAction, Refusal, ReleaseRefusal, Scope};
 use model::sample::GateClass;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -119,21 +119,22 @@ async fn attempt(
 ) -> HttpResponse {
     let (lb, pool) = path.into_inner();
     let pool = PoolId::new(LbName::new(lb), PoolName::new(pool));
-    let action = |bytes: &web::Bytes, _: &Arc<str>| Body::read(bytes, &[]).map(|_| Wanted::Attempt(pool));
+    let action =
+        |bytes: &web::Bytes, _: &Arc<str>| Body::read(bytes, &[]).map(|_| OperatorAction::Attempt(pool));
     execute(&request, &about, &operations, payload, action).await
 }
 
 async fn release(request: HttpRequest, (about, operations): Data, payload: web::Payload) -> HttpResponse {
     let action = |bytes: &web::Bytes, _: &Arc<str>| {
         let body = Body::read(bytes, &SCOPED[..5])?;
-        Ok(Wanted::Release(body.scope(&["everything", "pool", "service", "node"])?))
+        Ok(OperatorAction::Release(body.scope(&["everything", "pool", "service", "node"])?))
     };
     execute(&request, &about, &operations, payload, action).await
 }
 
 async fn compare(request: HttpRequest, (about, operations): Data, payload: web::Payload) -> HttpResponse {
     let action = |bytes: &web::Bytes, _: &Arc<str>| {
-        Ok(Wanted::Compare(Body::read(bytes, &["loadBalancer"])?.load_balancer()?))
+        Ok(OperatorAction::Compare(Body::read(bytes, &["loadBalancer"])?.load_balancer()?))
     };
     execute(&request, &about, &operations, payload, action).await
 }
@@ -145,7 +146,7 @@ async fn open_gates(request: HttpRequest, (about, operations): Data, payload: we
             None => None,
             Some(_) => Some(body.one_of("class", &GateClass::ALL.map(GateClass::as_str))?),
         };
-        Ok(Wanted::OpenGates(GateClass::ALL.into_iter().find(|class| named == Some(class.as_str()))))
+        Ok(OperatorAction::OpenGates(GateClass::ALL.into_iter().find(|class| named == Some(class.as_str()))))
     };
     execute(&request, &about, &operations, payload, action).await
 }
@@ -155,7 +156,7 @@ async fn pause(request: HttpRequest, (about, operations): Data, payload: web::Pa
         let body = Body::read(bytes, &SCOPED)?;
         let scope = body.scope(&["everything", "pool", "service"])?;
         let reason = body.text("reason")?.map(Arc::from);
-        Ok(Wanted::Pause { scope, by: Some(Arc::clone(user)), reason })
+        Ok(OperatorAction::Pause { scope, by: Some(Arc::clone(user)), reason })
     };
     execute(&request, &about, &operations, payload, action).await
 }
@@ -163,7 +164,7 @@ async fn pause(request: HttpRequest, (about, operations): Data, payload: web::Pa
 async fn resume(request: HttpRequest, (about, operations): Data, payload: web::Payload) -> HttpResponse {
     let action = |bytes: &web::Bytes, _: &Arc<str>| {
         let body = Body::read(bytes, &SCOPED[..5])?;
-        Ok(Wanted::Resume(body.scope(&["everything", "pool", "service"])?))
+        Ok(OperatorAction::Resume(body.scope(&["everything", "pool", "service"])?))
     };
     execute(&request, &about, &operations, payload, action).await
 }
@@ -209,7 +210,7 @@ async fn execute(
     about: &About,
     operations: &Operations,
     payload: web::Payload,
-    action: impl FnOnce(&web::Bytes, &Arc<str>) -> Result<Wanted, super::body::Wrong>,
+    action: impl FnOnce(&web::Bytes, &Arc<str>) -> Result<OperatorAction, super::body::BodyError>,
 ) -> HttpResponse {
     let user = match authorized_user(request, operations).await {
         Ok(user) => user,
@@ -242,17 +243,17 @@ fn ok(body: &impl Serialize) -> HttpResponse {
     HttpResponse::Ok().content_type("application/json").body(printable(body))
 }
 
-fn success(about: &About, action: &Wanted, done: &Done) -> HttpResponse {
+fn success(about: &About, action: &OperatorAction, done: &Done) -> HttpResponse {
     let snapshot = about.published.load_full();
     let known = match action {
-        Wanted::Pause { scope: Scope::Pool(pool), .. } => snapshot.pools.contains_key(pool),
-        Wanted::Pause { scope: Scope::Service(key), .. } => snapshot.services.contains_key(key),
-        Wanted::Pause { scope: Scope::Everything | Scope::Node(_), .. }
-        | Wanted::Resume(_)
-        | Wanted::Attempt(_)
-        | Wanted::Release(_)
-        | Wanted::OpenGates(_)
-        | Wanted::Compare(_) => true,
+        OperatorAction::Pause { scope: Scope::Pool(pool), .. } => snapshot.pools.contains_key(pool),
+        OperatorAction::Pause { scope: Scope::Service(key), .. } => snapshot.services.contains_key(key),
+        OperatorAction::Pause { scope: Scope::Everything | Scope::Node(_), .. }
+        | OperatorAction::Resume(_)
+        | OperatorAction::Attempt(_)
+        | OperatorAction::Release(_)
+        | OperatorAction::OpenGates(_)
+        | OperatorAction::Compare(_) => true,
     };
     match done {
         Done::Attempting => ok(&Attempting { answer: enums::AnswerAttempting("attempting") }),
@@ -296,7 +297,7 @@ fn released_removal(released: &operator_request::Released) -> ReleasedRemoval {
     }
 }
 
-fn refused(about: &About, action: &Wanted, refusal: &Refusal) -> HttpResponse {
+fn refused(about: &About, action: &OperatorAction, refusal: &Refusal) -> HttpResponse {
     let conflict = |title: &str, detail: &str| problem(StatusCode::CONFLICT, title, detail);
     match refusal {
         Refusal::Unknown => problem(StatusCode::NOT_FOUND, "not known here", unknown_target(action)),
@@ -320,10 +321,13 @@ fn refused(about: &About, action: &Wanted, refusal: &Refusal) -> HttpResponse {
         }
         Refusal::DryRun => {
             let detail = match action {
-                Wanted::Pause { .. } | Wanted::Resume(_) => {
+                OperatorAction::Pause { .. } | OperatorAction::Resume(_) => {
                     "a dry run stores nothing, so it cannot pause or resume anything"
                 }
-                Wanted::Attempt(_) | Wanted::Release(_) | Wanted::OpenGates(_) | Wanted::Compare(_) => {
+                OperatorAction::Attempt(_)
+                | OperatorAction::Release(_)
+                | OperatorAction::OpenGates(_)
+                | OperatorAction::Compare(_) => {
                     "a dry run writes nothing, so it attempts and releases nothing; send the request to the leader, or \
                      POST /api/v1/compare to have pools read and compared here"
                 }
@@ -337,22 +341,22 @@ fn refused(about: &About, action: &Wanted, refusal: &Refusal) -> HttpResponse {
     }
 }
 
-fn unknown_target(action: &Wanted) -> &'static str {
+fn unknown_target(action: &OperatorAction) -> &'static str {
     match action {
-        Wanted::Compare(_) => {
+        OperatorAction::Compare(_) => {
             "the controller does not manage this load balancer; GET /api/v1/status lists managed load balancers"
         }
-        Wanted::Release(Scope::Service(_)) => {
+        OperatorAction::Release(Scope::Service(_)) => {
             "there is no such Service of type LoadBalancer; GET /api/v1/services lists all"
         }
-        Wanted::Release(Scope::Node(_)) => {
+        OperatorAction::Release(Scope::Node(_)) => {
             "there is no such node; GET /api/v1/nodes lists nodes that leave service, and kubectl get nodes lists all"
         }
-        Wanted::Attempt(_)
-        | Wanted::Release(Scope::Everything | Scope::Pool(_))
-        | Wanted::OpenGates(_)
-        | Wanted::Pause { .. }
-        | Wanted::Resume(_) => {
+        OperatorAction::Attempt(_)
+        | OperatorAction::Release(Scope::Everything | Scope::Pool(_))
+        | OperatorAction::OpenGates(_)
+        | OperatorAction::Pause { .. }
+        | OperatorAction::Resume(_) => {
             "the controller does not manage this pool; GET /api/v1/queues lists managed pools"
         }
     }
@@ -371,7 +375,7 @@ fn paused(by: &PausedBy) -> (&'static str, String) {
                           /api/v1/resume with the scope everything ends it";
             ("paused", detail.to_owned())
         }
-        PausedBy::NoPin => (
+        PausedBy::NotInRestore => (
             "paused",
             "other pools are being restored from a snapshot, and nothing else is written".to_owned(),
         ),
@@ -416,20 +420,20 @@ fn not_leading(about: &About) -> HttpResponse {
 }
 
 /// Returns why a release had no effect, and what to do instead.
-fn nothing_released(action: &Wanted, stays: Stays) -> (&'static str, String) {
+fn nothing_released(action: &OperatorAction, stays: ReleaseRefusal) -> (&'static str, String) {
     match stays {
-        Stays::NothingHeld => ("nothing is held", nothing_held(action).to_owned()),
-        Stays::AllStopped => {
+        ReleaseRefusal::NothingHeld => ("nothing is held", nothing_held(action).to_owned()),
+        ReleaseRefusal::AllStopped => {
             let detail = "all removals are stopped, because too many pools would lose most of their members (G4); see \
                           guards in GET /api/v1/held, and release with the scope everything";
             ("all removals are stopped", detail.to_owned())
         }
-        Stays::AddOnly => {
+        ReleaseRefusal::AddOnly => {
             let detail = "the mode add-only holds it, and a release does not change the mode; set mode: enforce in the \
                           configuration, and restart";
             ("the mode removes nothing", detail.to_owned())
         }
-        Stays::NodeNotHeld => {
+        ReleaseRefusal::NodeNotHeld => {
             let detail = "the node does not wait to be taken out of traffic: it does not leave service, or is out of traffic \
                           already; GET /api/v1/nodes?state=held lists the nodes that wait";
             ("the node is not held", detail.to_owned())
@@ -437,20 +441,20 @@ fn nothing_released(action: &Wanted, stays: Stays) -> (&'static str, String) {
     }
 }
 
-fn nothing_held(action: &Wanted) -> &'static str {
+fn nothing_held(action: &OperatorAction) -> &'static str {
     match action {
-        Wanted::Release(Scope::Pool(_)) => {
+        OperatorAction::Release(Scope::Pool(_)) => {
             "no removal is held back in this pool; GET /api/v1/held lists held removals"
         }
-        Wanted::Release(Scope::Service(_)) => {
+        OperatorAction::Release(Scope::Service(_)) => {
             "no removal is held back in the pools of this Service; GET /api/v1/held lists held removals"
         }
-        Wanted::Release(Scope::Everything | Scope::Node(_))
-        | Wanted::Attempt(_)
-        | Wanted::OpenGates(_)
-        | Wanted::Compare(_)
-        | Wanted::Pause { .. }
-        | Wanted::Resume(_) => {
+        OperatorAction::Release(Scope::Everything | Scope::Node(_))
+        | OperatorAction::Attempt(_)
+        | OperatorAction::OpenGates(_)
+        | OperatorAction::Compare(_)
+        | OperatorAction::Pause { .. }
+        | OperatorAction::Resume(_) => {
             "no removal and no node is held back; GET /api/v1/held and GET /api/v1/nodes?state=held list those that are"
         }
     }

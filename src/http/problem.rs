@@ -20,7 +20,7 @@ const MAX_PATH: usize = 200;
 
 /// Description of what a listener serves, for its 404 responses.
 #[derive(Clone, Copy)]
-pub(super) struct Serves(pub(super) &'static str);
+pub(super) struct ServedPaths(pub(super) &'static str);
 
 /// A problem document as defined by RFC 9457.
 #[derive(Serialize, ToSchema)]
@@ -130,7 +130,7 @@ fn start_of(path: &str) -> String {
 }
 
 /// Responds 404 to an unknown path.
-pub(super) async fn no_such_path(request: HttpRequest, serves: web::Data<Serves>) -> HttpResponse {
+pub(super) async fn no_such_path(request: HttpRequest, serves: web::Data<ServedPaths>) -> HttpResponse {
     let path = start_of(request.path());
     let detail = format!("{path} is not served here; this listener serves {}", serves.0);
     problem(StatusCode::NOT_FOUND, "no such path", &detail)

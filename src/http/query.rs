@@ -18,12 +18,12 @@ pub(super) struct Query(BTreeMap<String, String>);
 
 /// Description of what is wrong with a parameter.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wrong(String);
+pub(super) struct QueryError(String);
 
-impl Wrong {
+impl QueryError {
     /// Describes a parameter whose value is not as expected.
-    pub(super) fn new(name: &str, found: &str, expected: &str) -> Wrong {
-        Wrong(format!("{name}: {found:?} is not {expected}"))
+    pub(super) fn new(name: &str, found: &str, expected: &str) -> QueryError {
+        QueryError(format!("{name}: {found:?} is not {expected}"))
     }
 }
 
@@ -33,34 +33,34 @@ pub(super) fn one_of<T: Copy, const N: usize>(
     text: &str,
     all: [T; N],
     word: fn(T) -> &'static str,
-) -> Result<T, Wrong> {
+) -> Result<T, QueryError> {
     let known = all.into_iter().find(|one| word(*one) == text);
-    known.ok_or_else(|| Wrong::new(name, text, &format!("one of {}", all.map(word).join(", "))))
+    known.ok_or_else(|| QueryError::new(name, text, &format!("one of {}", all.map(word).join(", "))))
 }
 
-impl From<Wrong> for HttpResponse {
-    fn from(Wrong(detail): Wrong) -> HttpResponse {
+impl From<QueryError> for HttpResponse {
+    fn from(QueryError(detail): QueryError) -> HttpResponse {
         problem(StatusCode::BAD_REQUEST, "invalid query", &detail)
     }
 }
 
 impl Query {
     /// Parses the parameters of a request to a path that has the parameters in `known`.
-    pub(super) fn of(request: &HttpRequest, known: &[&str]) -> Result<Query, Wrong> {
+    pub(super) fn of(request: &HttpRequest, known: &[&str]) -> Result<Query, QueryError> {
         Query::read(request.query_string(), known)
     }
 
-    fn read(text: &str, known: &[&str]) -> Result<Query, Wrong> {
+    fn read(text: &str, known: &[&str]) -> Result<Query, QueryError> {
         let pairs = web::Query::<Vec<(String, String)>>::from_query(text)
-            .map_err(|error| Wrong(format!("the query cannot be read: {error}")))?;
+            .map_err(|error| QueryError(format!("the query cannot be read: {error}")))?;
         let mut read = BTreeMap::new();
         for (name, value) in pairs.into_inner() {
             if !known.contains(&name.as_str()) {
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                return Err(Wrong(format!("{name}: unknown parameter; this path has {known}")));
+                return Err(QueryError(format!("{name}: unknown parameter; this path has {known}")));
             }
             if read.insert(name.clone(), value).is_some() {
-                return Err(Wrong(format!("{name}: given more than once")));
+                return Err(QueryError(format!("{name}: given more than once")));
             }
         }
         Ok(Query(read))
@@ -72,23 +72,25 @@ impl Query {
     }
 
     /// Parses a parameter that must be `true` or `false`.
-    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, Wrong> {
-        let flag = |text: &str| text.parse().map_err(|_| Wrong::new(name, text, "true or false"));
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, QueryError> {
+        let flag = |text: &str| text.parse().map_err(|_| QueryError::new(name, text, "true or false"));
         self.text(name).map(flag).transpose()
     }
 
     /// Returns the maximum number of entries of the page.
-    pub(super) fn limit(&self) -> Result<usize, Wrong> {
+    pub(super) fn limit(&self) -> Result<usize, QueryError> {
         let Some(text) = self.text("limit") else { return Ok(DEFAULT_PAGE_SIZE) };
         let limit = text.parse().ok().filter(|limit| (1..=MAX_PAGE_SIZE).contains(limit));
-        limit.ok_or_else(|| Wrong::new("limit", text, &format!("a whole number from 1 to {MAX_PAGE_SIZE}")))
+        limit.ok_or_else(|| {
+            QueryError::new("limit", text, &format!("a whole number from 1 to {MAX_PAGE_SIZE}"))
+        })
     }
 
     /// Returns the two halves, around the first slash, of the `next` of the previous page.
-    pub(super) fn after(&self) -> Result<Option<(&str, &str)>, Wrong> {
+    pub(super) fn after(&self) -> Result<Option<(&str, &str)>, QueryError> {
         let Some(text) = self.text("after") else { return Ok(None) };
         let halves = text.split_once('/');
-        halves.map(Some).ok_or_else(|| Wrong::new("after", text, "the `next` of a page"))
+        halves.map(Some).ok_or_else(|| QueryError::new("after", text, "the `next` of a page"))
     }
 }
 

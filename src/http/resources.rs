@@ -22,7 +22,7 @@ use utoipa::ToSchema;
 use super::About;
 use super::admin::{json_response, load_snapshot};
 use super::enums;
-use super::query::{Query, Wrong, one_of};
+use super::query::{Query, QueryError, one_of};
 use super::show::{NotManageable, Show, wall};
 use super::values::{SnapshotAge, Time};
 
@@ -204,11 +204,11 @@ struct FaultyResource<'a> {
 
 pub(super) async fn resources(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
     let (snapshot, show) = load_snapshot(&about);
-    json_response(Asked::of(&request).map(|asked| answer(&snapshot, &show, &asked, &about.listed)))
+    json_response(ResourceFilter::of(&request).map(|asked| answer(&snapshot, &show, &asked, &about.listed)))
 }
 
 /// What of it is asked for.
-struct Asked {
+struct ResourceFilter {
     kind: Option<ResourceKind>,
     state: Option<ResourceState>,
     /// A part of a name, in lower case.
@@ -218,18 +218,19 @@ struct Asked {
     limit: usize,
 }
 
-impl Asked {
-    fn of(request: &HttpRequest) -> Result<Asked, Wrong> {
+impl ResourceFilter {
+    fn of(request: &HttpRequest) -> Result<ResourceFilter, QueryError> {
         let query = Query::of(request, &["type", "state", "contains", "limit", "after"])?;
         let after = match query.after()? {
             None => None,
             Some((of, name)) => {
-                let no_next =
-                    || Wrong::new("after", query.text("after").unwrap_or_default(), "the `next` of a page");
+                let no_next = || {
+                    QueryError::new("after", query.text("after").unwrap_or_default(), "the `next` of a page")
+                };
                 Some(ResourceKey::new(known(of).ok_or_else(no_next)?, name))
             }
         };
-        Ok(Asked {
+        Ok(ResourceFilter {
             kind: query.text("type").map(kind).transpose()?,
             state: query.text("state").map(state).transpose()?,
             part: query.text("contains").map(str::to_lowercase),
@@ -254,15 +255,20 @@ fn known(text: &str) -> Option<ResourceKind> {
     ResourceKind::ALL.into_iter().find(|kind| kind.resource_type() == text)
 }
 
-fn kind(text: &str) -> Result<ResourceKind, Wrong> {
+fn kind(text: &str) -> Result<ResourceKind, QueryError> {
     one_of("type", text, ResourceKind::ALL, ResourceKind::resource_type)
 }
 
-fn state(text: &str) -> Result<ResourceState, Wrong> {
+fn state(text: &str) -> Result<ResourceState, QueryError> {
     one_of("state", text, ResourceState::ALL, ResourceState::as_str)
 }
 
-fn answer<'a>(snapshot: &'a Snapshot, show: &Show, asked: &Asked, listed: &'a Listed) -> Resources<'a> {
+fn answer<'a>(
+    snapshot: &'a Snapshot,
+    show: &Show,
+    asked: &ResourceFilter,
+    listed: &'a Listed,
+) -> Resources<'a> {
     let view = snapshot.xds.as_deref();
     let resources = view.into_iter().flat_map(|view| &view.dump.resources);
     let is_seen = |resource: &&ResourceDump| asked.after.as_ref().is_some_and(|after| resource.key <= *after);

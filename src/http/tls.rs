@@ -14,7 +14,7 @@ use actors::recorder;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
-use pool_core::certificate::{Decision, Fingerprint, Found, Renewal};
+use pool_core::certificate::{CertificateRead, Decision, Fingerprint, Renewal};
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
@@ -95,7 +95,7 @@ impl Certificate {
     /// A file cannot be used, or the key belongs to another certificate.
     pub(super) fn read(files: Files) -> anyhow::Result<Certificate> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let Found { fingerprint, pair } = files.load(&provider);
+        let CertificateRead { fingerprint, pair } = files.load(&provider);
         let pair = pair.map_err(|fault| anyhow::anyhow!("{fault}; {}", fault.remedy))?;
         let current = Arc::new(CurrentCertificate(ArcSwap::new(pair.certified)));
         Ok(Certificate {
@@ -135,7 +135,7 @@ impl Certificate {
         }
     }
 
-    fn update(&mut self, found: Found<Pair, Fault>) {
+    fn update(&mut self, found: CertificateRead<Pair, Fault>) {
         match self.renewal.step(found) {
             Decision::Present(pair) => {
                 self.current.0.store(pair.certified);
@@ -161,15 +161,15 @@ impl Certificate {
 }
 
 impl Files {
-    fn load(&self, provider: &CryptoProvider) -> Found<Pair, Fault> {
+    fn load(&self, provider: &CryptoProvider) -> CertificateRead<Pair, Fault> {
         match self.content() {
             Ok(content) => {
                 let fingerprint = fingerprint([&content.certificate, &content.key]);
-                Found { fingerprint, pair: self.pair(content, provider) }
+                CertificateRead { fingerprint, pair: self.pair(content, provider) }
             }
             Err(fault) => {
                 let fingerprint = fingerprint([fault.key.as_bytes(), fault.reason.as_bytes()]);
-                Found { fingerprint, pair: Err(fault) }
+                CertificateRead { fingerprint, pair: Err(fault) }
             }
         }
     }

@@ -9,7 +9,7 @@ use model::assignment::{Held, HeldReason, PausedBy};
 use model::ids::{NodeName, PoolId};
 use model::level::Member;
 use model::sample::PoolState;
-use model::view::{Candidacy, LeftOutView, PoolView, ServiceView, Snapshot};
+use model::view::{Candidacy, ExcludedNodeView, PoolView, ServiceView, Snapshot};
 
 use super::show::{Show, family, pause, wall};
 
@@ -32,7 +32,7 @@ pub(super) enum VerdictReason {
     OutOfSync,
     /// No load-balancing rule was found yet.
     NoRule,
-    /// Its pools are in sync, but a member is Down, a node is left out, or an endpoint has no usable node.
+    /// Its pools are in sync, but a member is Down, a node is excluded, or an endpoint has no usable node.
     Incomplete,
     /// All its pools are in sync.
     InSync,
@@ -91,7 +91,7 @@ pub(super) fn verdict_reason(service: &ServiceView, snapshot: &Snapshot) -> Verd
     };
     let worst = service.pools.iter().filter_map(of_pool).min();
     let is_whole = || {
-        service.data_errors.is_empty() && service.left_out.is_empty() && down(service, snapshot).is_empty()
+        service.data_errors.is_empty() && service.excluded.is_empty() && down(service, snapshot).is_empty()
     };
     worst.unwrap_or_else(|| if is_whole() { VerdictReason::InSync } else { VerdictReason::Incomplete })
 }
@@ -123,7 +123,7 @@ pub(super) fn verdict(service: &ServiceView, snapshot: &Snapshot, show: &Show) -
     let all = service.pools.iter().filter_map(|id| about(id, snapshot, show));
     let wrong = all.min_by_key(|(reason, _)| *reason).map(|(_, said)| said);
     let said = wrong.unwrap_or_else(|| "in sync: every pool matches its endpoints".to_owned());
-    let said = said + &down(service, snapshot) + &left_out(service);
+    let said = said + &down(service, snapshot) + &excluded(service);
     match service.data_errors.first() {
         None => said,
         Some(first) => format!("{said}; but not every endpoint has a usable node: {first}"),
@@ -157,17 +157,17 @@ fn down(service: &ServiceView, snapshot: &Snapshot) -> String {
     )
 }
 
-/// The first node with endpoints of it that is left out, and how many others are (D4, D5).
-fn left_out(service: &ServiceView) -> String {
-    let Some(LeftOutView { node, family: of, ips: _, why }) = service.left_out.first() else {
+/// The first node with endpoints of it that is excluded, and how many others are (D4, D5).
+fn excluded(service: &ServiceView) -> String {
+    let Some(ExcludedNodeView { node, family: of, ips: _, why }) = service.excluded.first() else {
         return String::new();
     };
-    let more = match service.left_out.len() {
+    let more = match service.excluded.len() {
         1 => String::new(),
-        ServiceView::MAX_LEFT_OUT => "; many more are left out".to_owned(),
-        all => format!("; {} more are left out", all - 1),
+        ServiceView::MAX_EXCLUDED_NODES => "; many more are excluded".to_owned(),
+        all => format!("; {} more are excluded", all - 1),
     };
-    format!("; node {node} is left out of its {} pool, because {why}{more}", family(*of))
+    format!("; node {node} is excluded from its {} pool, because {why}{more}", family(*of))
 }
 
 /// Why it is not a candidate (D1).
@@ -318,7 +318,7 @@ fn paused(pool: &PoolView, snapshot: &Snapshot) -> String {
     let one = |by: &PausedBy| match by {
         PausedBy::Mode => "the mode is observe".to_owned(),
         PausedBy::Everything => "everything is paused".to_owned(),
-        PausedBy::NoPin => "other pools are being restored from a snapshot".to_owned(),
+        PausedBy::NotInRestore => "other pools are being restored from a snapshot".to_owned(),
         PausedBy::Pool => "the pool is paused".to_owned(),
         PausedBy::Service(key) => format!("Service {key} is paused"),
         PausedBy::Annotation(key) => {

@@ -19,7 +19,7 @@ use proxy::{Connector, Proxies, Proxy};
 use tower::ServiceBuilder;
 
 /// The timeout for a connection to the API server, including the proxy and TLS.
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Creates the client of the API server. Errors about a kubeconfig do not repeat its content: a parser quotes it, and
 /// the program that gets a token may have printed one (C1).
@@ -100,9 +100,9 @@ fn named_proxy(file: &Kubeconfig) -> Result<Option<Proxy>, proxy::Unusable> {
 /// Creates the client, as kube does but with our connector: kube's connector supports no password for a SOCKS5 proxy,
 /// and trusts only the cluster's certificate authority for a proxy with TLS. The client never retries: the machines do.
 fn client(config: &kube::Config, proxy: Option<Proxy>) -> kube::Result<kube::Client> {
-    let connector = Connector::new(proxy, CONNECT_WITHIN);
+    let connector = Connector::new(proxy, CONNECT_TIMEOUT);
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
-    connector.set_connect_timeout(Some(CONNECT_WITHIN));
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     let service = ServiceBuilder::new()

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{SHUTDOWN_TIMEOUT, system};
-use crate::http::END_WITHIN;
+use crate::http::END_TIMEOUT;
 
 /// Environment variable with the site where a child panics; the parent does not have it.
 const PANIC_SITE: &str = "TEST_PANICS_ON";
@@ -89,7 +89,7 @@ fn w8_the_grace_period_of_the_chart_covers_a_shutdown() {
     let schema: Value = serde_json::from_str(schema).expect("the schema is JSON");
     let values = include_str!("../../charts/azure-backend-pool-controller/values.yaml");
     let values: Value = serde_saphyr::from_str(values).expect("the values are YAML");
-    let longest = SHUTDOWN_TIMEOUT + Duration::from_secs(END_WITHIN);
+    let longest = SHUTDOWN_TIMEOUT + Duration::from_secs(END_TIMEOUT);
     for (which, seconds) in
         [("the smallest", &schema["properties"][KEY]["minimum"]), ("the default", &values[KEY])]
     {

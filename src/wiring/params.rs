@@ -112,7 +112,7 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
             pins: None,
             only_listed: only_listed(config),
             listed: listed.clone(),
-            shows_only: instance.dry_run,
+            dry_run: instance.dry_run,
         },
         queue: queue(config),
         writer: writer(config, instance),
@@ -328,7 +328,7 @@ fn writer(config: &Config, instance: &Instance) -> writer::Params {
         // The same for all replicas, and different from the cloud-controller-manager's (W7).
         holder: Arc::from(events::COMPONENT),
         max_hold: controller.lease.max_hold,
-        min_off: controller.lease.min_off,
+        min_cooldown: controller.lease.min_cooldown,
         bypass_for_drain: controller.lease.bypass_for_drain,
     };
     let limit = |limit: config::RateLimit| writer::RateLimit {
@@ -346,7 +346,7 @@ fn writer(config: &Config, instance: &Instance) -> writer::Params {
         reads_per_5_minutes: controller.budget.reads_per_5_minutes,
         network: config.cloud.vnet_id().map(NetworkId::new),
         lease: (!instance.dry_run).then_some(lease),
-        shows_only: instance.dry_run,
+        dry_run: instance.dry_run,
         rate_limit: config.cloud.rate_limit().map(limit),
         retry_throttled: controller.client.retry_throttled,
         gates_delay_grants: exceeds_upstream,

@@ -82,7 +82,7 @@ async fn h3_a_pool_is_found_in_any_case() {
             required.iter().all(|ip| items(&members["observed"]).any(|address| address == *ip)),
             "{pool}"
         );
-        assert_eq!((&members["missing"], &members["mustGo"]), (&json!([]), &json!([])));
+        assert_eq!((&members["missing"], &members["surplus"]), (&json!([]), &json!([])));
         assert!(pool["observedAt"].as_str().is_some_and(|at| at.ends_with('Z')), "{pool}");
     }
 }

@@ -5,7 +5,7 @@ use tokio::net::TcpStream;
 
 use super::stage::Stage;
 use super::tls::answer_to;
-use crate::support::PATIENCE;
+use crate::support::TEST_TIMEOUT;
 
 /// The header that announces the end of a connection.
 const CLOSES: &str = "connection: close\r\n";
@@ -75,7 +75,7 @@ async fn h1_expect_100_continue_is_answered() {
         connection.read_to_string(&mut answer).await.expect("an answer");
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(CLOSES), "{answer}");
     };
-    tokio::time::timeout(PATIENCE, exchange).await.expect("an answer in time");
+    tokio::time::timeout(TEST_TIMEOUT, exchange).await.expect("an answer in time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -88,7 +88,7 @@ async fn h1_a_head_of_more_than_40_kib_is_refused() {
         let mut answer = Vec::new();
         // Unread bytes of the head may reset the connection before the response.
         let both = async { tokio::join!(to.write_all(head.as_bytes()), from.read_to_end(&mut answer)) };
-        let (_, _) = tokio::time::timeout(PATIENCE, both).await.expect("the connection ends");
+        let (_, _) = tokio::time::timeout(TEST_TIMEOUT, both).await.expect("the connection ends");
         let answer = String::from_utf8_lossy(&answer);
         assert!(answer.starts_with(status), "{bytes} bytes: {answer}");
     }
@@ -110,6 +110,6 @@ async fn h1_an_endless_body_does_not_keep_the_connection() {
         drop(connection.write_all(request.as_bytes()).await);
         let ends = async { while connection.read(&mut [0; 1024]).await.is_ok_and(|count| count > 0) {} };
         let shown = &request[..request.len().min(80)];
-        assert!(tokio::time::timeout(PATIENCE, ends).await.is_ok(), "{shown:?} keeps its connection");
+        assert!(tokio::time::timeout(TEST_TIMEOUT, ends).await.is_ok(), "{shown:?} keeps its connection");
     }
 }

@@ -9,7 +9,7 @@ use model::blocked::Blocked;
 use model::node::NodeState;
 use model::sample::PoolState;
 use model::signals::Signal;
-use model::view::{NodePoolState, Whose};
+use model::view::{LeaseHolderKind, NodePoolState};
 use model::write_record::Trigger;
 use model::xds::cache::{CacheState, ResourceState};
 use model::xds::facts::ResourceKind;
@@ -107,8 +107,8 @@ fn every_role_and_shared_lease_state_is_explained_and_no_other() {
     let described: BTreeSet<String> =
         of("leadership", "role").into_iter().chain(of("sharedLease", "state")).collect();
     assert_eq!(values, described);
-    let whose: BTreeSet<String> = Whose::ALL.iter().map(|whose| whose.as_str().to_owned()).collect();
-    assert_eq!(whose, of("sharedLease", "whose"));
+    let kind: BTreeSet<String> = LeaseHolderKind::ALL.iter().map(|kind| kind.as_str().to_owned()).collect();
+    assert_eq!(kind, of("sharedLease", "holderKind"));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn every_state_and_reason_of_a_node_is_explained() {
     assert_eq!(reasons, enumerated(&api, &["Node", "reasons"]));
     let pools = words(&NodePoolState::ALL.map(NodePoolState::as_str));
     // A pool of a node in service needs no action.
-    let all: BTreeSet<String> = pools.iter().cloned().chain(["open".to_owned()]).collect();
+    let all: BTreeSet<String> = pools.iter().cloned().chain(["in_service".to_owned()]).collect();
     assert_eq!(all, enumerated(&api, &["Node", "inPools", "state"]));
     let counted = fields(&api, &["Node", "pools"]);
     assert!(pools.is_subset(&counted), "{counted:?}");
@@ -156,7 +156,7 @@ fn every_state_and_reason_of_a_node_is_explained() {
 }
 
 #[test]
-fn every_resource_state_and_pool_remark_is_explained() {
+fn every_resource_state_and_pool_diagnostic_is_explained() {
     let words = |all: &[&str]| -> BTreeSet<String> { all.iter().map(|&word| word.to_owned()).collect() };
     let document = read("docs/admin-api.md");
     let states = words(&ResourceState::ALL.map(ResourceState::as_str));
@@ -181,11 +181,11 @@ fn every_resource_state_and_pool_remark_is_explained() {
 
     let source = read("actors/core/model/src/xds/diagnostic.rs");
     let body = source.split_once("\nimpl Diagnostic {").and_then(|(_, rest)| rest.split_once("\n}\n"));
-    let (body, _) = body.expect("diagnostic.rs has the names of remarks");
-    let remarks: BTreeSet<String> = quoted(body).map(str::to_owned).collect();
-    assert!(remarks.len() >= 8, "{remarks:?}");
-    assert_eq!(remarks, enumerated(&api, &["Remark", "reason"]));
-    assert_eq!(remarks, first_cells(&xds, "Remarks"));
+    let (body, _) = body.expect("diagnostic.rs has the names of diagnostics");
+    let diagnostics: BTreeSet<String> = quoted(body).map(str::to_owned).collect();
+    assert!(diagnostics.len() >= 8, "{diagnostics:?}");
+    assert_eq!(diagnostics, enumerated(&api, &["PoolDiagnostic", "reason"]));
+    assert_eq!(diagnostics, first_cells(&xds, "Diagnostics"));
 }
 
 /// Returns the only block of this language in docs/xds.md.

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use super::stage::{Prepared, Stage, add_service, node_name, set_endpoints};
 use super::tls::answer_to;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 const UPDATED: &str = "LoadBalancerBackendPoolUpdated";
 /// Maximum number of streams.
@@ -27,9 +27,9 @@ pub(super) struct Listening {
 /// Requests a stream with this query.
 async fn ask(stage: &Stage, query: &str) -> Response {
     // A stream has no end, so the client has no total timeout.
-    let http = Client::builder().no_proxy().connect_timeout(PATIENCE).build().expect("a client");
+    let http = Client::builder().no_proxy().connect_timeout(TEST_TIMEOUT).build().expect("a client");
     let url = format!("http://{}/api/v1/events{query}", stage.admin);
-    let answer = tokio::time::timeout(PATIENCE, http.get(url).send()).await.expect("an answer in time");
+    let answer = tokio::time::timeout(TEST_TIMEOUT, http.get(url).send()).await.expect("an answer in time");
     answer.unwrap_or_else(|error| panic!("{error:?}\n{:?}", stage.log()))
 }
 
@@ -56,7 +56,7 @@ impl Listening {
                 self.text = rest;
                 return Some(block);
             }
-            let part = tokio::time::timeout(PATIENCE, self.answer.chunk()).await;
+            let part = tokio::time::timeout(TEST_TIMEOUT, self.answer.chunk()).await;
             let part = part.expect("something is sent in time").expect("it is not aborted")?;
             self.text.push_str(std::str::from_utf8(&part).expect("an event is sent as a whole"));
         }
@@ -75,7 +75,7 @@ impl Listening {
                 assert_eq!(block, ": alive");
             }
         };
-        tokio::time::timeout(PATIENCE, read).await.expect("an event in time")
+        tokio::time::timeout(TEST_TIMEOUT, read).await.expect("an event in time")
     }
 }
 
@@ -142,7 +142,7 @@ async fn h3_a_dry_run_streams_events_that_it_does_not_post() {
     let (_, event) = all.event().await;
     assert_eq!((&event["object"]["name"], &event["type"]), (&json!("web"), &json!("Warning")), "{event}");
     let withheld = "backend_pool_controller_events_total{result=\"withheld\"}";
-    eventually("it is not posted", PATIENCE, || async {
+    eventually("it is not posted", TEST_TIMEOUT, || async {
         let count = stage.series(withheld).await;
         if count.is_some_and(|count| count >= 1.0) { Ok(()) } else { Err(format!("{count:?}")) }
     })
@@ -177,7 +177,7 @@ async fn h3_there_are_at_most_16_streams_and_none_delays_the_end() {
 
     // The server detects a closed connection when it sends something.
     drop(streams.pop());
-    eventually("a stream is free again", PATIENCE, || async {
+    eventually("a stream is free again", TEST_TIMEOUT, || async {
         let answer = ask(&stage, "").await;
         if answer.status() == 200 { Ok(()) } else { Err(format!("{answer:?}")) }
     })
@@ -190,7 +190,7 @@ async fn h3_there_are_at_most_16_streams_and_none_delays_the_end() {
             while stream.next().await.is_some() {}
         }
     };
-    tokio::time::timeout(PATIENCE, ends).await.expect("every stream ends");
+    tokio::time::timeout(TEST_TIMEOUT, ends).await.expect("every stream ends");
     let ended = tokio::time::timeout(Duration::from_secs(30), stage.ended()).await;
     assert_eq!(ended.expect("it ends").code(), Some(0), "{:?}", stage.log());
 }
@@ -216,7 +216,7 @@ async fn h2_bytes_after_a_stream_request_are_not_read() {
             () = hears_of_its_beginning => {}
         }
     };
-    tokio::time::timeout(PATIENCE, opened).await.expect("the stream begins");
+    tokio::time::timeout(TEST_TIMEOUT, opened).await.expect("the stream begins");
     // The stream counts once, not once per request.
     let mut streams = Vec::new();
     for _ in 1..STREAMS {
@@ -228,11 +228,11 @@ async fn h2_bytes_after_a_stream_request_are_not_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h2_cross_site_requests_are_refused() {
     let stage = leading(&[], "leader").await;
-    let http = Client::builder().no_proxy().connect_timeout(PATIENCE).build().expect("a client");
+    let http = Client::builder().no_proxy().connect_timeout(TEST_TIMEOUT).build().expect("a client");
     let asked_from = async |site: &str, path: &str| {
         let url = format!("http://{}{path}", stage.admin);
         let sent = http.get(url).header("sec-fetch-site", site).send();
-        let answer = tokio::time::timeout(PATIENCE, sent).await.expect("an answer in time");
+        let answer = tokio::time::timeout(TEST_TIMEOUT, sent).await.expect("an answer in time");
         answer.expect("the listener answers")
     };
     let mut open = Vec::new();
@@ -251,7 +251,7 @@ async fn h2_cross_site_requests_are_refused() {
     // Older browsers send only `Origin`, in POSTs and event streams.
     let asked_by = async |method: Method, origin: &str, path: &str| {
         let request = http.request(method, format!("http://{}{path}", stage.admin)).header("origin", origin);
-        let answer = tokio::time::timeout(PATIENCE, request.send()).await.expect("an answer in time");
+        let answer = tokio::time::timeout(TEST_TIMEOUT, request.send()).await.expect("an answer in time");
         answer.expect("the listener answers").status()
     };
     for origin in ["http://pages.example", "http://127.0.0.1", "null"] {

@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use super::stage::Stage;
 use super::tls::secured_by;
 use crate::support::certificates::Authority;
-use crate::support::{PATIENCE, eventually, limit};
+use crate::support::{TEST_TIMEOUT, eventually, limit};
 
 /// Number of clients that send at the same time, on a listener with at most 512 connections.
 const ATTACKERS: usize = 500;
@@ -28,7 +28,7 @@ const EACH: usize = 128 << 10;
 /// Maximum memory for all of them, in bytes.
 const COST: u64 = 64 << 20;
 /// Maximum latency of other clients: on an idle machine, and while other tests run.
-const ANSWERED_WITHIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+const ANSWER_TIMEOUT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
 /// Pipelines many requests, with TLS if there is a connector. Returns the number of responses.
 async fn attack(listener: &str, tls: Option<&TlsConnector>) -> usize {
@@ -71,7 +71,7 @@ fn connector(authority: &Authority) -> TlsConnector {
 /// Number of clients that hold connections open and send nothing: the listener's limit, and more that wait.
 const IDLE: usize = 2_500;
 /// Maximum latency of probes: a second, and more while other tests run.
-const PROBED_WITHIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
+const PROBE_TIMEOUT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
 
 /// Holds a connection from another address open, and reopens it whenever it ends.
 async fn idle(listener: SocketAddr) {
@@ -115,10 +115,10 @@ async fn is_flooded(stage: &Stage, listener: &str, tls: Option<&TlsConnector>) {
         slowest
     };
     let both = async { tokio::join!(attackers, others) };
-    let (answers, slowest) = tokio::time::timeout(PATIENCE, both).await.expect("all connections end");
+    let (answers, slowest) = tokio::time::timeout(TEST_TIMEOUT, both).await.expect("all connections end");
     let cost = stage.peak_bytes().saturating_sub(before);
     assert!(cost < COST, "{ATTACKERS} connections to {listener} took {} KiB", cost >> 10);
-    let (goal, shared) = ANSWERED_WITHIN;
+    let (goal, shared) = ANSWER_TIMEOUT;
     assert!(slowest < limit(goal, shared), "another client waited for {slowest:?}");
     assert!(answers.iter().all(|count| *count <= 1), "{answers:?}");
 }
@@ -152,7 +152,7 @@ async fn h1_idle_connections_do_not_delay_probes() {
         let began = Instant::now();
         assert_eq!(stage.health("/livez").await.status, 200);
         let took = began.elapsed();
-        assert!(took < limit(PROBED_WITHIN.0, PROBED_WITHIN.1), "probe {probes} waited for {took:?}");
+        assert!(took < limit(PROBE_TIMEOUT.0, PROBE_TIMEOUT.1), "probe {probes} waited for {took:?}");
         probes += 1;
     }
     attackers.iter().for_each(tokio::task::JoinHandle::abort);
@@ -178,12 +178,12 @@ async fn h1_unread_large_responses_cost_little_memory() {
         assert_eq!(stage.health("/livez").await.status, 200);
         assert_eq!(stage.health("/metrics").await.status, 200);
         assert!(
-            began.elapsed() < limit(ANSWERED_WITHIN.0, ANSWERED_WITHIN.1),
+            began.elapsed() < limit(ANSWER_TIMEOUT.0, ANSWER_TIMEOUT.1),
             "others waited for {:?}",
             began.elapsed()
         );
         if path != "/metrics" {
-            eventually("another list is refused", PATIENCE, || async {
+            eventually("another list is refused", TEST_TIMEOUT, || async {
                 let refused = stage.try_admin(path).await?;
                 let is_refused =
                     refused.status == 503 && refused.json()["title"] == "too many large responses";
@@ -196,7 +196,7 @@ async fn h1_unread_large_responses_cost_little_memory() {
         assert!(cost < COST, "{READERS} unread responses of {path} took {} KiB", cost >> 10);
         drop(unread);
         // The limit is free again when the connections have ended.
-        eventually("a list can be read again", PATIENCE, || async {
+        eventually("a list can be read again", TEST_TIMEOUT, || async {
             let answer = stage.try_admin("/api/v1/services?limit=1000").await?;
             if answer.status == 200 { Ok(()) } else { Err(answer.text) }
         })

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use simulator::{Fakes, PoolName, Size, World, wanted_pools, wrong_pools};
+use simulator::{Fakes, PoolName, Size, World, expected_pools, wrong_pools};
 use tokio::time::Instant;
 
 use super::stage::Prepared;
-use crate::support::{PATIENCE, eventually, limit};
+use crate::support::{TEST_TIMEOUT, eventually, limit};
 
 /// One Service on each load balancer.
 const SIZE: Size = Size { services: 50, load_balancers: 50, nodes: 6, endpoints: 2, dual_stack: false };
@@ -53,9 +53,9 @@ async fn empty(fakes: &Fakes, pools: &[PoolName]) {
 /// Waits until the pools of the answering load balancers have the required members again. Returns the time since
 /// `since`.
 async fn restored(fakes: &Fakes, since: Instant) -> Duration {
-    let wanted = fakes.cluster.ask(|cluster, _| wanted_pools(&cluster.model)).await;
+    let wanted = fakes.cluster.ask(|cluster, _| expected_pools(&cluster.model)).await;
     let hanging = hanging();
-    eventually("the pools of load balancers that answer are in sync", PATIENCE, || async {
+    eventually("the pools of load balancers that answer are in sync", TEST_TIMEOUT, || async {
         let wanted = wanted.clone();
         let mut wrong = fakes.azure.ask(move |azure, _| wrong_pools(&azure.model, &wanted)).await;
         wrong.retain(|pool| !hanging.contains(&pool.load_balancer));

@@ -9,7 +9,7 @@ use simulator::models::arm::Latency;
 use simulator::models::kube::build::Endpoint;
 
 use super::stage::{Prepared, Stage, add_service, node_name, pool_of, set_endpoints};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h1_readyz_names_the_missing_lists_and_discovery() {
@@ -40,7 +40,7 @@ async fn h1_readyz_names_the_missing_lists_and_discovery() {
 
     stage.logged("a list fails", |line| line["message"] == "list or watch failed").await;
     stage.fakes.plant(|cluster| cluster.down(false)).await;
-    eventually("only ARM is missing", PATIENCE, || async {
+    eventually("only ARM is missing", TEST_TIMEOUT, || async {
         let answer = stage.health("/readyz").await;
         let waits = answer.status == 503 && answer.text.contains("[+]lists ok\n[-]discovery waiting");
         if waits { Ok(()) } else { Err(answer.text) }
@@ -57,7 +57,7 @@ async fn h1_readyz_names_the_missing_lists_and_discovery() {
 
     // Another thread writes the log. The set of load balancers that have been read again by then is arbitrary.
     let is_synced = |line: &Value| line["message"].as_str().is_some_and(|text| text.starts_with("synced"));
-    let log = eventually("it is logged", PATIENCE, || async {
+    let log = eventually("it is logged", TEST_TIMEOUT, || async {
         let log = stage.log();
         let is_found = log.iter().any(is_synced);
         if is_found { Ok(log) } else { Err(format!("{log:?}")) }
@@ -128,7 +128,7 @@ async fn h1_readyz_refuses_while_a_shutdown_waits_for_a_write() {
     };
     stage.shown("/api/v1/status", is_putting).await;
     stage.signal(Signal::TERM);
-    eventually("/readyz refuses", PATIENCE, || async {
+    eventually("/readyz refuses", TEST_TIMEOUT, || async {
         let answer = stage.try_health("/readyz").await?;
         let refuses = answer.status == 503 && answer.text.contains("[-]shutdown shutting down");
         if refuses { Ok(()) } else { Err(answer.text) }

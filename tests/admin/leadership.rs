@@ -9,7 +9,7 @@ use simulator::models::kube::Resource;
 use simulator::models::kube::build::Endpoint;
 
 use super::stage::{Prepared, Stage, add_service, node_ip, node_name, pool_of, set_endpoints};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 const OWN: &str = "azure-backend-pool-controller";
 const SHARED: &str = "aks-managed-resource-locker";
@@ -26,7 +26,7 @@ async fn role(stage: &Stage, role: &str) -> Value {
 /// Waits until a pool has exactly the addresses of these nodes.
 async fn holds(stage: &Stage, name: &str, nodes: &[usize]) {
     let wanted: Vec<String> = nodes.iter().map(|node| node_ip(*node)).collect();
-    eventually("the pool is in sync", PATIENCE, || async {
+    eventually("the pool is in sync", TEST_TIMEOUT, || async {
         let members = stage.fakes.members(simulator::CLUSTER_NAME, &pool_of(name)).await.expect("the pool");
         let mut members: Vec<String> = members.into_iter().map(|member| member.ip).collect();
         members.sort();
@@ -52,7 +52,7 @@ async fn w8_a_second_replica_takes_over_when_the_first_ends() {
     let standby = role(&second, "standby").await;
     let leader = role(&first, "leader").await;
     assert_ne!(standby["identity"], leader["identity"]);
-    eventually("the standby shows the leader", PATIENCE, || async {
+    eventually("the standby shows the leader", TEST_TIMEOUT, || async {
         let status = role(&second, "standby").await;
         if status["holder"] == leader["identity"] { Ok(()) } else { Err(status.to_string()) }
     })
@@ -62,7 +62,7 @@ async fn w8_a_second_replica_takes_over_when_the_first_ends() {
     holds(&first, "web", &[1]).await;
     let wrote =
         |stage: &Stage| stage.log().iter().filter(|line| line["message"] == "wrote backend pool").count();
-    eventually("the write is logged", PATIENCE, || async {
+    eventually("the write is logged", TEST_TIMEOUT, || async {
         if wrote(&first) == 1 { Ok(()) } else { Err(format!("{:?}", first.log())) }
     })
     .await;
@@ -90,7 +90,7 @@ async fn q8_out_of_sync_times_survive_a_change_of_leader() {
         since.parse().expect("a time")
     };
     let before = since(&first.shown(&queue, is_late).await);
-    eventually("the Lease has the time", PATIENCE, || async {
+    eventually("the Lease has the time", TEST_TIMEOUT, || async {
         let lease = lease(&first, OWN).await.expect("our own Lease").to_string();
         if lease.contains(&pool_of("web")) { Ok(()) } else { Err(lease) }
     })

@@ -8,7 +8,7 @@ use simulator::models::arm::{Fault, FaultAnswer, FaultBody, FaultEffect, FaultTa
 use simulator::models::kube::build::Endpoint;
 
 use super::stage::{Prepared, Stage, add_service, node_name, set_endpoints};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 /// A sample line.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ const OP_LABELS: [(&str, &str); 4] = [
 async fn e2_metrics_are_well_formed_and_hold_no_address() {
     let stage = busy().await;
     let failures = "cloudprovider_azure_op_failure_count";
-    let text = eventually("both attempts are counted", PATIENCE, || async {
+    let text = eventually("both attempts are counted", TEST_TIMEOUT, || async {
         let answer = stage.health("/metrics").await;
         assert_eq!((answer.status, answer.kind.as_str()), (200, "text/plain; version=0.0.4"));
         let counted = parse(&answer.text).get(failures).is_some_and(|family| family.samples[0].value >= 1.0);

@@ -10,7 +10,7 @@ use simulator::{CLUSTER_NAME, Fakes};
 use super::api::explained;
 use super::stage::{Prepared, Stage, add_service, node_ip, node_name, pool_of};
 use super::web::hold_the_first_write;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 const STATUS: &str = "/api/v1/status";
 const NODES: &str = "/api/v1/nodes";
@@ -65,7 +65,7 @@ async fn state_in(fakes: &Fakes, pool: &str, node: usize) -> String {
 
 /// Waits until the entries of a node have these admin states.
 async fn entries_are(stage: &Stage, node: usize, wanted: &[(&str, &str)]) {
-    eventually("the entries of the node have these admin states", PATIENCE, || async {
+    eventually("the entries of the node have these admin states", TEST_TIMEOUT, || async {
         let mut found = Vec::new();
         for (pool, _) in wanted {
             found.push(state_in(&stage.fakes, pool, node).await);
@@ -173,7 +173,7 @@ async fn n2_h3_a_tainted_node_is_shown_until_it_is_down_and_back() {
     let stage = leading(prepared().await).await;
     assert_eq!(stage.get(NODES).await["items"], json!([]));
     let shown = stage.get(&one(0)).await;
-    assert_eq!((&shown["node"]["state"], &shown["node"]["leftOut"]), (&json!("in_service"), &Value::Null));
+    assert_eq!((&shown["node"]["state"], &shown["node"]["excludedBy"]), (&json!("in_service"), &Value::Null));
     assert_eq!(shown["node"]["inPools"][0]["adminState"], "None", "{shown}");
     let answer = stage.admin(Method::GET, "/api/v1/nodes/nosuch").await;
     assert_eq!((answer.status, &answer.json()["title"]), (404, &json!("no such node")), "{answer:?}");

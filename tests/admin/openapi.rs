@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use super::events::Listening;
 use super::stage::{Answer, Stage, node_name, pool_of};
 use super::{nodes, tls, web};
-use crate::support::PATIENCE;
+use crate::support::TEST_TIMEOUT;
 use crate::xds::trouble;
 
 const TOKEN: Option<&str> = Some("a-secret-token");
@@ -180,7 +180,7 @@ async fn promised(stage: &Stage, path: &'static str) -> (&'static str, Answer) {
     let head = format!("POST {at} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n");
     connection.write_all(format!("{head}content-length: 9\r\n\r\n").as_bytes()).await.expect("a head");
     let mut answer = Vec::new();
-    let ended = tokio::time::timeout(PATIENCE, connection.read_to_end(&mut answer)).await;
+    let ended = tokio::time::timeout(TEST_TIMEOUT, connection.read_to_end(&mut answer)).await;
     assert!(ended.is_ok(), "{at} keeps the connection after {answer:?}");
     let answer = String::from_utf8(answer).expect("text");
     let (head, text) = answer.split_once("\r\n\r\n").expect("a head and a body");
@@ -212,11 +212,11 @@ async fn requests(contract: &mut Contract, stage: &Stage) {
     contract.ask(stage, "/api/v1/gates/open", &json!({}), 200).await;
     contract.ask(stage, "/api/v1/gates/open", &json!({ "class": "polls" }), 400).await;
     contract.ask(stage, "/api/v1/held/release", &everything, 409).await;
-    let nobodys = json!({ "scope": "service", "namespace": "shop", "name": "nobody" });
-    contract.ask(stage, "/api/v1/held/release", &nobodys, 404).await;
+    let unknown = json!({ "scope": "service", "namespace": "shop", "name": "nobody" });
+    contract.ask(stage, "/api/v1/held/release", &unknown, 404).await;
     contract.ask(stage, "/api/v1/log-level", &json!({ "level": "debug" }), 200).await;
-    let (attempt, nobodys) = attempt_of("nobody");
-    contract.ask_at(stage, TOKEN, (attempt, &nobodys), &json!({}), 404).await;
+    let (attempt, unknown) = attempt_of("nobody");
+    contract.ask_at(stage, TOKEN, (attempt, &unknown), &json!({}), 404).await;
     contract.ask(stage, attempt, &json!({}), 200).await;
     let paused = json!({ "scope": "everything", "reason": "a test" });
     contract.ask(stage, "/api/v1/pause", &paused, 200).await;

@@ -7,7 +7,7 @@ use simulator::models::kube::build::Endpoint;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::stage::{NAMESPACE, Prepared, Stage, add_service, node_ip, node_name, pool_of, set_endpoints};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 const STATUS: &str = "/api/v1/status";
 const TOKEN: Option<&str> = Some("a-secret-token");
@@ -44,7 +44,7 @@ async fn differs_and_is_paused(stage: &Stage) -> Value {
 
 /// Waits until the pool of a Service has this node as its only member.
 async fn is_on(stage: &Stage, name: &str, node: usize) {
-    eventually("the pool follows its endpoints", PATIENCE, || async {
+    eventually("the pool follows its endpoints", TEST_TIMEOUT, || async {
         let members = stage.fakes.members(simulator::CLUSTER_NAME, &pool_of(name)).await.expect("the pool");
         let members: Vec<String> = members.into_iter().map(|member| member.ip.to_string()).collect();
         if members == [node_ip(node)] { Ok(()) } else { Err(format!("{members:?}")) }
@@ -108,7 +108,7 @@ async fn promised(stage: &Stage, token: Option<&str>) -> String {
     let mut line = String::new();
     let read = BufReader::new(connection);
     let read_line =
-        tokio::time::timeout(PATIENCE, async { read.take(1_000).read_line(&mut line).await }).await;
+        tokio::time::timeout(TEST_TIMEOUT, async { read.take(1_000).read_line(&mut line).await }).await;
     read_line.expect("an answer in time").expect("an answer");
     line.trim().to_owned()
 }
@@ -127,7 +127,7 @@ async fn h2_a_body_is_awaited_from_permitted_clients_within_bounds() {
     // No token is logged at any level.
     assert_eq!(stage.post("/api/v1/log-level", TOKEN, &json!({ "level": "trace" })).await.status, 200);
     assert_eq!(stage.post("/api/v1/compare", TOKEN, &json!({})).await.status, 200);
-    eventually("the request is logged among lines of the level trace", PATIENCE, || async {
+    eventually("the request is logged among lines of the level trace", TEST_TIMEOUT, || async {
         let log = stage.log();
         assert!(!format!("{log:?}").contains("a-secret-token"), "a token is logged");
         let done =
@@ -264,14 +264,14 @@ async fn g6_unreadable_pauses_keep_the_term_from_beginning() {
     let prepared = Prepared::new(1).await;
     prepared.fakes.plant(|model| model.forbid(Resource::ConfigMaps)).await;
     let stage = prepared.start(&json!({})).await;
-    let status = stage.shown(STATUS, |status| status["pauses"]["termWaits"] == true).await;
+    let status = stage.shown(STATUS, |status| status["pauses"]["leaderWaits"] == true).await;
     assert!(status["pauses"]["lastError"].as_str().is_some_and(|error| error.contains("403")), "{status}");
     assert_eq!(status["pauses"]["items"], Value::Null, "{status}");
     assert_eq!(status["leadership"]["role"], "confirming", "{status}");
     let is_logged =
         |line: &Value| line["message"] == "failed to read the pauses" && line["remedy"].is_string();
     stage.logged("that pauses cannot be read", is_logged).await;
-    assert_eq!(stage.series("backend_pool_controller_term_waits").await, Some(1.0));
+    assert_eq!(stage.series("backend_pool_controller_leader_waits_for_pauses").await, Some(1.0));
     let ready = stage.health("/readyz?verbose").await.text;
     let expected = "[+]pauses cannot be read; nothing is written until they can be; see the log and pauses in /api/v1/status";
     assert!(ready.contains(expected), "{ready}");
@@ -325,7 +325,7 @@ async fn h3_load_balancers_are_compared_and_the_log_level_changes() {
     let is_debug = |line: &Value| line["level"] == "DEBUG";
     assert!(!stage.log().iter().any(is_debug));
     assert_eq!(stage.post("/api/v1/log-level", TOKEN, &json!({ "level": "debug" })).await.status, 200);
-    eventually("a line of the level debug", PATIENCE, || async {
+    eventually("a line of the level debug", TEST_TIMEOUT, || async {
         stage.health("/livez").await;
         if stage.log().iter().any(is_debug) { Ok(()) } else { Err("none".to_owned()) }
     })
@@ -415,7 +415,7 @@ async fn g6_h3_a_paused_service_gets_no_event() {
     assert_eq!(stage.series("backend_pool_controller_oldest_waiting_change_seconds").await, Some(0.0));
     assert_eq!(events().await, 0, "as in the mode observe");
     assert_eq!(stage.post("/api/v1/resume", TOKEN, &service).await.status, 200);
-    eventually("conditions that still hold are reported after the pause", PATIENCE, || async {
+    eventually("conditions that still hold are reported after the pause", TEST_TIMEOUT, || async {
         if events().await == 1 { Ok(()) } else { Err("not yet".to_owned()) }
     })
     .await;

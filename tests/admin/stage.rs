@@ -17,13 +17,13 @@ use simulator::{Fakes, FileOptions, Files, Settings, Size, World};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::support::{PATIENCE, eventually, log_lines};
+use crate::support::{TEST_TIMEOUT, eventually, log_lines};
 
 /// The binary under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
 
 /// Maximum time of one call.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The namespace of the Services that tests add to the cluster.
 pub const NAMESPACE: &str = "shop";
@@ -203,7 +203,8 @@ fn check_config(files: &Files) -> Command {
 /// Runs a command to its end.
 async fn output(mut command: Command) -> Output {
     command.stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("the command ends in time");
+    let output =
+        tokio::time::timeout(TEST_TIMEOUT, command.output()).await.expect("the command ends in time");
     output.expect("the binary under test")
 }
 
@@ -243,10 +244,10 @@ impl Stage {
         let file = std::fs::File::create(&log).expect("the folder can be written");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).kill_on_drop(true);
         let child = command.spawn().expect("the binary under test");
-        let http = Client::builder().no_proxy().timeout(ANSWER_WITHIN).build().expect("a client");
+        let http = Client::builder().no_proxy().timeout(REQUEST_TIMEOUT).build().expect("a client");
         let [health, admin, admin_tls, csds] = [(); 4].map(|()| String::new());
         let mut stage = Stage { fakes, folder, files, log, child, http, health, admin, admin_tls, csds };
-        let started = eventually("the controller has its listeners", PATIENCE, || async {
+        let started = eventually("the controller has its listeners", TEST_TIMEOUT, || async {
             let lines = stage.log();
             lines
                 .iter()
@@ -279,7 +280,7 @@ impl Stage {
 
     /// Waits until `/readyz` answers 200.
     pub async fn wait_until_ready(&self) {
-        eventually("the controller is ready", PATIENCE, || async {
+        eventually("the controller is ready", TEST_TIMEOUT, || async {
             let answer = self.health("/readyz").await;
             if answer.status == 200 { Ok(()) } else { Err(answer.text) }
         })
@@ -299,7 +300,7 @@ impl Stage {
 
     /// Waits until the log has matching lines, and returns them.
     pub async fn logged(&self, what: &str, is_it: impl Fn(&Value) -> bool) -> Vec<Value> {
-        eventually(&format!("the log has {what}"), PATIENCE, || async {
+        eventually(&format!("the log has {what}"), TEST_TIMEOUT, || async {
             let log = self.log();
             let found: Vec<Value> = log.iter().filter(|line| is_it(line)).cloned().collect();
             if found.is_empty() { Err(format!("{log:?}")) } else { Ok(found) }
@@ -399,7 +400,7 @@ impl Stage {
 
     /// Waits until an answer of the admin API satisfies the condition, and returns it.
     pub async fn shown(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        eventually(path, PATIENCE, || async {
+        eventually(path, TEST_TIMEOUT, || async {
             let answer = self.admin(Method::GET, path).await;
             let value = answer.json();
             if answer.status == 200 && wanted(&value) { Ok(value) } else { Err(answer.text) }
@@ -423,7 +424,7 @@ impl Stage {
 
     /// Waits until the cluster has an event of this reason for an object, and returns it.
     pub async fn event(&self, name: &str, reason: &str) -> Value {
-        eventually(&format!("{name} has the event {reason}"), PATIENCE, || async {
+        eventually(&format!("{name} has the event {reason}"), TEST_TIMEOUT, || async {
             let events = self
                 .fakes
                 .cluster
@@ -455,7 +456,7 @@ impl Stage {
 
     /// Waits until the controller has ended.
     pub async fn ended(&mut self) -> ExitStatus {
-        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        let ended = tokio::time::timeout(TEST_TIMEOUT, self.child.wait()).await;
         ended.expect("the controller ends in time").expect("a child can be waited for")
     }
 }

@@ -18,14 +18,14 @@ use tokio::time::Instant;
 
 use super::stage::{Answer, Prepared, Stage};
 use crate::support::certificates::{Authority, Pair};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 const STATUS: &str = "/api/v1/status";
 const TOKEN: Option<&str> = Some("a-secret-token");
 /// The token of a user with read permission only.
 const READER: Option<&str> = Some("readers-token");
 /// Maximum time of one call.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for which the authorization of a read is cached.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 /// More requests than the log may have lines in some seconds.
@@ -73,7 +73,7 @@ impl Secret {
 /// Returns a client that trusts only this authority, and opens a connection for each request.
 fn client(authority: &Authority) -> Client {
     let trusted = Certificate::from_pem(authority.pem().as_bytes()).expect("a certificate");
-    let builder = Client::builder().no_proxy().timeout(ANSWER_WITHIN).pool_max_idle_per_host(0);
+    let builder = Client::builder().no_proxy().timeout(REQUEST_TIMEOUT).pool_max_idle_per_host(0);
     builder.tls_certs_only([trusted]).build().expect("a client")
 }
 
@@ -220,7 +220,7 @@ async fn h2_a_renewed_certificate_is_used_and_a_broken_one_is_not() {
     assert!(stage.secured(&second, Method::GET, STATUS, TOKEN).await.is_err(), "another authority's");
     let pair = authority.server();
     secret.put(&pair);
-    eventually("the renewed certificate is used", PATIENCE, || async {
+    eventually("the renewed certificate is used", TEST_TIMEOUT, || async {
         stage.secured(&second, Method::GET, STATUS, TOKEN).await.map(drop)
     })
     .await;
@@ -248,7 +248,7 @@ async fn h2_a_renewed_certificate_is_used_and_a_broken_one_is_not() {
 
     secret.put(&last.server());
     let third = client(&last);
-    eventually("the repaired certificate is used", PATIENCE, || async {
+    eventually("the repaired certificate is used", TEST_TIMEOUT, || async {
         stage.secured(&third, Method::GET, STATUS, TOKEN).await.map(drop)
     })
     .await;
@@ -275,7 +275,7 @@ async fn h2_the_start_fails_on_an_unusable_certificate() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h2_without_tls_nothing_is_answered() {
     let (stage, _secret, _) = secured().await;
-    let plain = Client::builder().no_proxy().timeout(ANSWER_WITHIN).build().expect("a client");
+    let plain = Client::builder().no_proxy().timeout(REQUEST_TIMEOUT).build().expect("a client");
     let answer = plain.get(format!("http://{}{STATUS}", stage.admin_tls)).bearer_auth("a-secret-token");
     assert!(answer.send().await.is_err(), "a client without TLS gets no answer");
 }
@@ -333,7 +333,7 @@ pub(super) async fn answer_to(address: &str, bytes: &[u8]) -> String {
     let mut connection = TcpStream::connect(address).await.expect("the listener takes connections");
     connection.write_all(bytes).await.expect("the connection is open");
     let mut answer = Vec::new();
-    let ended = tokio::time::timeout(PATIENCE, connection.read_to_end(&mut answer)).await;
+    let ended = tokio::time::timeout(TEST_TIMEOUT, connection.read_to_end(&mut answer)).await;
     assert!(ended.is_ok(), "{address} keeps the connection after {answer:?}");
     String::from_utf8_lossy(&answer).into_owned()
 }

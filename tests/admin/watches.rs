@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use simulator::models::kube::build::node_event;
 
 use super::stage::{Stage, add_service, node_name};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 /// The log message for a kind that cannot be watched.
 const GIVEN_UP: &str = "the API server accepts watches but sends nothing";
@@ -78,12 +78,12 @@ async fn an_eviction_notice_is_seen_despite_cut_watches() {
     // Longer than the 10 s in which a watch without data counts as a failure.
     stage.fakes.plant(|cluster| cluster.cut_watches(Some(11_000_000))).await;
     stage.fakes.plant(|cluster| cluster.restart()).await;
-    let first = eventually("all kinds are watched", PATIENCE, || async {
+    let first = eventually("all kinds are watched", TEST_TIMEOUT, || async {
         let open = open().await;
         if open.len() >= 4 { Ok(open) } else { Err(format!("{open:?}")) }
     })
     .await;
-    eventually("each watch was closed and opened again", PATIENCE, || async {
+    eventually("each watch was closed and opened again", TEST_TIMEOUT, || async {
         let open = open().await;
         let is_again = open.len() >= first.len() && open.iter().all(|watch| !first.contains(watch));
         if is_again { Ok(()) } else { Err(format!("{open:?}")) }

@@ -5,7 +5,7 @@ use simulator::models::kube::Resource;
 use simulator::models::kube::build::{self, Endpoint, Family};
 
 use super::stage::{NAMESPACE, Prepared, Stage, add_service, node_ip, node_name, pool_of, set_endpoints};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 /// Reasons of the events about invalid data.
 const INCOMPLETE: &str = "ServiceEndpointsIncomplete";
@@ -39,7 +39,7 @@ fn endpoint(node: Option<&str>) -> Endpoint {
 
 /// Waits until the log has a warning about an object, and asserts that it has a remedy.
 async fn warned(stage: &Stage, object: &str, error: &str) {
-    eventually(&format!("a warning about {object}"), PATIENCE, || async {
+    eventually(&format!("a warning about {object}"), TEST_TIMEOUT, || async {
         let log = stage.log();
         let found = log
             .iter()
@@ -56,7 +56,7 @@ async fn warned(stage: &Stage, object: &str, error: &str) {
 /// Waits until this many objects of a kind could not be decoded.
 async fn undecodable(stage: &Stage, kind: &str, least: f64) {
     let series = format!("backend_pool_controller_undecodable_objects_total{{kind=\"{kind}\"}}");
-    eventually(&series, PATIENCE, || async {
+    eventually(&series, TEST_TIMEOUT, || async {
         let count = stage.series(&series).await;
         if count.is_some_and(|count| count >= least) { Ok(()) } else { Err(format!("{count:?}")) }
     })
@@ -71,7 +71,7 @@ async fn members(stage: &Stage, service: &str) -> Vec<String> {
 /// Asserts that another Service follows its endpoints. All of these tests end with it.
 async fn assert_others_follow(stage: &Stage) {
     set_endpoints(&stage.fakes, "other", &[Endpoint::ready(&node_name(2))]).await;
-    eventually("the other Service follows its endpoints", PATIENCE, || async {
+    eventually("the other Service follows its endpoints", TEST_TIMEOUT, || async {
         let members = members(stage, "other").await;
         if members == [node_ip(2)] { Ok(()) } else { Err(format!("{members:?}")) }
     })
@@ -130,7 +130,7 @@ async fn d6_endpoints_without_a_usable_node_are_in_event_and_api() {
     let path = format!("/api/v1/services/{NAMESPACE}/ghost");
     let mended = stage.shown(&path, |answer| answer["service"]["dataErrors"] == json!([])).await;
     assert_eq!(mended["service"]["endpoints"], 1);
-    eventually("the repaired Service is in sync", PATIENCE, || async {
+    eventually("the repaired Service is in sync", TEST_TIMEOUT, || async {
         let members = members(&stage, "ghost").await;
         if members == [node_ip(1)] { Ok(()) } else { Err(format!("{members:?}")) }
     })
@@ -193,11 +193,11 @@ async fn d6_new_objects_without_uid_or_service_claim_nothing() {
     let stage = stage_with(&["good"]).await;
     // A Service without a uid would own every rule whose name starts with "a", so it must own none.
     let version = stage.fakes.cluster.ask(|cluster, _| cluster.model.resource_version()).await + 10;
-    let mut nobody = build::service(NAMESPACE, "nobody", &[80], &[Family::V4]);
-    let metadata = nobody["metadata"].as_object_mut().expect("an object");
+    let mut without_uid = build::service(NAMESPACE, "nobody", &[80], &[Family::V4]);
+    let metadata = without_uid["metadata"].as_object_mut().expect("an object");
     metadata.remove("uid");
     metadata.insert("resourceVersion".to_owned(), json!(version.to_string()));
-    let line = json!({ "type": "ADDED", "object": nobody }).to_string();
+    let line = json!({ "type": "ADDED", "object": without_uid }).to_string();
     let replay =
         move |cluster: &mut simulator::Cluster, now_us| cluster.model.replay(line.as_bytes(), now_us);
     stage.fakes.cluster.ask(replay).await.expect("the model accepts a recorded line");
@@ -214,7 +214,7 @@ async fn d6_new_objects_without_uid_or_service_claim_nothing() {
     let slices = "backend_pool_controller_cached_objects{kind=\"endpointslices\"}";
     let held =
         stage.fakes.cluster.ask(|cluster, _| cluster.model.list(Resource::EndpointSlices).count()).await;
-    eventually(slices, PATIENCE, || async {
+    eventually(slices, TEST_TIMEOUT, || async {
         let count = stage.series(slices).await;
         if count.map(|count| format!("{count}")) == Some(held.to_string()) {
             Ok(())

@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use self::pod::{Container, Pod};
-use super::Story;
+use super::TestEnvironment;
 use crate::support::controller::{Controller, settings};
 use crate::support::kubernetes::{self, Cluster};
-use crate::support::{PATIENCE, eventually, objects};
+use crate::support::{TEST_TIMEOUT, eventually, objects};
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/azure-backend-pool-controller");
 /// The Secret with the cloud configuration, where the chart looks for it by default.
@@ -35,7 +35,7 @@ const KINDS: &str = "deployments,replicasets,jobs,pods,services,endpointslices,c
 
 /// An installed release in the namespace of a test.
 struct Release<'a> {
-    story: &'a Story<&'a Cluster>,
+    env: &'a TestEnvironment<&'a Cluster>,
     name: &'static str,
     /// Its values, as a file.
     values: String,
@@ -49,10 +49,10 @@ struct Process {
 }
 
 impl Process {
-    async fn start(story: &Story<&Cluster>, pod: &Pod) -> Self {
-        let (name, container) = (pod.name().to_owned(), pod.container(story.cluster).await);
+    async fn start(env: &TestEnvironment<&Cluster>, pod: &Pod) -> Self {
+        let (name, container) = (pod.name().to_owned(), pod.container(env.cluster).await);
         container.set_user_agent(&name);
-        let controller = Controller::launch(story.cluster, &name, &mut container.command()).await;
+        let controller = Controller::launch(env.cluster, &name, &mut container.command()).await;
         Self { name, controller }
     }
 }
@@ -68,9 +68,9 @@ fn values(namespace: &str) -> Value {
         "image": { "repository": "example/azure-backend-pool-controller" },
         "imagePullSecrets": [{ "name": "registry" }], "replicaCount": 2,
         "podSecurityContext": { "runAsUser": 65532 }, "securityContext": { "readOnlyRootFilesystem": true },
-        "commonAnnotations": { "example.com/story": namespace }, "podDisruptionBudget": { "maxUnavailable": 1 },
+        "commonAnnotations": { "example.com/test": namespace }, "podDisruptionBudget": { "maxUnavailable": 1 },
         "config": config, "operator": { "enabled": true },
-        "nodeSelector": { (objects::STORY): namespace }, "minReadySeconds": 1,
+        "nodeSelector": { (objects::TEST_LABEL): namespace }, "minReadySeconds": 1,
     })
 }
 
@@ -86,37 +86,37 @@ async fn rendered(helm: &Path, more: &[&str]) -> String {
 }
 
 /// Limits the namespace of a test to restricted Pods, by the API server's own admission.
-async fn restrict(story: &Story<&Cluster>) {
+async fn restrict(env: &TestEnvironment<&Cluster>) {
     let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
-    let namespace = format!("/api/v1/namespaces/{}", story.namespace);
-    story.api.merge(&namespace, &json!({ "metadata": { "labels": labels } })).await;
+    let namespace = format!("/api/v1/namespaces/{}", env.namespace);
+    env.api.merge(&namespace, &json!({ "metadata": { "labels": labels } })).await;
     let lax = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "lax" },
         "spec": { "containers": [{ "name": "lax", "image": "example/lax:1" }] },
     });
-    eventually("the namespace allows only restricted Pods", PATIENCE, || async {
-        let status = story.api.attempt(&format!("{namespace}/pods?dryRun=All"), &lax).await?;
+    eventually("the namespace allows only restricted Pods", TEST_TIMEOUT, || async {
+        let status = env.api.attempt(&format!("{namespace}/pods?dryRun=All"), &lax).await?;
         if status == 403 { Ok(()) } else { Err(status.to_string()) }
     })
     .await;
 }
 
 /// Creates the Secret with the cloud configuration of the test's Azure, as the chart expects it.
-async fn store_cloud_config(story: &Story<&Cluster>) {
+async fn store_cloud_config(env: &TestEnvironment<&Cluster>) {
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": CLOUD_CONFIG },
-        "stringData": { "cloud-config": story.azure.cloud_config().to_string() },
+        "stringData": { "cloud-config": env.azure.cloud_config().to_string() },
     });
-    story.create("secrets", &secret).await;
+    env.create("secrets", &secret).await;
 }
 
 impl<'a> Release<'a> {
     /// Installs a release and waits, as helm does, until its Deployment is available.
-    async fn install(story: &'a Story<&'a Cluster>, name: &'static str, values: &Value) -> Self {
-        restrict(story).await;
-        let path = story.cluster.folder().join(format!("{name}.values.json"));
+    async fn install(env: &'a TestEnvironment<&'a Cluster>, name: &'static str, values: &Value) -> Self {
+        restrict(env).await;
+        let path = env.cluster.folder().join(format!("{name}.values.json"));
         std::fs::write(&path, values.to_string()).expect("the folder can be written");
-        let release = Self { story, name, values: path.display().to_string() };
+        let release = Self { env, name, values: path.display().to_string() };
         release.helm(&["install", name, CHART, "--values", &release.values, "--wait"]).await;
         release
     }
@@ -128,14 +128,14 @@ impl<'a> Release<'a> {
     }
 
     async fn helm(&self, arguments: &[&str]) -> String {
-        let all = [arguments, &["--namespace", self.story.namespace]].concat();
-        self.story.cluster.helm(&all).await
+        let all = [arguments, &["--namespace", self.env.namespace]].concat();
+        self.env.cluster.helm(&all).await
     }
 
     /// Runs helm, which must fail, and returns its error.
     async fn helm_fails(&self, arguments: &[&str]) -> String {
-        let all = [arguments, &["--namespace", self.story.namespace]].concat();
-        self.story.cluster.helm_fails(&all).await
+        let all = [arguments, &["--namespace", self.env.namespace]].concat();
+        self.env.cluster.helm_fails(&all).await
     }
 
     /// Returns the prefix of the names of its objects.
@@ -147,15 +147,15 @@ impl<'a> Release<'a> {
     async fn pods(&self) -> Vec<Pod> {
         let selector =
             format!("app.kubernetes.io/instance={},app.kubernetes.io/component=controller", self.name);
-        let path = format!("/api/v1/namespaces/{}/pods?labelSelector={selector}", self.story.namespace);
-        let pods = self.story.api.items(&path).await.expect("the API server lists Pods");
+        let path = format!("/api/v1/namespaces/{}/pods?labelSelector={selector}", self.env.namespace);
+        let pods = self.env.api.items(&path).await.expect("the API server lists Pods");
         pods.into_iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).map(Pod::new).collect()
     }
 
     /// Returns the controller's configuration, as the API server has it.
     async fn config(&self) -> Value {
-        let path = self.story.path("configmaps", &format!("{}-config", self.full_name()));
-        let map = self.story.api.get(&path).await.expect("the ConfigMap exists");
+        let path = self.env.path("configmaps", &format!("{}-config", self.full_name()));
+        let map = self.env.api.get(&path).await.expect("the ConfigMap exists");
         let text = map["data"]["controller.yaml"].as_str().expect("a text");
         serde_saphyr::from_str(text).expect("controller.yaml is YAML")
     }
@@ -164,9 +164,9 @@ impl<'a> Release<'a> {
     async fn replica_sets(&self) -> Vec<(String, u64)> {
         let path = format!(
             "/apis/apps/v1/namespaces/{}/replicasets?labelSelector=app.kubernetes.io/instance={}",
-            self.story.namespace, self.name
+            self.env.namespace, self.name
         );
-        let sets = self.story.api.items(&path).await.expect("the API server lists ReplicaSets");
+        let sets = self.env.api.items(&path).await.expect("the API server lists ReplicaSets");
         let hash = |set: &Value| set["metadata"]["labels"]["pod-template-hash"].as_str().map(str::to_owned);
         let size = |set: &Value| set["spec"]["replicas"].as_u64().expect("a ReplicaSet has a size");
         sets.iter().map(|set| (hash(set).expect("a ReplicaSet has a hash"), size(set))).collect()
@@ -174,8 +174,8 @@ impl<'a> Release<'a> {
 
     /// Returns the admin API's certificate that Helm has created.
     async fn certificate(&self) -> Value {
-        let path = self.story.path("secrets", &format!("{}-admin-tls", self.full_name()));
-        let secret = self.story.api.get(&path).await.expect("the Secret exists");
+        let path = self.env.path("secrets", &format!("{}-admin-tls", self.full_name()));
+        let secret = self.env.api.get(&path).await.expect("the Secret exists");
         assert!(secret["data"]["tls.crt"].is_string(), "the Secret has a certificate");
         secret["data"]["tls.crt"].clone()
     }
@@ -195,19 +195,19 @@ impl<'a> Release<'a> {
     /// Runs the Pod of a hook in place of the kubelet. The Pod must succeed.
     async fn play(&self, component: &str) {
         let pod = self.hook(component).await;
-        let container = pod.container(self.story.cluster).await;
+        let container = pod.container(self.env.cluster).await;
         let output = self.carry_out(&pod, &container).await;
         assert!(output.status.success(), "the Pod {component} failed: {output:?}");
     }
 
     /// Waits for the Pod of a hook that is scheduled and has not ended.
     async fn hook(&self, component: &str) -> Pod {
-        let (story, namespace) = (self.story, self.story.namespace);
+        let (env, namespace) = (self.env, self.env.namespace);
         let selector =
             format!("app.kubernetes.io/instance={},app.kubernetes.io/component={component}", self.name);
         let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={selector}");
-        let pod = eventually(&format!("the Pod {component} has a node"), PATIENCE, || async {
-            let pods = story.api.items(&path).await?;
+        let pod = eventually(&format!("the Pod {component} has a node"), TEST_TIMEOUT, || async {
+            let pods = env.api.items(&path).await?;
             // From then on kwok leaves its status alone.
             let running = pods.iter().find(|pod| pod["status"]["phase"] == "Running");
             running.cloned().ok_or_else(|| format!("{pods:?}"))
@@ -222,7 +222,7 @@ impl<'a> Release<'a> {
         let output = command.stdin(Stdio::null()).output().await.expect("the binary under test");
         let phase = if output.status.success() { "Succeeded" } else { "Failed" };
         let ended = json!({ "status": { "phase": phase } });
-        self.story.api.merge(&format!("{}/status", self.story.path("pods", pod.name())), &ended).await;
+        self.env.api.merge(&format!("{}/status", self.env.path("pods", pod.name())), &ended).await;
         output
     }
 
@@ -232,7 +232,7 @@ impl<'a> Release<'a> {
         let selector = format!("app.kubernetes.io/instance={}", self.name);
         let arguments = ["get", KINDS, "--all-namespaces", "--selector", &selector, "--output=json"];
         let found: Value =
-            serde_json::from_str(&self.story.cluster.kubectl(&arguments).await).expect("kubectl prints JSON");
+            serde_json::from_str(&self.env.cluster.kubectl(&arguments).await).expect("kubectl prints JSON");
         let items = found["items"].as_array().expect("a list").iter();
         let free = items.filter(|item| item["metadata"]["ownerReferences"].is_null());
         free.map(|item| format!("{} {}", item["kind"], item["metadata"]["name"]).replace('"', "")).collect()
@@ -266,12 +266,12 @@ async fn helm_installs_tests_upgrades_rolls_back_and_uninstalls() {
     if !pod::supports_mount_namespaces().await {
         return;
     }
-    let story = Story::begin(cluster, "chart-life", 2).await;
-    store_cloud_config(&story).await;
-    let mut values = values(story.namespace);
+    let env = TestEnvironment::begin(cluster, "chart-life", 2).await;
+    store_cloud_config(&env).await;
+    let mut values = values(env.namespace);
     values["admin"] = json!({ "enabled": true });
     values["admissionPolicy"] = json!({ "enabled": true });
-    let release = Release::install(&story, "life", &values).await;
+    let release = Release::install(&env, "life", &values).await;
     let certificate = release.certificate().await;
     assert_eq!(release.pods().await.len(), 2);
     assert_eq!(release.config().await["batching"]["quietPeriod"], "200ms");

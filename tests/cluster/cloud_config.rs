@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::admin::stage::PROGRAM;
-use crate::support::{PATIENCE, eventually, kubernetes, log_lines, objects};
+use crate::support::{TEST_TIMEOUT, eventually, kubernetes, log_lines, objects};
 
 const NAMESPACE: &str = "cloud-config";
 const SECRET: &str = "swordfish-of-the-secret";
@@ -28,7 +28,7 @@ async fn check(kubeconfig: &Path, file: Option<&Path>) -> Result<String, String>
 
 /// Waits for an error with these texts; rights and objects take effect with a delay.
 async fn refused(kubeconfig: &Path, words: &[&str]) {
-    eventually("the Secret is refused", PATIENCE, || async {
+    eventually("the Secret is refused", TEST_TIMEOUT, || async {
         match check(kubeconfig, None).await {
             Err(output) if words.iter().all(|word| output.contains(word)) => Ok(()),
             Ok(output) | Err(output) => Err(output),
@@ -48,7 +48,7 @@ async fn assert_starts(kubeconfig: &Path, folder: &Path) {
     command.arg("--kubeconfig").arg(kubeconfig).arg("--config").arg(&settings).env_clear();
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).kill_on_drop(true);
     let _running = command.spawn().expect("the binary under test");
-    eventually("the controller has started", PATIENCE, || async {
+    eventually("the controller has started", TEST_TIMEOUT, || async {
         let lines = log_lines(&log);
         let started = lines.iter().any(|line| line["message"] == "started");
         if started { Ok(()) } else { Err(format!("{lines:?}")) }

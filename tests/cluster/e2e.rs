@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use simulator::models::ccm::Settings;
 
-use super::Story;
+use super::TestEnvironment;
 use crate::support::ccm::CloudControllerManager;
 use crate::support::controller::{Controller, Flags, Replica, shared_lease};
-use crate::support::{PATIENCE, eventually, kubernetes};
+use crate::support::{TEST_TIMEOUT, eventually, kubernetes};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e2e_tests_pass_and_fail_as_the_controller_does() {
     // They use any node of the cluster, so other tests cannot share it.
     let Some(cluster) = kubernetes::own().await else { return };
-    let story = Story::begin(Box::new(cluster), "e2e", 3).await;
-    let config = story.azure.cloud_config();
+    let env = TestEnvironment::begin(Box::new(cluster), "e2e", 3).await;
+    let config = env.azure.cloud_config();
     let of = |key: &str| config[key].as_str().expect("it is configured").to_owned();
     let settings = Settings {
         epoch_s: u64::try_from(jiff::Timestamp::now().as_second()).expect("it is after 1970"),
-        lease: shared_lease(story.namespace),
+        lease: shared_lease(env.namespace),
         subscription: of("subscriptionId"),
         resource_group: of("resourceGroup"),
         updater: false,
@@ -27,25 +27,20 @@ async fn e2e_tests_pass_and_fail_as_the_controller_does() {
         ..Settings::default()
     };
     let load_balancer_of = |_: &str| "kubernetes";
-    let _manager = CloudControllerManager::start(
-        story.api.clone(),
-        &story.azure,
-        story.namespace,
-        settings,
-        load_balancer_of,
-    );
+    let _manager =
+        CloudControllerManager::start(env.api.clone(), &env.azure, env.namespace, settings, load_balancer_of);
     let replica = Replica {
         name: "e2e.controller",
-        namespace: story.namespace,
-        kubeconfig: story.cluster.controller_kubeconfig(story.namespace).await,
+        namespace: env.namespace,
+        kubeconfig: env.cluster.controller_kubeconfig(env.namespace).await,
         cloud_config: config.clone(),
         // The default.
         settings: json!({ "guards": { "emptyConfirm": "60s" } }),
         flags: Flags::default(),
     };
-    let controller = Controller::start_replica(&story.cluster, &replica).await;
-    eventually("all nodes are Ready", PATIENCE, || async {
-        let nodes = story.api.items("/api/v1/nodes").await?;
+    let controller = Controller::start_replica(&env.cluster, &replica).await;
+    eventually("all nodes are Ready", TEST_TIMEOUT, || async {
+        let nodes = env.api.items("/api/v1/nodes").await?;
         let is_ready = |node: &Value| {
             let conditions = node["status"]["conditions"].as_array();
             conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
@@ -60,9 +55,9 @@ async fn e2e_tests_pass_and_fail_as_the_controller_does() {
         ("AZURE_SUBSCRIPTION_ID".to_owned(), of("subscriptionId")),
         ("AZURE_RESOURCE_GROUP".to_owned(), of("resourceGroup")),
         ("AZURE_LOCATION".to_owned(), of("location")),
-        ("KUBECONFIG".to_owned(), story.cluster.admin_kubeconfig().display().to_string()),
-        ("E2E_NAMESPACE".to_owned(), story.namespace.to_owned()),
-        ("CONTROLLER_LEASE".to_owned(), format!("{}/azure-backend-pool-controller", story.namespace)),
+        ("KUBECONFIG".to_owned(), env.cluster.admin_kubeconfig().display().to_string()),
+        ("E2E_NAMESPACE".to_owned(), env.namespace.to_owned()),
+        ("CONTROLLER_LEASE".to_owned(), format!("{}/azure-backend-pool-controller", env.namespace)),
     ]);
     let mut options = e2e::Options {
         suite: e2e::Suite::Cluster,
@@ -80,7 +75,7 @@ async fn e2e_tests_pass_and_fail_as_the_controller_does() {
     controller.terminate().await;
 
     // No replica leads any more.
-    variables.insert("CONTROLLER_LEASE".to_owned(), format!("{}/nobody", story.namespace));
+    variables.insert("CONTROLLER_LEASE".to_owned(), format!("{}/nobody", env.namespace));
     "leader".clone_into(&mut options.focus);
     let result = e2e::run(&options, &variables).await.expect("all variables are set");
     assert!(result.failed && result.text.contains("no process holds the Lease"), "{}", result.text);

@@ -9,11 +9,11 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Story, load_balancer};
+use super::{TestEnvironment, load_balancer};
 use crate::support::azure::{Put, pool_name};
 use crate::support::controller::{Controller, Flags, Replica};
 use crate::support::kubernetes::{self, Cluster};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 /// Name of the controller in the Lease, and prefix of its `User-Agent`.
@@ -24,7 +24,7 @@ const PREVIOUS: &str = "aks-managed-resource-locker-previous-holder";
 /// Duration of the controller's holds without renewal, and of a predecessor's.
 const OUR_HOLD: SignedDuration = SignedDuration::from_secs(60);
 /// Time between two renewals.
-const RENEWED_EVERY: SignedDuration = SignedDuration::from_secs(15);
+const RENEW_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 /// Maximum difference between two renewals in the time from the decision to the sending, as the Lease shows it.
 const ON_ITS_WAY: SignedDuration = SignedDuration::from_secs(2);
 /// Duration of a foreign hold, for any `leaseDurationSeconds`.
@@ -34,7 +34,7 @@ const LOOKED_AT: SignedDuration = SignedDuration::from_secs(30);
 /// Maximum delay of the take-over after the end of a foreign hold, on a slow and shared machine.
 const SLACK: SignedDuration = SignedDuration::from_secs(15);
 
-type Shared = Story<&'static Cluster>;
+type Shared = TestEnvironment<&'static Cluster>;
 
 /// A recorded state of the Lease.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl State {
 
 /// The shared Lease of a test, and its initial state.
 struct Locker<'a> {
-    story: &'a Shared,
+    env: &'a Shared,
     name: String,
     made: Value,
     began: State,
@@ -82,8 +82,8 @@ struct Locker<'a> {
 
 impl<'a> Locker<'a> {
     /// Creates a Lease that this client holds and has renewed this long ago.
-    async fn held(story: &'a Shared, holder: &str, ago: SignedDuration, says_s: u64) -> Self {
-        let name = format!("locker-{}", story.namespace);
+    async fn held(env: &'a Shared, holder: &str, ago: SignedDuration, says_s: u64) -> Self {
+        let name = format!("locker-{}", env.namespace);
         let renewed = Timestamp::now() - ago;
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -95,18 +95,18 @@ impl<'a> Locker<'a> {
                 "acquireTime": format!("{renewed:.6}"), "renewTime": format!("{renewed:.6}"),
             },
         });
-        let made = story.api.create(LEASES, &lease).await;
+        let made = env.api.create(LEASES, &lease).await;
         let began = State::of(&made);
-        Self { story, name, made, began }
+        Self { env, name, made, began }
     }
 
     async fn now(&self) -> Result<State, String> {
-        Ok(State::of(&self.story.api.get(&format!("{LEASES}/{}", self.name)).await?))
+        Ok(State::of(&self.env.api.get(&format!("{LEASES}/{}", self.name)).await?))
     }
 
     /// Waits until the Lease is in a matching state.
     async fn becomes(&self, what: &str, wanted: impl Fn(&State) -> bool) {
-        eventually(&format!("the Lease is {what}"), PATIENCE, || async {
+        eventually(&format!("the Lease is {what}"), TEST_TIMEOUT, || async {
             let state = self.now().await?;
             if wanted(&state) { Ok(()) } else { Err(format!("{state:?}")) }
         })
@@ -120,7 +120,7 @@ impl<'a> Locker<'a> {
         // The API server ends the watch after some seconds, and has sent all earlier changes by then.
         let query = format!("watch=true&timeoutSeconds=5&resourceVersion={version}");
         let path = format!("{LEASES}?{query}&fieldSelector=metadata.name={name}");
-        let text = self.story.api.text(&path).await.expect("the API server sends the changes");
+        let text = self.env.api.text(&path).await.expect("the API server sends the changes");
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("an event"));
         lines
             .map(|event| {
@@ -140,13 +140,13 @@ impl<'a> Locker<'a> {
         let path = format!("{LEASES}/{}", self.name);
         let free =
             json!({ "spec": { "holderIdentity": "" }, "metadata": { "annotations": { PREVIOUS: THEIRS } } });
-        self.story.api.merge(&path, &free).await;
+        self.env.api.merge(&path, &free).await;
     }
 }
 
 /// Waits until a write waits for a Lease of this holder, and returns the maximum wait, in seconds.
 async fn waits_for(controller: &Controller, holder: &str) -> f64 {
-    eventually("a write waits for the Lease", PATIENCE, || async {
+    eventually("a write waits for the Lease", TEST_TIMEOUT, || async {
         let status = controller.get("/api/v1/status").await?;
         let lock = &status["sharedLease"];
         let ends = lock["endsInSeconds"].as_f64().filter(|_| lock["state"] == "waiting");
@@ -160,17 +160,17 @@ fn ours(puts: &[Put]) -> Vec<&Put> {
 }
 
 /// Writes a pool of the test as the cloud-controller-manager does.
-async fn write_as_theirs(story: &Shared, service: &str, member: &str) {
-    let cloud = story.azure.cloud_config();
+async fn write_as_theirs(env: &Shared, service: &str, member: &str) {
+    let cloud = env.azure.cloud_config();
     let text = |key: &str| cloud[key].as_str().expect("the cloud configuration names it").to_owned();
     let url = format!(
         "{}/subscriptions/{}/resourceGroups/{}/providers/Microsoft.Network/loadBalancers/{}/backendAddressPools/{}\
          ?api-version=2024-05-01",
-        story.azure.url(),
+        env.azure.url(),
         text("subscriptionId"),
         text("resourceGroup"),
         load_balancer(service),
-        pool_name(story.namespace, service),
+        pool_name(env.namespace, service),
     );
     let http = reqwest::Client::builder().no_proxy().user_agent(THEIRS).build().expect("a client");
     let got = http.get(&url).send().await.expect("the fake Azure answers");
@@ -186,12 +186,12 @@ async fn write_as_theirs(story: &Shared, service: &str, member: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w7_a_predecessors_hold_is_taken_over_immediately() {
     let Some(cluster) = kubernetes::shared().await else { return };
-    let story = Story::begin(cluster, "predecessor", 2).await;
-    let node = story.node(1);
-    story.set_endpoints_by_hand("web-1", &[("10.201.0.1", Some(&node))]).await;
-    let lease = Locker::held(&story, OURS, SignedDuration::ZERO, 60).await;
-    let controller = story.start_controller(Flags::default()).await;
-    story.holds("web-1", ["10.1.0.1"]).await;
+    let env = TestEnvironment::begin(cluster, "predecessor", 2).await;
+    let node = env.node(1);
+    env.set_endpoints_by_hand("web-1", &[("10.201.0.1", Some(&node))]).await;
+    let lease = Locker::held(&env, OURS, SignedDuration::ZERO, 60).await;
+    let controller = env.start_controller(Flags::default()).await;
+    env.holds("web-1", ["10.1.0.1"]).await;
     lease.becomes("given back", |state| state.is_left(OURS)).await;
 
     let states = lease.states().await;
@@ -203,54 +203,54 @@ async fn w7_a_predecessors_hold_is_taken_over_immediately() {
     let taken = states.iter().find(|state| state.holder == OURS).expect("it was taken");
     assert_eq!(taken.says_s, 60, "{states:?}");
     assert!(lease.age(taken) < OUR_HOLD, "{states:?}");
-    story.end(controller).await;
+    env.end(controller).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w7_a_predecessors_hold_is_released_with_our_name() {
     let Some(cluster) = kubernetes::shared().await else { return };
-    let story = Story::begin(cluster, "predecessor-idle", 1).await;
-    let lease = Locker::held(&story, OURS, SignedDuration::ZERO, 60).await;
-    let controller = story.start_controller(Flags::default()).await;
+    let env = TestEnvironment::begin(cluster, "predecessor-idle", 1).await;
+    let lease = Locker::held(&env, OURS, SignedDuration::ZERO, 60).await;
+    let controller = env.start_controller(Flags::default()).await;
     // The predecessor may have written during its hold.
     lease.becomes("given back", |state| state.is_left(OURS)).await;
     let states = lease.states().await;
     assert!(states.iter().all(State::is_free), "it was never taken: {states:?}");
     assert!(lease.age(&states[0]) < OUR_HOLD, "the controller did not wait: {states:?}");
-    assert!(story.azure.puts().await.is_empty());
-    story.end(controller).await;
+    assert!(env.azure.puts().await.is_empty());
+    env.end(controller).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w7_a_foreign_hold_is_awaited_and_wakes_the_lanes() {
     let Some(cluster) = kubernetes::shared().await else { return };
-    let story = Story::begin(cluster, "foreign-hold", 3).await;
-    let node = story.node(1);
-    story.set_endpoints_by_hand("web-1", &[("10.200.0.1", Some(&node))]).await;
+    let env = TestEnvironment::begin(cluster, "foreign-hold", 3).await;
+    let node = env.node(1);
+    env.set_endpoints_by_hand("web-1", &[("10.200.0.1", Some(&node))]).await;
     // The holder may work for 900 s although the Lease says 60 s.
-    let lease = Locker::held(&story, THEIRS, SignedDuration::ZERO, 60).await;
-    let controller = story.start_controller(Flags::default()).await;
+    let lease = Locker::held(&env, THEIRS, SignedDuration::ZERO, 60).await;
+    let controller = env.start_controller(Flags::default()).await;
     let ends_in_s = waits_for(&controller, THEIRS).await;
     assert!(ends_in_s > 600.0 && ends_in_s <= 900.0, "{ends_in_s}");
-    assert!(story.azure.puts().await.is_empty());
-    let released_us = story.azure.now_us();
+    assert!(env.azure.puts().await.is_empty());
+    let released_us = env.azure.now_us();
     lease.release().await;
-    story.holds("web-1", ["10.1.0.1"]).await;
-    let puts = story.azure.puts().await;
+    env.holds("web-1", ["10.1.0.1"]).await;
+    let puts = env.azure.puts().await;
     let waited = Duration::from_micros(puts[0].at_us.saturating_sub(released_us));
     assert!(puts[0].at_us >= released_us && waited < Duration::from_secs(5), "{waited:?}");
-    story.end(controller).await;
+    env.end(controller).await;
 }
 
 /// Starts a controller beside a foreign hold that is not renewed. Returns the start and the time at which the
 /// controller acquired the Lease; nothing was written before.
-async fn outwaits(story: &Shared, lease: &Locker<'_>) -> (Timestamp, Timestamp) {
-    let node = story.node(1);
-    story.set_endpoints_by_hand("web-1", &[("10.202.0.1", Some(&node))]).await;
-    let controller = story.start_controller(Flags::default()).await;
+async fn outwaits(env: &Shared, lease: &Locker<'_>) -> (Timestamp, Timestamp) {
+    let node = env.node(1);
+    env.set_endpoints_by_hand("web-1", &[("10.202.0.1", Some(&node))]).await;
+    let controller = env.start_controller(Flags::default()).await;
     waits_for(&controller, THEIRS).await;
     let began = Timestamp::now();
-    story.holds("web-1", ["10.1.0.1"]).await;
+    env.holds("web-1", ["10.1.0.1"]).await;
     lease.becomes("given back", |state| state.is_left(OURS)).await;
     let states = lease.states().await;
     let taken = states.first().expect("it was taken");
@@ -260,20 +260,20 @@ async fn outwaits(story: &Shared, lease: &Locker<'_>) -> (Timestamp, Timestamp) 
     // Both clocks are this machine's.
     let since_taken = Timestamp::now().duration_since(taken);
     let taken_us =
-        story.azure.now_us().saturating_sub(since_taken.as_micros().try_into().expect("it is small"));
-    let puts = story.azure.puts().await;
+        env.azure.now_us().saturating_sub(since_taken.as_micros().try_into().expect("it is small"));
+    let puts = env.azure.puts().await;
     assert!(!puts.is_empty() && puts.iter().all(|put| put.at_us >= taken_us), "{puts:?} before {taken_us}");
-    story.end(controller).await;
+    env.end(controller).await;
     (began, taken)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w7_a_foreign_hold_is_taken_over_900_s_after_its_renewal() {
     let Some(cluster) = kubernetes::shared().await else { return };
-    let story = Story::begin(cluster, "foreign-60", 1).await;
+    let env = TestEnvironment::begin(cluster, "foreign-60", 1).await;
     // By its own timestamps it ended 13 minutes ago; the rest of the 900 s is longer than the observation time.
-    let lease = Locker::held(&story, THEIRS, SignedDuration::from_secs(855), 60).await;
-    let (_, taken) = outwaits(&story, &lease).await;
+    let lease = Locker::held(&env, THEIRS, SignedDuration::from_secs(855), 60).await;
+    let (_, taken) = outwaits(&env, &lease).await;
     let ended = lease.began.renewed.expect("when") + FOREIGN_HOLD;
     let late = taken.duration_since(ended);
     assert!(late >= SignedDuration::ZERO && late < SLACK, "taken {late:?} after its end");
@@ -282,11 +282,11 @@ async fn w7_a_foreign_hold_is_taken_over_900_s_after_its_renewal() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w7_a_foreign_hold_about_to_end_is_watched_for_30_s_first() {
     let Some(cluster) = kubernetes::shared().await else { return };
-    let story = Story::begin(cluster, "foreign-900", 1).await;
+    let env = TestEnvironment::begin(cluster, "foreign-900", 1).await;
     // The holder's clock may differ from the local one.
-    let lease = Locker::held(&story, THEIRS, SignedDuration::from_secs(895), 900).await;
+    let lease = Locker::held(&env, THEIRS, SignedDuration::from_secs(895), 900).await;
     let started = Timestamp::now();
-    let (began, taken) = outwaits(&story, &lease).await;
+    let (began, taken) = outwaits(&env, &lease).await;
     let (most, least) = (taken.duration_since(started), taken.duration_since(began));
     assert!(most >= LOOKED_AT && least < LOOKED_AT + SLACK, "taken after {least:?} to {most:?}");
 }
@@ -294,36 +294,36 @@ async fn w7_a_foreign_hold_about_to_end_is_watched_for_30_s_first() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w7_our_lease_has_60_s_and_after_the_release_900_s() {
     let Some(cluster) = kubernetes::shared().await else { return };
-    let story = Story::begin(cluster, "our-hold", 2).await;
-    let (one, two) = (story.node(1), story.node(2));
-    story.set_endpoints_by_hand("web-1", &[("10.203.0.1", Some(&one))]).await;
-    let lease = Locker::held(&story, THEIRS, SignedDuration::ZERO, 900).await;
-    story.provision(story.namespace).await;
+    let env = TestEnvironment::begin(cluster, "our-hold", 2).await;
+    let (one, two) = (env.node(1), env.node(2));
+    env.set_endpoints_by_hand("web-1", &[("10.203.0.1", Some(&one))]).await;
+    let lease = Locker::held(&env, THEIRS, SignedDuration::ZERO, 900).await;
+    env.provision(env.namespace).await;
     let replica = Replica {
         name: "our-hold.controller",
-        namespace: story.namespace,
-        kubeconfig: story.cluster.controller_kubeconfig(story.namespace).await,
-        cloud_config: story.azure.cloud_config(),
+        namespace: env.namespace,
+        kubeconfig: env.cluster.controller_kubeconfig(env.namespace).await,
+        cloud_config: env.azure.cloud_config(),
         // It reads foreign writes only before its own writes, and a move causes one write.
         settings: json!({ "discovery": { "interval": "1h" }, "members": { "removalDelay": "0s" } }),
         flags: Flags::default(),
     };
-    let controller = Controller::start_replica(story.cluster, &replica).await;
+    let controller = Controller::start_replica(env.cluster, &replica).await;
     waits_for(&controller, THEIRS).await;
 
     // The holder makes the change that the controller was about to make.
-    story.azure.set_write_latency(Duration::from_millis(50), Duration::ZERO).await;
-    write_as_theirs(&story, "web-1", "10.1.0.1").await;
+    env.azure.set_write_latency(Duration::from_millis(50), Duration::ZERO).await;
+    write_as_theirs(&env, "web-1", "10.1.0.1").await;
     lease.release().await;
     let begun = lease.began.transitions;
     lease.becomes("given back", |state| state.is_left(THEIRS) && state.transitions > begun).await;
-    assert!(ours(&story.azure.puts().await).is_empty(), "nothing was left to write");
+    assert!(ours(&env.azure.puts().await).is_empty(), "nothing was left to write");
 
-    story.azure.set_write_latency(Duration::from_secs(1), Duration::from_secs(18)).await;
-    story.replace_by_hand("web-1", &[("10.203.0.1", Some(&two))]).await;
+    env.azure.set_write_latency(Duration::from_secs(1), Duration::from_secs(18)).await;
+    env.replace_by_hand("web-1", &[("10.203.0.1", Some(&two))]).await;
     lease.becomes("given back", |state| state.is_left(OURS)).await;
-    story.holds("web-1", ["10.1.0.2"]).await;
-    assert_eq!(ours(&story.azure.puts().await).len(), 1);
+    env.holds("web-1", ["10.1.0.2"]).await;
+    assert_eq!(ours(&env.azure.puts().await).len(), 1);
 
     let states = lease.states().await;
     let (mine, others): (Vec<&State>, Vec<&State>) = states.iter().partition(|state| state.holder == OURS);
@@ -339,9 +339,9 @@ async fn w7_our_lease_has_60_s_and_after_the_release_900_s() {
     for renewal in renewals() {
         let apart = renewal[1].duration_since(renewal[0]);
         assert!(
-            apart > RENEWED_EVERY - ON_ITS_WAY && apart < RENEWED_EVERY + SLACK,
+            apart > RENEW_INTERVAL - ON_ITS_WAY && apart < RENEW_INTERVAL + SLACK,
             "renewed after {apart:?}: {holds:?}"
         );
     }
-    story.end(controller).await;
+    env.end(controller).await;
 }

@@ -10,9 +10,9 @@ use reqwest::Client;
 use serde_json::{Value, json};
 use simulator::models::arm::Settings;
 
-use super::{Story, ips};
+use super::{TestEnvironment, ips};
 use crate::support::kubernetes::Cluster;
-use crate::support::{PATIENCE, eventually, objects};
+use crate::support::{TEST_TIMEOUT, eventually, objects};
 
 /// The taint with which operators take a node out of service.
 pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service=maintenance:NoSchedule";
@@ -50,7 +50,7 @@ impl Entry {
     }
 }
 
-impl<C: Deref<Target = Cluster>> Story<C> {
+impl<C: Deref<Target = Cluster>> TestEnvironment<C> {
     /// Sets or removes a taint of a node with kubectl.
     pub(super) async fn taint(&self, number: u8, taint: &str) {
         self.cluster.kubectl(&["taint", "node", &self.node(number), taint]).await;
@@ -80,7 +80,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     /// Waits until a node has exactly these taints.
     pub(super) async fn has_taints<const N: usize>(&self, number: u8, taints: [&str; N]) {
         let wanted: BTreeSet<String> = taints.into_iter().map(str::to_owned).collect();
-        eventually(&format!("node {number} has the taints {wanted:?}"), PATIENCE, || async {
+        eventually(&format!("node {number} has the taints {wanted:?}"), TEST_TIMEOUT, || async {
             let found = self.taints(number).await?;
             if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
         })
@@ -89,7 +89,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
 
     /// Waits until a node has no taint: Kubernetes has found it Ready.
     pub(super) async fn is_bare(&self, number: u8) {
-        eventually(&format!("node {number} has no taint"), PATIENCE, || async {
+        eventually(&format!("node {number} has no taint"), TEST_TIMEOUT, || async {
             let node = self.api.get(&self.node_path(number)).await?;
             let taints = &node["spec"]["taints"];
             if taints.is_null() { Ok(()) } else { Err(taints.to_string()) }
@@ -125,7 +125,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     /// Waits until exactly the entries of these addresses are Down.
     pub(super) async fn are_down<const N: usize>(&self, addresses: [&str; N]) {
         let wanted = ips(addresses);
-        eventually(&format!("the entries of {wanted:?} are Down"), PATIENCE, || async {
+        eventually(&format!("the entries of {wanted:?} are Down"), TEST_TIMEOUT, || async {
             let entries = self.entries().await?;
             let known: BTreeSet<IpAddr> = entries.iter().map(|entry| entry.ip).collect();
             let in_sync = entries.iter().all(|entry| entry.is_down == wanted.contains(&entry.ip));
@@ -145,7 +145,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     /// Waits until exactly the nodes with these UIDs are recorded.
     pub(super) async fn are_recorded<const N: usize>(&self, uids: [&str; N]) {
         let wanted: BTreeSet<String> = uids.into_iter().map(|uid| format!("down.{uid}")).collect();
-        eventually(&format!("the ConfigMap has the records {wanted:?}"), PATIENCE, || async {
+        eventually(&format!("the ConfigMap has the records {wanted:?}"), TEST_TIMEOUT, || async {
             let records = self.records().await?;
             if records.keys().eq(&wanted) { Ok(()) } else { Err(format!("{records:?}")) }
         })
@@ -157,7 +157,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         let node = self.node(number);
         let about = format!("involvedObject.kind=Node,involvedObject.name={node},reason={reason}");
         let path = format!("{EVENTS}?fieldSelector={about}");
-        eventually(&format!("node {node} has the event {reason}"), PATIENCE, || async {
+        eventually(&format!("node {node} has the event {reason}"), TEST_TIMEOUT, || async {
             let mut events = self.api.items(&path).await?;
             events.pop().ok_or_else(|| "no such event".to_owned())
         })

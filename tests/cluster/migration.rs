@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use simulator::models::arm::topology::{Cluster as Machines, NodeGroup, NodeKind, Service};
 use simulator::models::ccm::Settings;
 
-use super::Story;
+use super::TestEnvironment;
 use super::replicas::has_role;
 use crate::admin::stage::PROGRAM;
 use crate::support::azure::{Write, pool_name};
 use crate::support::ccm::CloudControllerManager;
 use crate::support::controller::{self, Controller, Flags, Replica};
 use crate::support::kubernetes::{self, Cluster, tail};
-use crate::support::{PATIENCE, eventually, objects};
+use crate::support::{TEST_TIMEOUT, eventually, objects};
 
 const NAMESPACE: &str = "migrating";
 /// User agent of the migration and of the controllers in Azure.
@@ -30,45 +30,48 @@ const GROUP: &str =
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s3_a_migration_shares_the_leases_with_all_writers() {
     let Some(cluster) = kubernetes::own().await else { return };
-    let story = Story::begin_on(&cluster, NAMESPACE, 0, &["kubernetes"]).await;
-    let balancer = arrange(&story).await;
-    let before = frontends(&story).await;
+    let env = TestEnvironment::begin_on(&cluster, NAMESPACE, 0, &["kubernetes"]).await;
+    let balancer = arrange(&env).await;
+    let before = frontends(&env).await;
     assert_eq!(before.len(), 3, "{before:?}");
 
-    let manager = start_manager(&story);
-    eventually("the manager finds its resources unchanged", PATIENCE, || async {
+    let manager = start_manager(&env);
+    eventually("the manager finds its resources unchanged", TEST_TIMEOUT, || async {
         let counters = manager.sums().counters;
         if counters.reconciled >= 4 { Ok(()) } else { Err(format!("{counters:?}")) }
     })
     .await;
-    let leader = start_controller(&story, "leader").await;
+    let leader = start_controller(&env, "leader").await;
     has_role(&leader, "leader").await;
 
-    let plan = command(&story, &["plan", "--out", "plan.json"]).output().expect("the binary under test");
+    let plan = command(&env, &["plan", "--out", "plan.json"]).output().expect("the binary under test");
     assert_eq!(plan.status.code(), Some(0), "{plan:?}");
-    let mut apply = command(&story, &["apply", "--plan", "plan.json"]);
-    let mut migration = Migration { child: story.cluster.reaper().start("apply", &mut apply) };
-    let log = story.cluster.folder().join("apply.log");
-    eventually("the migration waits for the controller that leads", PATIENCE, || async {
+    let mut apply = command(&env, &["apply", "--plan", "plan.json"]);
+    let mut migration = Migration { child: env.cluster.reaper().start("apply", &mut apply) };
+    let log = env.cluster.folder().join("apply.log");
+    eventually("the migration waits for the controller that leads", TEST_TIMEOUT, || async {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         if text.contains("holds the Lease migrating/") { Ok(()) } else { Err(text) }
     })
     .await;
-    assert!(!story.azure.writes().await.iter().any(|write| is_of(write, MIGRATION)));
-    let (arrived, release) = story.azure.hold_first_deletion().await;
+    assert!(!env.azure.writes().await.iter().any(|write| is_of(write, MIGRATION)));
+    let (arrived, release) = env.azure.hold_first_deletion().await;
     leader.terminate().await;
-    tokio::time::timeout(PATIENCE, arrived).await.expect("it deletes in time").expect("the hook is there");
+    tokio::time::timeout(TEST_TIMEOUT, arrived)
+        .await
+        .expect("it deletes in time")
+        .expect("the hook is there");
     // The outage has begun. Neither a new pod of the controller nor the manager disturbs the migration.
-    let standby = start_controller(&story, "standby").await;
+    let standby = start_controller(&env, "standby").await;
     has_role(&standby, "standby").await;
     let failures = manager.sums().counters.lock_failures;
-    eventually("the Lease blocks the manager", PATIENCE, || async {
+    eventually("the Lease blocks the manager", TEST_TIMEOUT, || async {
         let counters = manager.sums().counters;
         if counters.lock_failures > failures { Ok(()) } else { Err(format!("{counters:?}")) }
     })
     .await;
     assert!(release.send(()).is_ok(), "the answer is delayed");
-    let ended = eventually("the migration has ended", PATIENCE, || {
+    let ended = eventually("the migration has ended", TEST_TIMEOUT, || {
         let ended = migration.child.try_wait().expect("a child can be waited for");
         let log = &log;
         async move { ended.ok_or_else(|| tail(log)) }
@@ -76,33 +79,33 @@ async fn s3_a_migration_shares_the_leases_with_all_writers() {
     .await;
     assert_eq!(ended.code(), Some(0), "{}", tail(&log));
 
-    assert_eq!(frontends(&story).await, before, "each frontend has its address and answers");
-    let ours = undisturbed(&story.azure.writes().await);
+    assert_eq!(frontends(&env).await, before, "each frontend has its address and answers");
+    let ours = undisturbed(&env.azure.writes().await);
 
     let reconciled = manager.sums().counters.reconciled;
-    eventually("the manager has nothing to change at the new load balancer", PATIENCE, || async {
+    eventually("the manager has nothing to change at the new load balancer", TEST_TIMEOUT, || async {
         let counters = manager.sums().counters;
         if counters.reconciled >= reconciled + 6 { Ok(()) } else { Err(format!("{counters:?}")) }
     })
     .await;
     has_role(&standby, "leader").await;
-    let later = story.azure.writes().await.split_off(ours);
+    let later = env.azure.writes().await.split_off(ours);
     assert!(later.is_empty(), "there is nothing to change: {later:?}");
 
-    works_as_standard(&story, balancer).await;
-    assert_eq!(frontends(&story).await, before, "after a change");
+    works_as_standard(&env, balancer).await;
+    assert_eq!(frontends(&env).await, before, "after a change");
     standby.terminate().await;
 }
 
 /// Asserts that features of Standard work: a Service gets its own pool, and the controller fills it.
-async fn works_as_standard(story: &Story<&Cluster>, balancer: String) {
+async fn works_as_standard(env: &TestEnvironment<&Cluster>, balancer: String) {
     let local = json!({ "spec": { "externalTrafficPolicy": "Local" } });
-    story.api.merge(&story.path("services", NAMES[0]), &local).await;
-    follows(story, "the first members").await;
-    story.scale(NAMES[0], 3).await;
-    follows(story, "scaling").await;
+    env.api.merge(&env.path("services", NAMES[0]), &local).await;
+    follows(env, "the first members").await;
+    env.scale(NAMES[0], 3).await;
+    follows(env, "scaling").await;
     assert_eq!(
-        story.azure.model(move |model| model.json(&balancer).map(|lb| lb["sku"]["name"].clone())).await,
+        env.azure.model(move |model| model.json(&balancer).map(|lb| lb["sku"]["name"].clone())).await,
         Some(json!("Standard"))
     );
 }
@@ -122,16 +125,16 @@ impl Drop for Migration {
 
 /// Creates nodes, Services, and in Azure their Basic load balancers as the cloud-controller-manager creates them.
 /// Returns the id of the public one.
-async fn arrange(story: &Story<&Cluster>) -> String {
+async fn arrange(env: &TestEnvironment<&Cluster>) -> String {
     let machines = Machines {
         nodes: vec![NodeGroup::new("agents", NodeKind::AvailabilitySet, 3)],
         // The first one represents the Services of this test; the manager does not use the internal one.
         services: vec![Service::external(false), Service::internal(None)],
         ..Machines::default()
     };
-    story.azure.load_cluster(machines).await;
+    env.azure.load_cluster(machines).await;
     for at in 0..3 {
-        let (machine, ip) = story
+        let (machine, ip) = env
             .azure
             .model(move |model| {
                 let id =
@@ -143,22 +146,22 @@ async fn arrange(story: &Story<&Cluster>) -> String {
             })
             .await;
         let ip = ip.as_str().expect("it has an address");
-        let mut node = objects::node(story.namespace, &format!("agents-{at}"), ip);
+        let mut node = objects::node(env.namespace, &format!("agents-{at}"), ip);
         node["spec"] = json!({ "providerID": format!("azure://{machine}") });
-        story.api.create("/api/v1/nodes", &node).await;
+        env.api.create("/api/v1/nodes", &node).await;
     }
-    let services = format!("/api/v1/namespaces/{}/services", story.namespace);
+    let services = format!("/api/v1/namespaces/{}/services", env.namespace);
     let mut made = Vec::new();
     for name in NAMES {
-        let mut service = objects::service(story.namespace, name);
+        let mut service = objects::service(env.namespace, name);
         service["spec"]["externalTrafficPolicy"] = json!("Cluster");
-        made.push(story.api.create(&services, &service).await);
-        story.create("deployments", &objects::deployment(story.namespace, name, 2)).await;
+        made.push(env.api.create(&services, &service).await);
+        env.create("deployments", &objects::deployment(env.namespace, name, 2)).await;
     }
     let balancer = format!("{GROUP}/loadBalancers/kubernetes");
     let (body, addresses) = basic(&balancer, &made);
     let id = balancer.clone();
-    let ips = story
+    let ips = env
         .azure
         .model(move |model| {
             let address = json!({ "location": "eastus", "sku": { "name": "Basic" }, "properties": {
@@ -173,9 +176,9 @@ async fn arrange(story: &Story<&Cluster>) -> String {
         .await;
     for (name, ip) in NAMES.iter().zip(ips) {
         let status = json!({ "status": { "loadBalancer": { "ingress": [{ "ip": ip, "ipMode": "VIP" }] } } });
-        story.api.merge(&format!("{services}/{name}/status"), &status).await;
+        env.api.merge(&format!("{services}/{name}/status"), &status).await;
     }
-    story.rolled_out(&NAMES.map(str::to_owned)).await;
+    env.rolled_out(&NAMES.map(str::to_owned)).await;
     balancer
 }
 
@@ -209,7 +212,7 @@ fn basic(balancer: &str, services: &[Value]) -> (Value, Vec<String>) {
 }
 
 /// Returns the address of each frontend that answers.
-async fn frontends(story: &Story<&Cluster>) -> BTreeMap<String, String> {
+async fn frontends(env: &TestEnvironment<&Cluster>) -> BTreeMap<String, String> {
     let all = |model: &mut simulator::models::arm::ArmModel| {
         let mut all = BTreeMap::new();
         for name in ["kubernetes", "kubernetes-internal"] {
@@ -229,7 +232,7 @@ async fn frontends(story: &Story<&Cluster>) -> BTreeMap<String, String> {
         }
         all
     };
-    story.azure.model(all).await
+    env.azure.model(all).await
 }
 
 fn is_of(write: &Write, who: &str) -> bool {
@@ -254,21 +257,21 @@ fn undisturbed(writes: &[Write]) -> usize {
 }
 
 /// Waits until the pool of the first Service has the nodes of its Pods.
-async fn follows(story: &Story<&Cluster>, after: &str) {
-    let pool = pool_name(story.namespace, NAMES[0]);
-    eventually(&format!("the pool is in sync after {after}"), PATIENCE, || async {
-        let wanted = crate::support::truth::wanted(&story.api, story.namespace).await?;
-        let found = story.azure.pools().await;
+async fn follows(env: &TestEnvironment<&Cluster>, after: &str) {
+    let pool = pool_name(env.namespace, NAMES[0]);
+    eventually(&format!("the pool is in sync after {after}"), TEST_TIMEOUT, || async {
+        let wanted = crate::support::expected_members::expected(&env.api, env.namespace).await?;
+        let found = env.azure.pools().await;
         let (wanted, found) = (wanted.get(&pool), found.get(&pool));
         if wanted.is_some() && wanted == found { Ok(()) } else { Err(format!("{wanted:?} {found:?}")) }
     })
     .await;
 }
 
-fn start_manager(story: &Story<&Cluster>) -> CloudControllerManager {
+fn start_manager(env: &TestEnvironment<&Cluster>) -> CloudControllerManager {
     let settings = Settings {
         epoch_s: u64::try_from(jiff::Timestamp::now().as_second()).expect("it is after 1970"),
-        lease: controller::shared_lease(story.namespace),
+        lease: controller::shared_lease(env.namespace),
         updater_interval_us: 2_000_000,
         node_sync_us: 5_000_000,
         resync_us: Some(1_500_000),
@@ -277,40 +280,34 @@ fn start_manager(story: &Story<&Cluster>) -> CloudControllerManager {
         max_retry_us: 8_000_000,
         ..Settings::default()
     };
-    CloudControllerManager::start(
-        story.api.clone(),
-        &story.azure,
-        story.namespace,
-        settings,
-        |_| "kubernetes",
-    )
+    CloudControllerManager::start(env.api.clone(), &env.azure, env.namespace, settings, |_| "kubernetes")
 }
 
-fn cloud_config(story: &Story<&Cluster>, who: &str) -> Value {
-    let mut cloud_config = story.azure.cloud_config();
+fn cloud_config(env: &TestEnvironment<&Cluster>, who: &str) -> Value {
+    let mut cloud_config = env.azure.cloud_config();
     cloud_config["userAgent"] = json!(who);
     cloud_config
 }
 
-async fn start_controller(story: &Story<&Cluster>, name: &str) -> Controller {
+async fn start_controller(env: &TestEnvironment<&Cluster>, name: &str) -> Controller {
     let kubeconfig = match name {
-        "leader" => story.cluster.controller_kubeconfig(story.namespace).await,
-        _ => story.cluster.account_kubeconfig(story.namespace, objects::ACCOUNT).await,
+        "leader" => env.cluster.controller_kubeconfig(env.namespace).await,
+        _ => env.cluster.account_kubeconfig(env.namespace, objects::ACCOUNT).await,
     };
     let replica = Replica {
         name: &format!("{NAMESPACE}.{name}"),
-        namespace: story.namespace,
+        namespace: env.namespace,
         kubeconfig,
-        cloud_config: cloud_config(story, CONTROLLER),
+        cloud_config: cloud_config(env, CONTROLLER),
         settings: json!({}),
         flags: Flags::default(),
     };
-    Controller::start_replica(story.cluster, &replica).await
+    Controller::start_replica(env.cluster, &replica).await
 }
 
 /// `migrate-basic-lb` as an operator runs it, with the configuration of the controllers.
-fn command(story: &Story<&Cluster>, arguments: &[&str]) -> Command {
-    let folder = story.cluster.folder();
+fn command(env: &TestEnvironment<&Cluster>, arguments: &[&str]) -> Command {
+    let folder = env.cluster.folder();
     let write = |name: &str, value: &Value| {
         let path = folder.join(name);
         std::fs::write(&path, value.to_string()).expect("the folder can be written");
@@ -318,9 +315,9 @@ fn command(story: &Story<&Cluster>, arguments: &[&str]) -> Command {
     };
     let mut command = Command::new(PROGRAM);
     command.arg("migrate-basic-lb").args(arguments).current_dir(folder).stdin(Stdio::null());
-    command.arg("--kubeconfig").arg(story.cluster.admin_kubeconfig());
-    command.arg("--cloud-config").arg(write("migration.azure.json", &cloud_config(story, MIGRATION)));
-    command.arg("--config").arg(write("migration.yaml", &controller::settings(story.namespace)));
+    command.arg("--kubeconfig").arg(env.cluster.admin_kubeconfig());
+    command.arg("--cloud-config").arg(write("migration.azure.json", &cloud_config(env, MIGRATION)));
+    command.arg("--config").arg(write("migration.yaml", &controller::settings(env.namespace)));
     command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").env_remove("RUST_LOG");
     command
 }

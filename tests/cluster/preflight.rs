@@ -6,26 +6,26 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::Story;
+use super::TestEnvironment;
 use crate::admin::stage::PROGRAM;
 use crate::support::kubernetes::{self, Cluster};
-use crate::support::{PATIENCE, eventually, objects};
+use crate::support::{TEST_TIMEOUT, eventually, objects};
 
 /// Returns the findings of a check.
-async fn findings(story: &Story<&Cluster>, kubeconfig: &Path) -> Vec<Value> {
-    let namespace = story.namespace;
+async fn findings(env: &TestEnvironment<&Cluster>, kubeconfig: &Path) -> Vec<Value> {
+    let namespace = env.namespace;
     let settings = json!({
         "identity": "anonymous", "leaderElection": { "namespace": namespace },
         "lease": { "name": format!("locker-{namespace}") }, "services": { "namespaces": [namespace] },
     });
     let write = |kind: &str, value: &Value| {
-        let path = story.cluster.folder().join(format!("{namespace}.check.{kind}"));
+        let path = env.cluster.folder().join(format!("{namespace}.check.{kind}"));
         std::fs::write(&path, value.to_string()).expect("the folder can be written");
         path
     };
     let mut command = Command::new(PROGRAM);
     command.args(["check", "--output", "json", "--within", "10s", "--kubeconfig"]).arg(kubeconfig);
-    command.arg("--cloud-config").arg(write("azure.json", &story.azure.cloud_config()));
+    command.arg("--cloud-config").arg(write("azure.json", &env.azure.cloud_config()));
     command.arg("--config").arg(write("controller.yaml", &settings)).env_clear().stdin(Stdio::null());
     let output = command.output().await.expect("the binary under test");
     let report: Value =
@@ -42,13 +42,13 @@ fn says(findings: &[Value], check: &str, severity: &str, words: &str) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_check_asks_a_real_api_server_for_its_rights() {
     let Some(cluster) = kubernetes::shared().await else { return };
-    let story = Story::begin(cluster, "preflight", 1).await;
-    let node = story.node(1);
-    story.set_endpoints_by_hand("web-0", &[("10.9.0.1", Some(&node))]).await;
-    story.provision(story.namespace).await;
-    let kubeconfig = cluster.controller_kubeconfig(story.namespace).await;
-    eventually("check finds no problem", PATIENCE, || async {
-        let findings = findings(&story, &kubeconfig).await;
+    let env = TestEnvironment::begin(cluster, "preflight", 1).await;
+    let node = env.node(1);
+    env.set_endpoints_by_hand("web-0", &[("10.9.0.1", Some(&node))]).await;
+    env.provision(env.namespace).await;
+    let kubeconfig = cluster.controller_kubeconfig(env.namespace).await;
+    eventually("check finds no problem", TEST_TIMEOUT, || async {
+        let findings = findings(&env, &kubeconfig).await;
         let right = says(&findings, "rights", "ok", "all 24 rights")
             && says(&findings, "api-server-clock", "ok", "agree")
             && says(&findings, "shared-lease", "warning", "does not exist")
@@ -65,10 +65,10 @@ async fn c4_check_asks_a_real_api_server_for_its_rights() {
         format!("namespaces/preflight/rolebindings/{account}"),
         format!("namespaces/kube-system/rolebindings/preflight-{account}-shared-lease"),
     ] {
-        story.api.delete(&format!("{rbac}/{binding}")).await;
+        env.api.delete(&format!("{rbac}/{binding}")).await;
     }
-    eventually("check reports every right as missing", PATIENCE, || async {
-        let findings = findings(&story, &kubeconfig).await;
+    eventually("check reports every right as missing", TEST_TIMEOUT, || async {
+        let findings = findings(&env, &kubeconfig).await;
         let rights =
             ["list, watch services", "list, watch nodes", "endpointslices", "create, patch, list events"];
         let both = [
@@ -84,5 +84,5 @@ async fn c4_check_asks_a_real_api_server_for_its_rights() {
         }
     })
     .await;
-    assert_eq!(story.azure.counters().await.pool_puts, 0);
+    assert_eq!(env.azure.counters().await.pool_puts, 0);
 }

@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{LOAD_BALANCERS, Story, load_balancer};
+use super::{LOAD_BALANCERS, TestEnvironment, load_balancer};
 use crate::support::azure::Put;
 use crate::support::controller::{Controller, Flags, Replica};
 use crate::support::kubernetes::{self, Cluster};
 use crate::support::proxy::Proxy;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 /// After a crash another replica leads within this time (W8).
-const TAKE_OVER_WITHIN: Duration = Duration::from_secs(75);
+const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(75);
 /// After SIGTERM another replica writes within this time of the answer to the last write in flight.
-const HAND_OVER_WITHIN: Duration = Duration::from_secs(2);
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Two replicas and their story.
+/// Two replicas and their test.
 struct Pair<C: Deref<Target = Cluster>> {
-    story: Story<C>,
+    env: TestEnvironment<C>,
     names: Vec<String>,
     /// The leader and the standby.
     leader: Controller,
@@ -29,7 +29,7 @@ struct Pair<C: Deref<Target = Cluster>> {
     way: Proxy,
 }
 
-/// Returns the names of a story's replicas.
+/// Returns the names of a test's replicas.
 fn replica_name(namespace: &str, number: u8) -> String {
     format!("{namespace}-replica-{number}")
 }
@@ -37,18 +37,18 @@ fn replica_name(namespace: &str, number: u8) -> String {
 impl<C: Deref<Target = Cluster>> Pair<C> {
     /// Two replicas of which the first leads, and six Services whose pools are in sync.
     async fn begin(cluster: C, namespace: &'static str) -> Self {
-        let story = Story::begin(cluster, namespace, 6).await;
+        let env = TestEnvironment::begin(cluster, namespace, 6).await;
         let names: Vec<String> = (0..6).map(|number| format!("web-{number}")).collect();
         for name in &names {
-            story.deploy(name, 2).await;
+            env.deploy(name, 2).await;
         }
-        story.provision(namespace).await;
-        let kubeconfig = story.cluster.controller_kubeconfig(namespace).await;
-        let way = Proxy::start(story.cluster.address()).await;
-        let detour = story.cluster.detour(&kubeconfig, &format!("{namespace}-detour"), way.address());
+        env.provision(namespace).await;
+        let kubeconfig = env.cluster.controller_kubeconfig(namespace).await;
+        let way = Proxy::start(env.cluster.address()).await;
+        let detour = env.cluster.detour(&kubeconfig, &format!("{namespace}-detour"), way.address());
         let start = async |number: u8, kubeconfig| {
             let name = replica_name(namespace, number);
-            let mut cloud_config = story.azure.cloud_config();
+            let mut cloud_config = env.azure.cloud_config();
             cloud_config["userAgent"] = Value::from(name.clone());
             let replica = Replica {
                 name: &name,
@@ -58,15 +58,15 @@ impl<C: Deref<Target = Cluster>> Pair<C> {
                 settings: json!({}),
                 flags: Flags::default(),
             };
-            Controller::start_replica(&story.cluster, &replica).await
+            Controller::start_replica(&env.cluster, &replica).await
         };
         let leader = start(1, detour).await;
         has_role(&leader, "leader").await;
         let standby = start(2, kubeconfig).await;
         has_role(&standby, "standby").await;
-        story.rolled_out(&names).await;
-        story.converged("the first rollout").await;
-        Self { story, names, leader, standby, way }
+        env.rolled_out(&names).await;
+        env.converged("the first rollout").await;
+        Self { env, names, leader, standby, way }
     }
 
     /// Makes every pool change, and waits until the leader's first write of that is in flight.
@@ -76,12 +76,12 @@ impl<C: Deref<Target = Cluster>> Pair<C> {
 
     /// The same with the pools of these Services.
     async fn write_of(&self, names: impl Iterator<Item = &String>, replicas: u32) {
-        let before = self.story.azure.puts().await.len();
+        let before = self.env.azure.puts().await.len();
         for name in names {
-            self.story.scale(name, replicas).await;
+            self.env.scale(name, replicas).await;
         }
-        eventually("a write is in flight", PATIENCE, || async {
-            let (puts, now) = (self.story.azure.puts().await, self.story.azure.now_us());
+        eventually("a write is in flight", TEST_TIMEOUT, || async {
+            let (puts, now) = (self.env.azure.puts().await, self.env.azure.now_us());
             let open = puts[before..].iter().any(|put| now + 200_000 < put.answered_us);
             if open { Ok(()) } else { Err(format!("{} writes", puts.len() - before)) }
         })
@@ -90,7 +90,7 @@ impl<C: Deref<Target = Cluster>> Pair<C> {
 }
 
 pub(super) async fn has_role(controller: &Controller, wanted: &str) {
-    eventually(&format!("a replica is {wanted}"), PATIENCE, || async {
+    eventually(&format!("a replica is {wanted}"), TEST_TIMEOUT, || async {
         let role = controller.role().await?;
         if role == wanted { Ok(()) } else { Err(role) }
     })
@@ -123,85 +123,85 @@ async fn w8_sigterm_hands_over_within_2_s_of_the_last_answer() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let pair = Pair::begin(cluster, "hand-over").await;
     // Operations end with their answers, so that the successor waits for nothing but its predecessor.
-    pair.story.azure.set_write_latency(Duration::from_secs(5), Duration::ZERO).await;
+    pair.env.azure.set_write_latency(Duration::from_secs(5), Duration::ZERO).await;
     let is_idle = |name: &&String| load_balancer(name) == LOAD_BALANCERS[2];
     pair.write_of(pair.names.iter().filter(|name| !is_idle(name)), 4).await;
-    let Pair { story, names, leader, standby, way: _way } = pair;
+    let Pair { env, names, leader, standby, way: _way } = pair;
     let [first, second] = [1, 2].map(|number| replica_name("hand-over", number));
     let handed_over = async {
         // Where nothing runs, only its predecessor's writes elsewhere keep the successor from beginning.
         for name in names.iter().filter(is_idle) {
-            story.scale(name, 4).await;
+            env.scale(name, 4).await;
         }
-        eventually("the standby writes", PATIENCE, || async {
-            let puts = story.azure.puts().await;
+        eventually("the standby writes", TEST_TIMEOUT, || async {
+            let puts = env.azure.puts().await;
             let put = puts.iter().find(|put| put.user_agent.starts_with(&second)).map(|put| put.at_us);
             put.ok_or_else(|| format!("{:?}", puts.last()))
         })
         .await
     };
     let ((), wrote_us) = tokio::join!(leader.terminate(), handed_over);
-    let puts = story.azure.puts().await;
+    let puts = env.azure.puts().await;
     let last_us =
         puts.iter().filter(|put| put.user_agent.starts_with(&first)).map(|put| put.answered_us).max();
     let last_us = last_us.expect("the first replica has written");
     assert!(wrote_us >= last_us, "written at {wrote_us}, beside a write until {last_us}");
     let took = Duration::from_micros(wrote_us - last_us);
-    assert!(took < HAND_OVER_WITHIN, "the hand-over took {took:?}");
-    story.azure.set_write_latency(Duration::from_millis(50), Duration::ZERO).await;
-    story.rolled_out(&names).await;
-    story.converged("the hand-over").await;
-    let puts = story.azure.puts().await;
+    assert!(took < HAND_OVER_TIMEOUT, "the hand-over took {took:?}");
+    env.azure.set_write_latency(Duration::from_millis(50), Duration::ZERO).await;
+    env.rolled_out(&names).await;
+    env.converged("the hand-over").await;
+    let puts = env.azure.puts().await;
     assert_eq!(writers(&puts), [first, second]);
-    story.end(standby).await;
+    env.end(standby).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w8_sigkill_during_a_write_is_taken_over_within_75_s() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let pair = Pair::begin(cluster, "sigkill").await;
-    pair.story.azure.set_write_latency(Duration::from_secs(2), Duration::from_secs(3)).await;
+    pair.env.azure.set_write_latency(Duration::from_secs(2), Duration::from_secs(3)).await;
     pair.write_is_in_flight(4).await;
-    let Pair { story, names, leader, standby, way: _way } = pair;
+    let Pair { env, names, leader, standby, way: _way } = pair;
     leader.kill();
-    let killed_us = story.azure.now_us();
+    let killed_us = env.azure.now_us();
     let second = replica_name("sigkill", 2);
-    let first_us = eventually("the other replica writes", TAKE_OVER_WITHIN, || async {
-        let puts = story.azure.puts().await;
+    let first_us = eventually("the other replica writes", TAKE_OVER_TIMEOUT, || async {
+        let puts = env.azure.puts().await;
         let mut by_second = puts.iter().filter(|put| put.user_agent.starts_with(&second));
         by_second.next().map(|put| put.at_us).ok_or_else(|| format!("{:?}", puts.last()))
     })
     .await;
     let took = Duration::from_micros(first_us.saturating_sub(killed_us));
-    assert!(took < TAKE_OVER_WITHIN, "the take-over took {took:?}");
-    story.rolled_out(&names).await;
-    story.converged("the take-over").await;
-    assert_eq!(writers(&story.azure.puts().await), [replica_name("sigkill", 1), second]);
-    story.end(standby).await;
+    assert!(took < TAKE_OVER_TIMEOUT, "the take-over took {took:?}");
+    env.rolled_out(&names).await;
+    env.converged("the take-over").await;
+    assert_eq!(writers(&env.azure.puts().await), [replica_name("sigkill", 1), second]);
+    env.end(standby).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w8_a_leader_suspended_beyond_its_lease_never_writes() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let pair = Pair::begin(cluster, "sigstop").await;
-    pair.story.azure.set_write_latency(Duration::from_secs(1), Duration::from_secs(2)).await;
+    pair.env.azure.set_write_latency(Duration::from_secs(1), Duration::from_secs(2)).await;
     pair.write_is_in_flight(4).await;
-    let Pair { story, names, leader, standby, way: _way } = pair;
+    let Pair { env, names, leader, standby, way: _way } = pair;
     leader.suspend();
     has_role(&standby, "leader").await;
     for name in &names {
-        story.scale(name, 2).await;
+        env.scale(name, 2).await;
     }
     // It resumes during its successor's work, with everything that it had begun.
-    let went_on_us = story.azure.now_us();
+    let went_on_us = env.azure.now_us();
     leader.go_on();
-    story.rolled_out(&names).await;
-    story.converged("both run again").await;
+    env.rolled_out(&names).await;
+    env.converged("both run again").await;
     has_role(&leader, "standby").await;
     let [first, second] = [1, 2].map(|number| replica_name("sigstop", number));
     // No permit stops a request that was in flight when the process was suspended. It arrives afterwards, and Azure
     // refuses it because of its If-Match (W2). There may be no other requests of this process.
-    let (late, puts): (Vec<Put>, Vec<Put>) = story
+    let (late, puts): (Vec<Put>, Vec<Put>) = env
         .azure
         .puts()
         .await
@@ -210,35 +210,35 @@ async fn w8_a_leader_suspended_beyond_its_lease_never_writes() {
     assert!(late.iter().all(|put| put.refused), "{late:?}");
     assert_eq!(writers(&puts), [first, second]);
     leader.terminate().await;
-    story.end(standby).await;
+    env.end(standby).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w8_a_leader_without_the_api_server_stops_first() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let pair = Pair::begin(cluster, "cut").await;
-    pair.story.azure.set_write_latency(Duration::from_secs(1), Duration::from_secs(2)).await;
+    pair.env.azure.set_write_latency(Duration::from_secs(1), Duration::from_secs(2)).await;
     pair.write_is_in_flight(4).await;
-    let Pair { story, names, leader, standby, way } = pair;
+    let Pair { env, names, leader, standby, way } = pair;
     // Azure is within its reach all the time.
     way.cut();
     has_role(&standby, "leader").await;
     for name in &names {
-        story.scale(name, 3).await;
+        env.scale(name, 3).await;
     }
-    story.rolled_out(&names).await;
-    story.converged("the cut").await;
+    env.rolled_out(&names).await;
+    env.converged("the cut").await;
     way.mend();
     has_role(&leader, "standby").await;
     for name in &names {
-        story.scale(name, 1).await;
+        env.scale(name, 1).await;
     }
-    story.rolled_out(&names).await;
-    story.converged("the way is mended").await;
+    env.rolled_out(&names).await;
+    env.converged("the way is mended").await;
     let [first, second] = [1, 2].map(|number| replica_name("cut", number));
-    assert_eq!(writers(&story.azure.puts().await), [first, second]);
+    assert_eq!(writers(&env.azure.puts().await), [first, second]);
     leader.terminate().await;
-    story.end(standby).await;
+    env.end(standby).await;
 }
 
 #[test]

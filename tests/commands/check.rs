@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use simulator::models::arm::{Fault, FaultTarget, Lock, Permission, Settings};
 use simulator::models::kube::Resource;
 
-use super::bench::{Bench, Ended};
+use super::fixture::{Ended, Fixture};
 use super::{Folder, KUBECONFIG, cloud, command, path, signs_in, text};
 use crate::admin::stage::{add_pool, add_service, pool_of, send_to_cluster_pool};
 
@@ -41,10 +41,10 @@ impl Findings {
 }
 
 /// Runs the check; asserts that the exit code matches the findings, and that nothing was written.
-async fn check(bench: &Bench) -> Findings {
-    let ended = bench.run("check", &["--output", "json", "--within", "20s"]).await;
+async fn check(fixture: &Fixture) -> Findings {
+    let ended = fixture.run("check", &["--output", "json", "--within", "20s"]).await;
     let findings = judged(&ended);
-    bench.assert_nothing_written().await;
+    fixture.assert_nothing_written().await;
     findings
 }
 
@@ -63,15 +63,15 @@ pub fn judged(ended: &Ended) -> Findings {
 
 /// Runs the check after a change of ARM's settings.
 async fn with_arm(change: impl FnOnce(&mut Settings) + Send + 'static) -> Findings {
-    let bench = Bench::new(3).await;
-    bench.fakes.tune_arm(change).await;
-    check(&bench).await
+    let fixture = Fixture::new(3).await;
+    fixture.fakes.tune_arm(change).await;
+    check(&fixture).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_check_finds_nothing_in_a_healthy_cluster() {
-    let bench = Bench::new(3).await;
-    let findings = check(&bench).await;
+    let fixture = Fixture::new(3).await;
+    let findings = check(&fixture).await;
     assert_eq!(findings.bad(), Vec::<String>::new());
     let mut made: Vec<&str> = findings.0.iter().filter_map(|it| it["check"].as_str()).collect();
     made.dedup();
@@ -81,29 +81,29 @@ async fn c4_check_finds_nothing_in_a_healthy_cluster() {
     findings.must_have("candidates", "ok", "3 Services are candidates");
     findings.must_have("pools", "ok", "3 pools are proven to belong to managed Services, 0 are not");
 
-    let text = bench.run("check", &[]).await;
+    let text = fixture.run("check", &[]).await;
     assert_eq!((text.code, text.stderr.as_str()), (Some(0), ""), "{text:?}");
     assert!(text.stdout.contains("0 problems, 0 warnings"), "{}", text.stdout);
-    bench.assert_nothing_written().await;
+    fixture.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d2_check_accepts_a_rule_to_the_pool_of_the_cluster() {
-    let mut bench = Bench::new(1).await;
-    add_service(&bench.fakes, "shared", &[0]).await;
-    send_to_cluster_pool(&bench.fakes, "shared", "kubernetes").await;
-    bench.reset_baseline().await;
-    let findings = check(&bench).await;
+    let mut fixture = Fixture::new(1).await;
+    add_service(&fixture.fakes, "shared", &[0]).await;
+    send_to_cluster_pool(&fixture.fakes, "shared", "kubernetes").await;
+    fixture.reset_baseline().await;
+    let findings = check(&fixture).await;
     assert_eq!(findings.bad(), Vec::<String>::new());
     findings.must_have("pools", "ok", "2 pools are proven to belong to managed Services, 0 are not");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_names_each_missing_right_and_its_effect() {
-    let bench = Bench::new(1).await;
-    bench.fakes.plant(|model| model.forbid(Resource::Events)).await;
-    bench.fakes.plant(|model| model.forbid(Resource::Leases)).await;
-    let findings = check(&bench).await;
+    let fixture = Fixture::new(1).await;
+    fixture.fakes.plant(|model| model.forbid(Resource::Events)).await;
+    fixture.fakes.plant(|model| model.forbid(Resource::Leases)).await;
+    let findings = check(&fixture).await;
     findings.must_have("rights", "problem", "may not create, patch, list events");
     for lease in ["azure-backend-pool-controller", "aks-managed-resource-locker"] {
         let words =
@@ -116,13 +116,13 @@ async fn check_names_each_missing_right_and_its_effect() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_names_missing_load_balancers_and_their_group() {
-    let mut bench = Bench::new(2).await;
-    bench.configure(|cloud| {
+    let mut fixture = Fixture::new(2).await;
+    fixture.configure(|cloud| {
         cloud["multipleStandardLoadBalancerConfigurations"] =
             json!([{ "name": "elsewhere", "primaryVMSet": "v" }]);
     });
-    bench.reset_baseline().await;
-    let findings = check(&bench).await;
+    fixture.reset_baseline().await;
+    let findings = check(&fixture).await;
     findings.must_have(
         "load-balancers",
         "warning",
@@ -130,20 +130,20 @@ async fn check_names_missing_load_balancers_and_their_group() {
     );
     findings.must_have("load-balancers", "problem", "2 candidates have no load-balancing rule");
 
-    bench.configure(|cloud| cloud["loadBalancerResourceGroup"] = json!("nowhere"));
-    let findings = check(&bench).await;
+    fixture.configure(|cloud| cloud["loadBalancerResourceGroup"] = json!("nowhere"));
+    let findings = check(&fixture).await;
     findings.must_have("load-balancers", "problem", "ResourceGroupNotFound");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1_check_lists_open_steps_of_a_single_load_balancer() {
-    let bench = Bench::new(2).await;
-    bench.configure(|cloud| {
+    let fixture = Fixture::new(2).await;
+    fixture.configure(|cloud| {
         let keys = cloud.as_object_mut().expect("a map of keys");
         keys.remove("multipleStandardLoadBalancerConfigurations");
         keys.insert("loadBalancerBackendPoolConfigurationType".to_owned(), json!("nodeIPConfiguration"));
     });
-    let findings = check(&bench).await;
+    let findings = check(&fixture).await;
     findings.must_have("candidates", "warning", "2 Services have no pool of their own");
     findings.must_have("configuration", "warning", "only nodes that leave service are taken out of traffic");
     let of_candidates = findings.0.iter().filter(|it| it["check"] == "candidates");
@@ -213,15 +213,15 @@ async fn check_names_the_actions_that_are_missing_and_where() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_reports_no_missing_right_for_a_throttled_load_balancer() {
-    let mut bench = Bench::new(2).await;
+    let mut fixture = Fixture::new(2).await;
     let throttled = Fault {
         target: FaultTarget::LoadBalancerGet,
         load_balancer: Some("lb-2".to_owned()),
         ..Fault::every_nth_put(1, 429, "SubscriptionRequestsThrottled", Some("60"))
     };
-    bench.fakes.tune_arm(move |arm| arm.faults = vec![throttled]).await;
-    bench.reset_baseline().await;
-    let findings = judged(&bench.run("check", &["--output", "json", "--within", "10s"]).await);
+    fixture.fakes.tune_arm(move |arm| arm.faults = vec![throttled]).await;
+    fixture.reset_baseline().await;
+    let findings = judged(&fixture.run("check", &["--output", "json", "--within", "10s"]).await);
     findings.must_have("load-balancers", "problem", "lb-2 cannot be read: HTTP 429");
     // The quota closes the gate for both load balancers; either of them may be read first.
     findings.must_have("candidates", "problem", "not everything was compared in time: ");
@@ -229,18 +229,18 @@ async fn check_reports_no_missing_right_for_a_throttled_load_balancer() {
     let remedies: Vec<&str> = findings.0.iter().filter_map(|it| it["remedy"].as_str()).collect();
     assert!(remedies.iter().all(|remedy| !remedy.contains("grant")), "{remedies:?}");
     assert!(findings.of("candidates", "warning").is_empty(), "{:#?}", findings.0);
-    bench.assert_nothing_written().await;
+    fixture.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w7_check_warns_of_clocks_five_seconds_apart() {
-    let bench = Bench::new(1).await;
-    bench.fakes.clocks_ahead(-60, 30).await;
-    let findings = check(&bench).await;
+    let fixture = Fixture::new(1).await;
+    fixture.fakes.clocks_ahead(-60, 30).await;
+    let findings = check(&fixture).await;
     findings.must_have("arm-clock", "warning", "behind the local one");
     findings.must_have("api-server-clock", "warning", "ahead of the local one");
-    bench.fakes.clocks_ahead(3, -3).await;
-    assert_eq!(check(&bench).await.bad(), Vec::<String>::new());
+    fixture.fakes.clocks_ahead(3, -3).await;
+    assert_eq!(check(&fixture).await.bad(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -253,9 +253,9 @@ async fn check_separates_a_refused_token_from_no_answer() {
     );
     findings.must_have("candidates", "warning", "not checked");
 
-    let bench = Bench::new(1).await;
-    bench.fakes.arm_down(true).await;
-    check(&bench).await.must_have("token", "problem", "does not answer");
+    let fixture = Fixture::new(1).await;
+    fixture.fakes.arm_down(true).await;
+    check(&fixture).await.must_have("token", "problem", "does not answer");
 }
 
 #[test]
@@ -287,8 +287,8 @@ fn c3_check_reports_a_missing_token_with_its_identity() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w7_check_names_the_holder_of_the_shared_lease() {
-    let mut bench = Bench::new(1).await;
-    let now = bench.fakes.clock().rfc3339(bench.fakes.clock().now_us());
+    let mut fixture = Fixture::new(1).await;
+    let now = fixture.fakes.clock().rfc3339(fixture.fakes.clock().now_us());
     for (holder, severity, words) in [
         ("cloud-controller-manager", "ok", "cloud-controller-manager holds the Lease"),
         ("stranger", "warning", "the unknown client \"stranger\" holds the Lease"),
@@ -298,18 +298,18 @@ async fn w7_check_names_the_holder_of_the_shared_lease() {
             "metadata": { "namespace": "kube-system", "name": "aks-managed-resource-locker" },
             "spec": { "holderIdentity": holder, "leaseDurationSeconds": 900, "renewTime": now },
         });
-        bench.fakes.apply(vec![lease]).await.expect("a good Lease");
-        bench.reset_baseline().await;
-        check(&bench).await.must_have("shared-lease", severity, words);
+        fixture.fakes.apply(vec![lease]).await.expect("a good Lease");
+        fixture.reset_baseline().await;
+        check(&fixture).await.must_have("shared-lease", severity, words);
     }
-    bench.fakes.delete(Resource::Leases, "kube-system", "aks-managed-resource-locker").await;
-    bench.reset_baseline().await;
-    check(&bench).await.must_have("shared-lease", "warning", "does not exist");
+    fixture.fakes.delete(Resource::Leases, "kube-system", "aks-managed-resource-locker").await;
+    fixture.reset_baseline().await;
+    check(&fixture).await.must_have("shared-lease", "warning", "does not exist");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g6_check_warns_of_pauses_and_of_keys_that_cannot_be_read() {
-    let mut bench = Bench::new(1).await;
+    let mut fixture = Fixture::new(1).await;
     let map = |data: Value| {
         json!({
             "apiVersion": "v1", "kind": "ConfigMap",
@@ -324,9 +324,9 @@ async fn g6_check_warns_of_pauses_and_of_keys_that_cannot_be_read() {
         "pause.service.b": format!("shop/b\n{since}"),
         "pause.nothing": "?",
     });
-    bench.fakes.apply(vec![map(all)]).await.expect("a good ConfigMap");
-    bench.reset_baseline().await;
-    let findings = check(&bench).await;
+    fixture.fakes.apply(vec![map(all)]).await.expect("a good ConfigMap");
+    fixture.reset_baseline().await;
+    let findings = check(&fixture).await;
     for words in [
         "everything is paused since 2026-11-20T08:00:00Z by alice, the network moves",
         "1 pools and 1 Services are paused: the pool kubernetes/shop-a since 2026-11-20T08:00:00Z by bob, without",
@@ -340,18 +340,18 @@ async fn g6_check_warns_of_pauses_and_of_keys_that_cannot_be_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d2_check_names_unproven_and_missing_pools() {
-    let mut bench = Bench::new(1).await;
-    add_service(&bench.fakes, "nat", &[0]).await;
-    add_service(&bench.fakes, "bare", &[0]).await;
-    add_pool(&bench.fakes, "nat", &[0]).await;
+    let mut fixture = Fixture::new(1).await;
+    add_service(&fixture.fakes, "nat", &[0]).await;
+    add_service(&fixture.fakes, "bare", &[0]).await;
+    add_pool(&fixture.fakes, "nat", &[0]).await;
     let (nat, bare) = (pool_of("nat"), pool_of("bare"));
     let spoil = move |azure: &mut simulator::Azure, _: u64| {
         azure.model.add_inbound_nat_rule(simulator::CLUSTER_NAME, "nat-rule", &nat);
         azure.model.remove_pool(simulator::CLUSTER_NAME, &bare);
     };
-    bench.fakes.azure.ask(spoil).await;
-    bench.reset_baseline().await;
-    let findings = check(&bench).await;
+    fixture.fakes.azure.ask(spoil).await;
+    fixture.reset_baseline().await;
+    let findings = check(&fixture).await;
     findings.must_have("pools", "warning", "inbound_nat_rule: 1 pools are not written");
     findings.must_have("pools", "warning", "kubernetes/shop-nat (shop/nat)");
     findings.must_have("candidates", "problem", "in time: kubernetes/shop-bare was not compared");
@@ -360,9 +360,9 @@ async fn d2_check_names_unproven_and_missing_pools() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_reports_an_api_server_that_does_not_answer() {
-    let bench = Bench::new(1).await;
-    bench.fakes.plant(|model| model.down(true)).await;
-    let ended = bench.run("check", &["--output", "json"]).await;
+    let fixture = Fixture::new(1).await;
+    fixture.fakes.plant(|model| model.down(true)).await;
+    let ended = fixture.run("check", &["--output", "json"]).await;
     let findings = judged(&ended);
     findings.must_have("api-server", "problem", "the API server does not answer");
     findings.must_have("load-balancers", "ok", "kubernetes");

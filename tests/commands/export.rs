@@ -10,11 +10,11 @@ use tokio::process::Child;
 
 use simulator::models::arm::{Fault, FaultTarget, Latency};
 
-use super::bench::Bench;
+use super::fixture::Fixture;
 use crate::admin::stage::{
     NAMESPACE, add_service, node_ip, node_name, pool_of, send_to_cluster_pool, set_endpoints,
 };
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 /// The flags of an export in a pipeline.
 const ONCE: [&str; 6] = ["--dry-run", "--export", "-", "--until-synced", "--within", "60s"];
@@ -31,37 +31,37 @@ fn short() -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_an_export_of_pools_in_sync_ends_with_0_and_writes_nothing() {
-    let bench = Bench::with(4, &short()).await;
-    let ended = bench.run("run", &ONCE).await;
+    let fixture = Fixture::with(4, &short()).await;
+    let ended = fixture.run("run", &ONCE).await;
     let plan = ended.json();
     assert_eq!(ended.code, Some(0), "{plan:#}");
     assert_eq!((&plan["complete"], &plan["schemaVersion"]), (&json!(true), &json!(1)));
     assert_eq!((&plan["summary"]["pools"], &plan["summary"]["wouldChange"]), (&json!(4), &json!(0)));
-    bench.assert_nothing_written().await;
+    fixture.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_an_export_lists_changes_with_reasons_and_ends_with_3() {
-    let mut bench = Bench::with(1, &short()).await;
+    let mut fixture = Fixture::with(1, &short()).await;
     for name in ["moved", "paused", "empty", "nat"] {
-        add_service(&bench.fakes, name, &[0, 1]).await;
+        add_service(&fixture.fakes, name, &[0, 1]).await;
     }
-    set_endpoints(&bench.fakes, "moved", &[Endpoint::ready(&node_name(1)), Endpoint::ready(&node_name(2))])
+    set_endpoints(&fixture.fakes, "moved", &[Endpoint::ready(&node_name(1)), Endpoint::ready(&node_name(2))])
         .await;
     let mut service =
         build::with_ingress(build::service(NAMESPACE, "paused", &[80], &[Family::V4]), &["20.1.1.1"]);
     service["metadata"]["annotations"] = json!({ "azure-backend-pool-controller.io/pause": "true" });
-    bench.fakes.apply(vec![service]).await.expect("a good Service");
-    set_endpoints(&bench.fakes, "paused", &[Endpoint::ready(&node_name(0))]).await;
-    set_endpoints(&bench.fakes, "empty", &[]).await;
+    fixture.fakes.apply(vec![service]).await.expect("a good Service");
+    set_endpoints(&fixture.fakes, "paused", &[Endpoint::ready(&node_name(0))]).await;
+    set_endpoints(&fixture.fakes, "empty", &[]).await;
     let nat = pool_of("nat");
     let spoil = move |azure: &mut simulator::Azure, _: u64| {
         azure.model.add_inbound_nat_rule(simulator::CLUSTER_NAME, "nat-rule", &nat);
     };
-    bench.fakes.azure.ask(spoil).await;
-    bench.reset_baseline().await;
+    fixture.fakes.azure.ask(spoil).await;
+    fixture.reset_baseline().await;
 
-    let ended = bench.run("run", &ONCE).await;
+    let ended = fixture.run("run", &ONCE).await;
     let plan = ended.json();
     assert_eq!(ended.code, Some(3), "{plan:#}\n{}", ended.stderr);
     let moved = pool(&plan, "moved");
@@ -84,11 +84,11 @@ async fn c4_an_export_lists_changes_with_reasons_and_ends_with_3() {
     let counts = ["wouldChange", "add", "remove", "held", "paused", "notCompared", "notManageable"];
     let counts: Vec<&Value> = counts.iter().map(|key| &summary[key]).collect();
     assert_eq!(counts, [1, 1, 1, 1, 1, 0, 1], "{summary}");
-    bench.assert_nothing_written().await;
+    fixture.assert_nothing_written().await;
 
     let mut text = ONCE.to_vec();
     text.extend(["--output", "text"]);
-    let ended = bench.run("run", &text).await;
+    let ended = fixture.run("run", &text).await;
     assert_eq!(ended.code, Some(3));
     for words in
         ["1 would change (add 1, remove 1), 1 held, 1 paused", "kubernetes/shop-moved (shop/moved)", "hold "]
@@ -99,11 +99,11 @@ async fn c4_an_export_lists_changes_with_reasons_and_ends_with_3() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d4_an_export_waits_until_a_removal_is_certain() {
-    let mut bench = Bench::with(1, &json!({ "members": { "removalDelay": "3s" } })).await;
-    add_service(&bench.fakes, "web", &[0, 1]).await;
-    set_endpoints(&bench.fakes, "web", &[Endpoint::ready(&node_name(0))]).await;
-    bench.reset_baseline().await;
-    let ended = bench.run("run", &ONCE).await;
+    let mut fixture = Fixture::with(1, &json!({ "members": { "removalDelay": "3s" } })).await;
+    add_service(&fixture.fakes, "web", &[0, 1]).await;
+    set_endpoints(&fixture.fakes, "web", &[Endpoint::ready(&node_name(0))]).await;
+    fixture.reset_baseline().await;
+    let ended = fixture.run("run", &ONCE).await;
     let plan = ended.json();
     assert_eq!((ended.code, &pool(&plan, "web")["remove"]), (Some(3), &json!([node_ip(1)])), "{plan:#}");
 }
@@ -112,12 +112,12 @@ async fn d4_an_export_waits_until_a_removal_is_certain() {
 async fn g6_an_observing_start_lists_the_changes() {
     let mut settings = short();
     settings["mode"] = json!("observe");
-    let mut bench = Bench::with(1, &settings).await;
-    add_service(&bench.fakes, "web", &[0]).await;
-    set_endpoints(&bench.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))])
+    let mut fixture = Fixture::with(1, &settings).await;
+    add_service(&fixture.fakes, "web", &[0]).await;
+    set_endpoints(&fixture.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))])
         .await;
-    bench.reset_baseline().await;
-    let ended = bench.run("run", &ONCE).await;
+    fixture.reset_baseline().await;
+    let ended = fixture.run("run", &ONCE).await;
     let plan = ended.json();
     assert_eq!((ended.code, &plan["summary"]["wouldChange"]), (Some(3), &json!(1)), "{plan:#}");
     let web = pool(&plan, "web");
@@ -128,22 +128,23 @@ async fn g6_an_observing_start_lists_the_changes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g2_a_held_removal_is_pending() {
-    let mut bench = Bench::with(1, &short()).await;
-    add_service(&bench.fakes, "empty", &[0]).await;
-    set_endpoints(&bench.fakes, "empty", &[]).await;
-    bench.reset_baseline().await;
-    let ended = bench.run("run", &ONCE).await;
+    let mut fixture = Fixture::with(1, &short()).await;
+    add_service(&fixture.fakes, "empty", &[0]).await;
+    set_endpoints(&fixture.fakes, "empty", &[]).await;
+    fixture.reset_baseline().await;
+    let ended = fixture.run("run", &ONCE).await;
     let summary = ended.json()["summary"].clone();
     assert_eq!((ended.code, &summary["wouldChange"], &summary["held"]), (Some(3), &json!(0), &json!(1)));
-    bench.assert_nothing_written().await;
+    fixture.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_export_that_is_incomplete_in_time_fails() {
-    let bench = Bench::with(1, &short()).await;
-    bench.fakes.arm_down(true).await;
-    let file = bench.path("plan.json");
-    let ended = bench.run("run", &["--dry-run", "--export", &file, "--until-synced", "--within", "2s"]).await;
+    let fixture = Fixture::with(1, &short()).await;
+    fixture.fakes.arm_down(true).await;
+    let file = fixture.path("plan.json");
+    let ended =
+        fixture.run("run", &["--dry-run", "--export", &file, "--until-synced", "--within", "2s"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("not everything was compared within 2s"), "{}", ended.stderr);
     let plan: Value = serde_json::from_str(&std::fs::read_to_string(&file).expect("the file")).expect("JSON");
@@ -152,8 +153,8 @@ async fn an_export_that_is_incomplete_in_time_fails() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d3_an_export_is_incomplete_with_an_unreadable_load_balancer() {
-    let bench = Bench::with(4, &short()).await;
-    bench
+    let fixture = Fixture::with(4, &short()).await;
+    fixture
         .fakes
         .tune_arm(|arm| {
             let refused = Fault::every_nth_put(1, 403, "AuthorizationFailed", None);
@@ -164,7 +165,7 @@ async fn d3_an_export_is_incomplete_with_an_unreadable_load_balancer() {
     let mut arguments = ONCE.to_vec();
     arguments.extend(["--output", "text"]);
     arguments[5] = "6s";
-    let ended = bench.run("run", &arguments).await;
+    let ended = fixture.run("run", &arguments).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("within 6s: lb-2: HTTP 403"), "{}", ended.stderr);
     for words in [
@@ -174,34 +175,34 @@ async fn d3_an_export_is_incomplete_with_an_unreadable_load_balancer() {
     ] {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
     }
-    bench.assert_nothing_written().await;
+    fixture.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d2_an_export_includes_the_pool_of_the_cluster() {
-    let mut bench = Bench::with(1, &short()).await;
+    let mut fixture = Fixture::with(1, &short()).await;
     for (name, pool) in [("shared", "kubernetes"), ("shared-six", "kubernetes-IPv6")] {
-        add_service(&bench.fakes, name, &[0]).await;
-        send_to_cluster_pool(&bench.fakes, name, pool).await;
+        add_service(&fixture.fakes, name, &[0]).await;
+        send_to_cluster_pool(&fixture.fakes, name, pool).await;
     }
-    bench.reset_baseline().await;
+    fixture.reset_baseline().await;
     let mut arguments = ONCE;
     arguments[5] = "20s";
-    let ended = bench.run("run", &arguments).await;
+    let ended = fixture.run("run", &arguments).await;
     let plan = ended.json();
     assert_eq!(ended.code, Some(0), "{}\n{plan:#}", ended.stderr);
     let summary = &plan["summary"];
     assert_eq!((&plan["complete"], &summary["pools"]), (&json!(true), &json!(3)), "{summary}");
-    bench.assert_nothing_written().await;
+    fixture.assert_nothing_written().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_export_without_answers_names_the_missing_parts() {
-    let bench = Bench::with(4, &short()).await;
-    bench.fakes.tune_arm(|arm| arm.get_latency = Latency::Fixed { us: 60_000_000 }).await;
+    let fixture = Fixture::with(4, &short()).await;
+    fixture.fakes.tune_arm(|arm| arm.get_latency = Latency::Fixed { us: 60_000_000 }).await;
     let mut arguments = ONCE;
     arguments[5] = "2s";
-    let ended = bench.run("run", &arguments).await;
+    let ended = fixture.run("run", &arguments).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let expected = "not everything was compared within 2s: load balancer kubernetes has not been read yet";
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
@@ -210,16 +211,16 @@ async fn an_export_without_answers_names_the_missing_parts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupted_export_names_the_missing_parts() {
-    let bench = Bench::with(1, &short()).await;
-    bench.fakes.tune_arm(|arm| arm.get_latency = Latency::Fixed { us: 60_000_000 }).await;
-    let mut command = bench.command("run", &ONCE);
+    let fixture = Fixture::with(1, &short()).await;
+    fixture.fakes.tune_arm(|arm| arm.get_latency = Latency::Fixed { us: 60_000_000 }).await;
+    let mut command = fixture.command("run", &ONCE);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary under test");
-    eventually("ARM is asked", PATIENCE, || async {
-        if bench.requests() > 0 { Ok(()) } else { Err("nothing was asked".to_owned()) }
+    eventually("ARM is asked", TEST_TIMEOUT, || async {
+        if fixture.requests() > 0 { Ok(()) } else { Err("nothing was asked".to_owned()) }
     })
     .await;
     terminate(&child);
-    let ended = tokio::time::timeout(PATIENCE, child.wait_with_output()).await.expect("it ends in time");
+    let ended = tokio::time::timeout(TEST_TIMEOUT, child.wait_with_output()).await.expect("it ends in time");
     let ended = ended.expect("a child can be waited for");
     let message = String::from_utf8_lossy(&ended.stderr);
     assert_eq!((ended.status.code(), ended.stdout.len()), (Some(1), 0), "{message}");
@@ -238,10 +239,10 @@ fn terminate(child: &Child) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_export_completes_while_some_pool_always_waits() {
     let keys = json!({ "members": { "removalDelay": "0s" }, "batching": { "quietPeriod": "900ms", "maxDelay": "2s" } });
-    let bench = Bench::with(1, &keys).await;
+    let fixture = Fixture::with(1, &keys).await;
     let names = ["a", "b", "c", "d", "e", "f"];
     for name in names {
-        add_service(&bench.fakes, name, &[0]).await;
+        add_service(&fixture.fakes, name, &[0]).await;
     }
     let changing = async {
         let mut pause = tokio::time::interval(Duration::from_millis(100));
@@ -249,13 +250,13 @@ async fn an_export_completes_while_some_pool_always_waits() {
             pause.tick().await;
             let more = [Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))];
             let some = if (turn / names.len()).is_multiple_of(2) { &more[..] } else { &more[..1] };
-            set_endpoints(&bench.fakes, names[turn % names.len()], some).await;
+            set_endpoints(&fixture.fakes, names[turn % names.len()], some).await;
         }
     };
     let mut arguments = ONCE;
     arguments[5] = "20s";
     let ended = tokio::select! {
-        ended = bench.run("run", &arguments) => ended,
+        ended = fixture.run("run", &arguments) => ended,
         () = changing => unreachable!("it continues"),
     };
     let plan = ended.json();
@@ -265,32 +266,32 @@ async fn an_export_completes_while_some_pool_always_waits() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_export_to_an_unusable_path_is_refused_first() {
-    let bench = Bench::with(1, &short()).await;
-    let (folder, null) = (bench.path(""), bench.path("null"));
+    let fixture = Fixture::with(1, &short()).await;
+    let (folder, null) = (fixture.path(""), fixture.path("null"));
     std::os::unix::fs::symlink("/dev/null", &null).expect("the folder can be written");
     for (file, words) in [
-        (bench.path("no/plan.json"), "check that its folder exists"),
+        (fixture.path("no/plan.json"), "check that its folder exists"),
         (folder, "is a folder; name a file"),
         (null, "is a device or a pipe; name a file"),
     ] {
-        let ended = bench.run("run", &["--dry-run", "--export", &file, "--until-synced"]).await;
+        let ended = fixture.run("run", &["--dry-run", "--export", &file, "--until-synced"]).await;
         assert_eq!(ended.code, Some(1), "{ended:?}");
         assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
     }
-    assert_eq!(bench.requests(), 0);
+    assert_eq!(fixture.requests(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_exported_file_follows_the_cluster_until_the_run_ends() {
-    let bench = Bench::with(1, &short()).await;
-    add_service(&bench.fakes, "web", &[0]).await;
-    let file = bench.path("plan.json");
-    let mut command = bench.command("run", &["--dry-run", "--export", &file]);
+    let fixture = Fixture::with(1, &short()).await;
+    add_service(&fixture.fakes, "web", &[0]).await;
+    let file = fixture.path("plan.json");
+    let mut command = fixture.command("run", &["--dry-run", "--export", &file]);
     let mut child =
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary under test");
     let read = || -> Option<Value> { serde_json::from_str(&std::fs::read_to_string(&file).ok()?).ok() };
     let shows = async |wanted: Value| {
-        eventually("the export follows", PATIENCE, || async {
+        eventually("the export follows", TEST_TIMEOUT, || async {
             let plan = read().ok_or("no file")?;
             let shown = plan["pools"].as_array().and_then(|pools| {
                 pools
@@ -303,11 +304,11 @@ async fn an_exported_file_follows_the_cluster_until_the_run_ends() {
         .await;
     };
     shows(json!([])).await;
-    set_endpoints(&bench.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(3))])
+    set_endpoints(&fixture.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(3))])
         .await;
     shows(json!([node_ip(3)])).await;
     terminate(&child);
-    let ended = tokio::time::timeout(PATIENCE, child.wait()).await.expect("it ends in time");
+    let ended = tokio::time::timeout(TEST_TIMEOUT, child.wait()).await.expect("it ends in time");
     assert_eq!(ended.expect("a child can be waited for").code(), Some(0));
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use simulator::models::arm::{Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Lock};
 use simulator::models::kube::build::{self, Family};
 
-use super::bench::{Bench, Ended};
+use super::fixture::{Ended, Fixture};
 use crate::admin::stage::NAMESPACE;
 
 /// A name that clears the screen, rings the bell, reverses the text direction and begins a new line.
@@ -25,15 +25,15 @@ fn must_be_printable(text: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_prints_foreign_names_escaped() {
-    let bench = Bench::new(1).await;
+    let fixture = Fixture::new(1).await;
     let scope = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg".to_owned();
     let lock = Lock { name: HOSTILE.to_owned(), level: "ReadOnly".to_owned(), scope };
-    bench.fakes.tune_arm(move |arm| arm.locks = vec![lock]).await;
-    let text = bench.run("check", &["--within", "20s"]).await;
+    fixture.fakes.tune_arm(move |arm| arm.locks = vec![lock]).await;
+    let text = fixture.run("check", &["--within", "20s"]).await;
     assert!(text.stdout.contains(SHOWN), "{text:?}");
     must_be_printable(&text.stdout);
     must_be_printable(&text.stderr);
-    let json = bench.run("check", &["--output", "json", "--within", "20s"]).await;
+    let json = fixture.run("check", &["--output", "json", "--within", "20s"]).await;
     must_be_printable(&json.stdout);
     assert!(json.json()["findings"].to_string().contains("forged"), "{json:?}");
 }
@@ -43,14 +43,14 @@ async fn a_plan_names_a_service_in_one_printable_line() {
     let overlay = json!({
         "members": { "removalDelay": "0s" }, "log": { "format": "text", "level": "debug" },
     });
-    let mut bench = Bench::with(1, &overlay).await;
+    let mut fixture = Fixture::with(1, &overlay).await;
     let mut service =
         build::with_ingress(build::service(NAMESPACE, "x", &[80], &[Family::V4]), &["20.1.1.1"]);
     service["metadata"]["name"] = json!(HOSTILE);
-    bench.fakes.apply(vec![service]).await.expect("the model accepts any name");
-    bench.reset_baseline().await;
+    fixture.fakes.apply(vec![service]).await.expect("the model accepts any name");
+    fixture.reset_baseline().await;
     let arguments = ["--dry-run", "--export", "-", "--output", "text", "--until-synced", "--within", "20s"];
-    let ended = bench.run("run", &arguments).await;
+    let ended = fixture.run("run", &arguments).await;
     assert!(ended.stdout.contains(SHOWN), "{ended:?}");
     must_be_printable(&ended.stdout);
     must_be_printable(&ended.stderr);
@@ -58,9 +58,9 @@ async fn a_plan_names_a_service_in_one_printable_line() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_text_of_a_snapshot_file_is_printed_escaped() {
-    let bench = Bench::new(1).await;
-    let file = bench.path("pools.json");
-    assert_eq!(bench.run("snapshot", &["--output", &file]).await.code, Some(0));
+    let fixture = Fixture::new(1).await;
+    let file = fixture.path("pools.json");
+    assert_eq!(fixture.run("snapshot", &["--output", &file]).await.code, Some(0));
     let text = std::fs::read_to_string(&file).expect("the file");
     let stored: Value = serde_json::from_str(&text).expect("it is JSON");
     let created = stored["createdAt"].as_str().expect("a time");
@@ -70,10 +70,10 @@ async fn the_text_of_a_snapshot_file_is_printed_escaped() {
         std::fs::write(&file, text.replacen(from, to, 1)).expect("the folder can be written");
     };
     plant(&json!(created).to_string(), &hostile);
-    let verified = bench.run("snapshot", &["--verify", &file]).await;
+    let verified = fixture.run("snapshot", &["--verify", &file]).await;
     assert_eq!(verified.code, Some(0), "{verified:?}");
     must_show(&verified, SHOWN);
-    let restored = bench.run("restore", &[&file, "--dry-run"]).await;
+    let restored = fixture.run("restore", &[&file, "--dry-run"]).await;
     assert_eq!(restored.code, Some(0), "{restored:?}");
     must_show(&restored, SHOWN);
     for (from, to) in [
@@ -81,7 +81,7 @@ async fn the_text_of_a_snapshot_file_is_printed_escaped() {
         ("\"absent\": [", format!("{hostile}: [], \"absent\": [")),
     ] {
         plant(from, &to);
-        let refused = bench.run("snapshot", &["--verify", &file]).await;
+        let refused = fixture.run("snapshot", &["--verify", &file]).await;
         assert_eq!(refused.code, Some(1), "{refused:?}");
         must_show(&refused, SHOWN);
         assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
@@ -90,9 +90,9 @@ async fn the_text_of_a_snapshot_file_is_printed_escaped() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn texts_of_azure_and_of_a_pause_are_printed_escaped() {
-    let mut bench = Bench::new(1).await;
-    let file = bench.path("pools.json");
-    assert_eq!(bench.run("snapshot", &["--output", &file]).await.code, Some(0));
+    let mut fixture = Fixture::new(1).await;
+    let file = fixture.path("pools.json");
+    assert_eq!(fixture.run("snapshot", &["--output", &file]).await.code, Some(0));
     let reason = HOSTILE.replace('\n', " ");
     // The decoder of the pause has replaced control characters with spaces.
     let shown = "a [2J \\u{202e} ERROR forged";
@@ -101,9 +101,9 @@ async fn texts_of_azure_and_of_a_pause_are_printed_escaped() {
         "metadata": { "namespace": "kube-system", "name": "azure-backend-pool-controller" },
         "data": { "pause.everything": format!("since: 2026-11-20T08:00:00Z\nby: alice\nreason: {reason}\n") },
     });
-    bench.fakes.apply(vec![map]).await.expect("a good object");
-    bench.reset_baseline().await;
-    let restored = bench.run("restore", &[&file, "--dry-run"]).await;
+    fixture.fakes.apply(vec![map]).await.expect("a good object");
+    fixture.reset_baseline().await;
+    let restored = fixture.run("restore", &[&file, "--dry-run"]).await;
     must_show(&restored, shown);
 
     let answer = FaultAnswer {
@@ -120,11 +120,11 @@ async fn texts_of_azure_and_of_a_pause_are_printed_escaped() {
         load_balancer: None,
         effect: FaultEffect::Answer(answer),
     };
-    bench.fakes.tune_arm(move |arm| arm.faults = vec![fault]).await;
-    let refused = bench.run("snapshot", &["--verify", &file]).await;
+    fixture.fakes.tune_arm(move |arm| arm.faults = vec![fault]).await;
+    let refused = fixture.run("snapshot", &["--verify", &file]).await;
     assert_eq!(refused.code, Some(1), "{refused:?}");
     // A message of ARM is one line.
     let shown = SHOWN.replace("\\u{a}", " ");
     must_show(&refused, &shown);
-    must_show(&bench.run("check", &["--within", "5s"]).await, &shown);
+    must_show(&fixture.run("check", &["--within", "5s"]).await, &shown);
 }

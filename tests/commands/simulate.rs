@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use super::{Folder, command, path, refused, run, text};
-use crate::support::{PATIENCE, eventually, log_lines};
+use crate::support::{TEST_TIMEOUT, eventually, log_lines};
 
 /// A run of a few seconds.
 const SHORT: [&str; 13] = [
@@ -79,13 +79,13 @@ async fn z2_under_simulate_the_page_shows_no_kubectl_commands() {
             }
         }
     };
-    let page = tokio::time::timeout(PATIENCE, page).await.expect("it is printed in time");
+    let page = tokio::time::timeout(TEST_TIMEOUT, page).await.expect("it is printed in time");
     let answer = get(&format!("{page}api/v1/status")).await;
     // SIGTERM also stops the controller; SIGKILL would not.
     let id = i32::try_from(simulator.id().expect("it runs")).expect("process ids are small");
     kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be signalled");
     let reading = async { while lines.next_line().await.is_ok_and(|line| line.is_some()) {} };
-    let ended = tokio::time::timeout(PATIENCE, async { tokio::join!(simulator.wait(), reading).0 }).await;
+    let ended = tokio::time::timeout(TEST_TIMEOUT, async { tokio::join!(simulator.wait(), reading).0 }).await;
     ended.expect("it ends").expect("it is a child");
     let (_, text) = answer.expect("an answer");
     let status: Value = serde_json::from_str(&text).expect("JSON");
@@ -151,7 +151,7 @@ async fn get(url: &str) -> Result<(u16, String), String> {
 async fn terminate(mut child: Child, what: &str) {
     let id = i32::try_from(child.id().expect("it runs")).expect("process ids are small");
     kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be signalled");
-    let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
+    let ended = tokio::time::timeout(TEST_TIMEOUT, child.wait()).await;
     let status = ended.unwrap_or_else(|_| panic!("{what} does not end")).expect("it is a child");
     assert_eq!(status.code(), Some(0), "{what}");
 }
@@ -172,7 +172,7 @@ async fn z2_the_output_of_serve_only_starts_a_ready_service() {
             }
         }
     };
-    let command = tokio::time::timeout(PATIENCE, command).await.expect("it is printed in time");
+    let command = tokio::time::timeout(TEST_TIMEOUT, command).await.expect("it is printed in time");
 
     let arguments: Vec<&str> = command.split(' ').collect();
     assert_eq!(arguments.first(), Some(&"run"), "{command}");
@@ -180,7 +180,7 @@ async fn z2_the_output_of_serve_only_starts_a_ready_service() {
     let file = std::fs::File::create(&log).expect("the folder can be written");
     let service = child(&arguments).stdout(Stdio::null()).stderr(file).spawn();
     let service = service.expect("the binary under test");
-    let started = eventually("the service has its listeners", PATIENCE, || async {
+    let started = eventually("the service has its listeners", TEST_TIMEOUT, || async {
         let lines = log_lines(&log);
         let started = lines.iter().find(|line| line["message"] == "started").cloned();
         started.ok_or_else(|| format!("{lines:?}"))
@@ -191,12 +191,12 @@ async fn z2_the_output_of_serve_only_starts_a_ready_service() {
         format!("http://{listener}{path}")
     };
     let (ready, status) = (url("health", "/readyz?verbose"), url("admin", "/api/v1/status"));
-    eventually("the service is ready", PATIENCE, || async {
+    eventually("the service is ready", TEST_TIMEOUT, || async {
         let (status, text) = get(&ready).await?;
         if status == 200 { Ok(()) } else { Err(text) }
     })
     .await;
-    eventually("it knows both pools", PATIENCE, || async {
+    eventually("it knows both pools", TEST_TIMEOUT, || async {
         let (_, text) = get(&status).await?;
         let status: Value = serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))?;
         if status["pools"]["total"] == 2 { Ok(()) } else { Err(text) }

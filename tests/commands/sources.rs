@@ -7,8 +7,8 @@ use simulator::control_plane::{Bad, Code, ControlPlane, HealthStatus, Kind, endp
 use simulator::models::arm::{PoolSpec, VirtualNetwork};
 use tempfile::TempDir;
 
-use super::bench::{Bench, Ended};
 use super::check::{Findings, judged};
+use super::fixture::{Ended, Fixture};
 use crate::xds::stage::{control_plane, endpoints_at, locality, server, write_bootstrap};
 
 const BEFORE: &str = "10.9.0.1";
@@ -17,13 +17,13 @@ const GOOD: &str = "10.1.0.1";
 /// A pool of the configuration.
 type Listed<'a> = (&'a str, &'a str, &'a str);
 
-/// A bench with a Service in sync, and with these pools in the configuration.
-struct Scene {
-    bench: Bench,
+/// A fixture with a Service in sync, and with these pools in the configuration.
+struct TestEnvironment {
+    fixture: Fixture,
     _folder: TempDir,
 }
 
-impl Scene {
+impl TestEnvironment {
     async fn new(servers: &[Value], listed: &[Listed<'_>]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let pools = listed
@@ -35,7 +35,7 @@ impl Scene {
             "pools": pools.collect::<Vec<_>>(),
             "xds": { "bootstrap": write_bootstrap(&folder, servers) },
         });
-        Self { bench: Bench::with(1, &keys).await, _folder: folder }
+        Self { fixture: Fixture::with(1, &keys).await, _folder: folder }
     }
 
     /// Creates these pools, with a rule that belongs to no Service.
@@ -56,7 +56,7 @@ impl Scene {
                 azure.model.add_pool(CLUSTER_NAME, &name, &spec);
                 azure.model.add_rule(CLUSTER_NAME, &format!("edge-{name}"), &name, true);
             };
-            self.bench.fakes.azure.ask(add).await;
+            self.fixture.fakes.azure.ask(add).await;
         }
         self
     }
@@ -67,19 +67,19 @@ impl Scene {
         let add = move |azure: &mut simulator::Azure, _: u64| {
             azure.model.add_inbound_nat_rule(CLUSTER_NAME, "nat-rule", &pool);
         };
-        self.bench.fakes.azure.ask(add).await;
+        self.fixture.fakes.azure.ask(add).await;
     }
 
     async fn check(&self, within: &str) -> Findings {
-        let ended = self.bench.run("check", &["--output", "json", "--within", within]).await;
-        self.bench.assert_nothing_written().await;
+        let ended = self.fixture.run("check", &["--output", "json", "--within", within]).await;
+        self.fixture.assert_nothing_written().await;
         judged(&ended)
     }
 
     async fn export(&self, within: &str, form: &str) -> Ended {
         let flags = ["--dry-run", "--export", "-", "--until-synced", "--within", within, "--output", form];
-        let ended = self.bench.run("run", &flags).await;
-        self.bench.assert_nothing_written().await;
+        let ended = self.fixture.run("run", &flags).await;
+        self.fixture.assert_nothing_written().await;
         ended
     }
 }
@@ -108,8 +108,8 @@ const MADE: [&str; 5] = ["web", "bad", "denied", "nat", "late"];
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_check_of_working_sources_and_pools_finds_no_problem() {
     let plane = mixed().await;
-    let scene = Scene::new(&[server(&plane, &[])], &MIXED[..1]).await.with_pools(&["web"]).await;
-    let findings = scene.check("20s").await;
+    let env = TestEnvironment::new(&[server(&plane, &[])], &MIXED[..1]).await.with_pools(&["web"]).await;
+    let findings = env.check("20s").await;
     assert_eq!(findings.bad(), Vec::<String>::new());
     findings.must_have("sources", "ok", "1 of 1 sources are in use: eds:web");
     findings.must_have("pools", "ok", "2 pools are proven to belong to managed Services, 0 are not");
@@ -118,10 +118,10 @@ async fn x2_check_of_working_sources_and_pools_finds_no_problem() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_x3_check_waits_for_each_source_and_names_obstacles() {
     let plane = mixed().await;
-    let scene = Scene::new(&[server(&plane, &[])], &MIXED).await.with_pools(&MADE).await;
-    scene.invalidate_proof("nat").await;
+    let env = TestEnvironment::new(&[server(&plane, &[])], &MIXED).await.with_pools(&MADE).await;
+    env.invalidate_proof("nat").await;
     // A missing resource times out after 15 s, and its state is known then.
-    let findings = scene.check("60s").await;
+    let findings = env.check("60s").await;
     assert_eq!(findings.of("candidates", "problem"), "");
     findings.must_have("sources", "ok", "1 of 4 sources are in use: eds:web");
     findings.must_have("sources", "problem", "eds:bad: ");
@@ -148,8 +148,8 @@ async fn x2_x3_check_waits_for_each_source_and_names_obstacles() {
 async fn x2_check_names_sources_without_an_answer_in_time() {
     let plane = mixed().await;
     let late = [MIXED[0], MIXED[6]];
-    let scene = Scene::new(&[server(&plane, &[])], &late).await.with_pools(&MADE).await;
-    let findings = scene.check("4s").await;
+    let env = TestEnvironment::new(&[server(&plane, &[])], &late).await.with_pools(&MADE).await;
+    let findings = env.check("4s").await;
     findings.must_have(
         "candidates",
         "problem",
@@ -166,8 +166,8 @@ async fn x2_check_reports_an_unreachable_control_plane() {
         let plane = control_plane().await;
         server(&plane, &[])
     };
-    let scene = Scene::new(&[closed], &MIXED[..1]).await.with_pools(&["web"]).await;
-    let findings = scene.check("3s").await;
+    let env = TestEnvironment::new(&[closed], &MIXED[..1]).await.with_pools(&["web"]).await;
+    let findings = env.check("3s").await;
     findings.must_have("sources", "problem", "eds:web: xDS server 127.0.0.1:");
     assert_eq!(findings.of("sources", "problem").matches("eds:web").count(), 1, "it is reported once");
 }
@@ -175,9 +175,9 @@ async fn x2_check_reports_an_unreachable_control_plane() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_c4_an_export_has_each_source_and_unwritten_listed_pool() {
     let plane = mixed().await;
-    let scene = Scene::new(&[server(&plane, &[])], &MIXED[..6]).await.with_pools(&MADE).await;
-    scene.invalidate_proof("nat").await;
-    let ended = scene.export("30s", "json").await;
+    let env = TestEnvironment::new(&[server(&plane, &[])], &MIXED[..6]).await.with_pools(&MADE).await;
+    env.invalidate_proof("nat").await;
+    let ended = env.export("30s", "json").await;
     let plan = ended.json();
     assert_eq!((ended.code, &plan["complete"]), (Some(3), &json!(true)), "{}\n{plan:#}", ended.stderr);
     let web = plan["pools"].as_array().expect("pools").iter().find(|pool| pool["backendPool"] == "web");
@@ -204,7 +204,7 @@ async fn x2_c4_an_export_has_each_source_and_unwritten_listed_pool() {
     let listed = json!([{ "loadBalancer": CLUSTER_NAME, "backendPool": "bad" }]);
     assert_eq!(sources[0]["pools"], listed);
 
-    let text = scene.export("30s", "text").await.stdout;
+    let text = env.export("30s", "text").await.stdout;
     for words in [
         "3 not manageable; 0 Services without a pool; 2 sources unknown",
         "kubernetes/misspelt (eds:web)\n  not written: load balancer kubernetes has no such backend pool",
@@ -219,11 +219,11 @@ async fn x2_c4_an_export_shows_a_write_that_only_sets_a_member_down() {
     let plane = control_plane().await;
     let (serves, drains) = ((GOOD, HealthStatus::Healthy), (BEFORE, HealthStatus::Draining));
     plane.set(Kind::Endpoints, "web", endpoints("web", [locality(0, &[serves, drains])])).await;
-    let scene = Scene::new(&[server(&plane, &[])], &MIXED[..1])
+    let env = TestEnvironment::new(&[server(&plane, &[])], &MIXED[..1])
         .await
         .with_pools_and_members(&["web"], &[GOOD, BEFORE])
         .await;
-    let ended = scene.export("30s", "json").await;
+    let ended = env.export("30s", "json").await;
     let plan = ended.json();
     assert_eq!((ended.code, &plan["complete"]), (Some(3), &json!(true)), "{}\n{plan:#}", ended.stderr);
     let summary = &plan["summary"];
@@ -232,7 +232,7 @@ async fn x2_c4_an_export_shows_a_write_that_only_sets_a_member_down() {
     let web = plan["pools"].as_array().expect("pools").iter().find(|pool| pool["backendPool"] == "web");
     assert_eq!(web.map(|pool| (&pool["down"], &pool["restore"])), Some((&json!([BEFORE]), &json!([]))));
 
-    let text = scene.export("30s", "text").await.stdout;
+    let text = env.export("30s", "text").await.stdout;
     for words in [
         "1 would change (add 0, remove 0, set 1 Down, set 0 back)",
         "set 10.9.0.1 Down: eds:web reports it as draining",
@@ -246,8 +246,8 @@ async fn x2_c4_an_export_shows_a_write_that_only_sets_a_member_down() {
 async fn x2_c4_an_export_fails_without_an_answer_of_a_source() {
     let plane = mixed().await;
     let late = [MIXED[0], MIXED[6]];
-    let scene = Scene::new(&[server(&plane, &[])], &late).await.with_pools(&MADE).await;
-    let ended = scene.export("4s", "text").await;
+    let env = TestEnvironment::new(&[server(&plane, &[])], &late).await.with_pools(&MADE).await;
+    let ended = env.export("4s", "text").await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let message = "not everything was compared within 4s: no response about eds:late was received";
     assert!(ended.stderr.contains(message), "{}", ended.stderr);

@@ -3,16 +3,16 @@
 //! log.
 
 use serde_json::Value;
-use simulator::{States, wanted_pools, wrong_pools};
+use simulator::{States, expected_pools, wrong_pools};
 
-use super::expect::Patience;
+use super::expect::Polling;
 use super::stage::Stage;
 
 /// The outcome of a check.
 type Done = Result<(), String>;
 
 impl Stage {
-    /// Records a `finally` line: the members of a pool at the end (`POOL node-1 node-2`, `POOL nobody`, or `any POOL`),
+    /// Records a `finally` line: the members of a pool at the end (`POOL node-1 node-2`, `POOL no-members`, or `any POOL`),
     /// pending work, unchecked admin states, or unlisted refused PUTs.
     pub fn expect_at_end(&mut self, words: &[&str]) -> Done {
         let (pool, members) = match words {
@@ -66,7 +66,7 @@ impl Stage {
     }
 
     async fn pools_are_in_sync(&mut self) -> Done {
-        let mut again = Patience::of(self);
+        let mut again = Polling::of(self);
         loop {
             let wrong = self.wrong().await?;
             if wrong.is_empty() {
@@ -81,7 +81,7 @@ impl Stage {
 
     /// Waits until the controller has no pending work, or has some if the scenario expects it.
     async fn nothing_waits(&mut self) -> Done {
-        let mut again = Patience::of(self);
+        let mut again = Polling::of(self);
         loop {
             let (_, text) = self.fetch("/api/v1/status").await?;
             let status: Value = serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))?;
@@ -99,7 +99,7 @@ impl Stage {
     }
 
     async fn wrong(&self) -> Result<Vec<String>, String> {
-        let mut wanted = self.fakes.cluster.ask(|cluster, _| wanted_pools(&cluster.model)).await;
+        let mut wanted = self.fakes.cluster.ask(|cluster, _| expected_pools(&cluster.model)).await;
         wanted.retain(|pool, _| !self.promises.pools.contains_key(pool));
         let pools = self.fakes.azure.ask(move |azure, _| wrong_pools(&azure.model, &wanted)).await;
         let mut wrong: Vec<String> = pools.iter().map(|pool| format!("{pool:?}")).collect();

@@ -139,7 +139,7 @@ impl Stage {
     }
 
     async fn expect_polls(&mut self, least: u64) -> Done {
-        let mut again = Patience::of(self);
+        let mut again = Polling::of(self);
         loop {
             let polls = self.fakes.counters().await.polls;
             if polls >= least {
@@ -151,7 +151,7 @@ impl Stage {
 
     async fn expect_members(&mut self, pool: &str, nodes: &[&str]) -> Done {
         let wanted = self.world.members(pool, nodes)?;
-        let mut again = Patience::of(self);
+        let mut again = Polling::of(self);
         loop {
             let actual = self.members(pool).await;
             if actual == wanted {
@@ -251,7 +251,7 @@ impl Stage {
         if let Some(count) = count {
             self.promises.events.push((reason.to_owned(), about.clone(), count));
         }
-        let mut again = Patience::of(self);
+        let mut again = Polling::of(self);
         loop {
             let actual = self.events(reason, &about).await;
             if actual.iter().filter(|message| message.contains(&text)).count() >= count.unwrap_or(1) {
@@ -285,7 +285,7 @@ impl Stage {
     async fn expect_held(&mut self, service: &str, reason: &str) -> Done {
         let key = ServiceName::parse(service);
         let path = format!("/api/v1/services/{}/{}", key.namespace, key.name);
-        let mut again = Patience::of(self);
+        let mut again = Polling::of(self);
         loop {
             let (_, text) = self.fetch(&path).await?;
             let answer: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
@@ -302,7 +302,7 @@ impl Stage {
             "any" | "absent" => None,
             number => Some(number.parse().map_err(|_| format!("{number:?} is not a number"))?),
         };
-        let mut again = Patience::of(self);
+        let mut again = Polling::of(self);
         loop {
             let (_, text) = self.fetch("/metrics").await?;
             let line =
@@ -322,7 +322,7 @@ impl Stage {
 
     async fn expect_get(&mut self, path: &str, pointer: &str, value: &str) -> Done {
         let wanted = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
-        let mut again = Patience::of(self);
+        let mut again = Polling::of(self);
         loop {
             let (_, text) = self.fetch(path).await?;
             let answer: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
@@ -348,16 +348,16 @@ impl Stage {
 }
 
 /// A polling loop with a time limit.
-pub struct Patience {
+pub struct Polling {
     again: tokio::time::Interval,
     ends: tokio::time::Instant,
 }
 
-impl Patience {
+impl Polling {
     /// Creates a loop with the scenario's time limit.
     pub fn of(stage: &Stage) -> Self {
         let again = tokio::time::interval(std::time::Duration::from_millis(25));
-        Self { again, ends: tokio::time::Instant::now() + stage.patience }
+        Self { again, ends: tokio::time::Instant::now() + stage.timeout }
     }
 
     /// Waits for the next poll, or returns an error after the time limit.

@@ -60,7 +60,7 @@ impl Taint {
 /// A notice, or something similar that is no notice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    form: Form,
+    form: NoticeForm,
     /// Reason of an event, or type of a condition.
     reason: Option<String>,
     /// Age of the notice.
@@ -69,7 +69,7 @@ pub struct Notice {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum NoticeForm {
     Event,
     EventV1,
     Condition,
@@ -80,9 +80,9 @@ impl Notice {
     pub fn parse(words: &[&str]) -> Result<Self, String> {
         let known = "a notice is event|event-v1|condition [reason REASON] [age TIME] [text WORDS]";
         let (form, mut rest) = match words {
-            ["event", rest @ ..] => (Form::Event, rest),
-            ["event-v1", rest @ ..] => (Form::EventV1, rest),
-            ["condition", rest @ ..] => (Form::Condition, rest),
+            ["event", rest @ ..] => (NoticeForm::Event, rest),
+            ["event-v1", rest @ ..] => (NoticeForm::EventV1, rest),
+            ["condition", rest @ ..] => (NoticeForm::Condition, rest),
             other => return Err(format!("{other:?} is no notice: {known}")),
         };
         let mut notice = Self { form, reason: None, age: Duration::ZERO, text: None };
@@ -108,7 +108,7 @@ impl Notice {
 
     /// Returns whether it is a condition of the node, and no event.
     pub fn is_condition(&self) -> bool {
-        self.form == Form::Condition
+        self.form == NoticeForm::Condition
     }
 
     /// Returns the event about a node, or the condition of it.
@@ -120,12 +120,12 @@ impl Notice {
         // A repeated notice is the same object.
         let name = format!("{node}.{}", reason("PreemptScheduled").to_lowercase());
         match self.form {
-            Form::Event => build::node_event(&name, node, &reason("PreemptScheduled"), &text, &at),
-            Form::EventV1 => {
+            NoticeForm::Event => build::node_event(&name, node, &reason("PreemptScheduled"), &text, &at),
+            NoticeForm::EventV1 => {
                 let at = format!("{}.000000Z", at.trim_end_matches('Z'));
                 build::node_event_v1(&name, node, &reason("PreemptScheduled"), &text, &at)
             }
-            Form::Condition => {
+            NoticeForm::Condition => {
                 build::condition(&reason("PreemptionScheduled"), "SpotEvictionIncoming", &text, &at)
             }
         }
@@ -161,11 +161,11 @@ fn a_taint_is_written_in_full_or_by_its_short_name() {
 
 #[test]
 fn a_notice_has_a_form_and_optional_parts() {
-    let plain = Notice { form: Form::Event, reason: None, age: Duration::ZERO, text: None };
+    let plain = Notice { form: NoticeForm::Event, reason: None, age: Duration::ZERO, text: None };
     assert_eq!(Notice::parse(&["event"]), Ok(plain.clone()));
     let words = ["condition", "reason", "VMEventScheduled", "age", "90s", "text", "Freeze", "Scheduled:"];
     let whole = Notice {
-        form: Form::Condition,
+        form: NoticeForm::Condition,
         reason: Some("VMEventScheduled".to_owned()),
         age: Duration::from_secs(90),
         text: Some("Freeze Scheduled:".to_owned()),

@@ -17,10 +17,10 @@ use crate::support::reaper::Reaper;
 
 /// The binary under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
-/// Time limit of an expectation on a slow and shared machine, without `given patience`.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// Time limit of an expectation on a slow and shared machine, without `given timeout`.
+const TEST_TIMEOUT: Duration = Duration::from_secs(40);
 /// Interval between probes.
-const LOOK_EVERY: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Number of log lines that are shown when a scenario fails.
 const SHOWN_LINES: usize = 40;
 
@@ -31,7 +31,7 @@ pub struct Stage {
     pub controller: Value,
     pub cloud: Value,
     pub dry_run: bool,
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Time at which the controller was ready, in microseconds of the fakes' clock.
     pub zero_us: u64,
     /// Time of the last change, or of the answer to the last expected PUT.
@@ -99,7 +99,7 @@ impl Stage {
             controller: controller_config(),
             cloud,
             dry_run: false,
-            patience: PATIENCE,
+            timeout: TEST_TIMEOUT,
             zero_us: 0,
             mark_us: 0,
             answered_us: 0,
@@ -114,9 +114,9 @@ impl Stage {
 
     /// Starts the controller, and the scenario's clock when it is ready. That may take long on a busy machine.
     pub async fn start(&mut self) -> Result<(), String> {
-        let patience = std::mem::replace(&mut self.patience, PATIENCE);
+        let timeout = std::mem::replace(&mut self.timeout, TEST_TIMEOUT);
         self.launch().await?;
-        self.patience = patience;
+        self.timeout = timeout;
         self.zero_us = self.now_us();
         self.mark_us = self.zero_us;
         Ok(())
@@ -128,10 +128,10 @@ impl Stage {
             return Err("the controller runs already".to_owned());
         }
         let kubeconfig = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "story",
-            "clusters": [{ "name": "story", "cluster": { "server": self.fakes.kubernetes_url } }],
-            "users": [{ "name": "story", "user": { "token": "story" } }],
-            "contexts": [{ "name": "story", "context": { "cluster": "story", "user": "story" } }],
+            "apiVersion": "v1", "kind": "Config", "current-context": "scenario",
+            "clusters": [{ "name": "scenario", "cluster": { "server": self.fakes.kubernetes_url } }],
+            "users": [{ "name": "scenario", "user": { "token": "scenario" } }],
+            "contexts": [{ "name": "scenario", "context": { "cluster": "scenario", "user": "scenario" } }],
         });
         let mut command = Command::new(PROGRAM);
         for (key, _) in std::env::vars_os() {
@@ -174,8 +174,8 @@ impl Stage {
             })
             .await?;
         self.process = Some(Running { child, health, admin });
-        let mut again = tokio::time::interval(LOOK_EVERY);
-        let deadline = tokio::time::Instant::now() + self.patience;
+        let mut again = tokio::time::interval(POLL_INTERVAL);
+        let deadline = tokio::time::Instant::now() + self.timeout;
         loop {
             again.tick().await;
             let (status, text) = self.fetch("/readyz?verbose").await.unwrap_or_else(|error| (0, error));
@@ -208,8 +208,8 @@ impl Stage {
         &mut self,
         mut probe: impl FnMut(&mut Self) -> Probe<T> + Send,
     ) -> Result<T, String> {
-        let mut again = tokio::time::interval(LOOK_EVERY);
-        let deadline = tokio::time::Instant::now() + self.patience;
+        let mut again = tokio::time::interval(POLL_INTERVAL);
+        let deadline = tokio::time::Instant::now() + self.timeout;
         loop {
             again.tick().await;
             self.take_puts();
@@ -217,7 +217,7 @@ impl Stage {
                 Probe::Found(found) => return Ok(found),
                 Probe::Wrong(reason) => return Err(reason),
                 Probe::NotYet(last) if tokio::time::Instant::now() > deadline => {
-                    return Err(format!("not within {:?}; seen last: {last}", self.patience));
+                    return Err(format!("not within {:?}; seen last: {last}", self.timeout));
                 }
                 Probe::NotYet(_) => {}
             }

@@ -1,4 +1,4 @@
-//! The cluster of a story: nodes with their addresses, Services with their families and load balancers, and the objects
+//! The cluster of a scenario: nodes with their addresses, Services with their families and load balancers, and the objects
 //! that these make.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,9 +12,9 @@ use simulator::{pool_name, vnet_id};
 /// The namespace of Services that name none.
 const NAMESPACE: &str = "shop";
 /// The empty list of nodes.
-pub const NOBODY: &str = "nobody";
+pub const NO_MEMBERS: &str = "no-members";
 
-/// The world of one story.
+/// The world of one scenario.
 #[derive(Default)]
 pub struct World {
     nodes: BTreeMap<String, Node>,
@@ -39,7 +39,7 @@ pub struct ServiceName {
     pub name: String,
 }
 
-/// A Service as the story has it.
+/// A Service as the scenario has it.
 #[derive(Clone)]
 pub struct Service {
     /// Its IP families.
@@ -49,7 +49,7 @@ pub struct Service {
     /// True if it carries the annotation of a pause.
     pub paused: bool,
     /// True if its object cannot be decoded.
-    pub garbled: bool,
+    pub malformed: bool,
 }
 
 impl ServiceName {
@@ -183,7 +183,7 @@ impl World {
         if service.paused {
             object["metadata"]["annotations"] = json!({ "azure-backend-pool-controller.io/pause": "true" });
         }
-        if service.garbled {
+        if service.malformed {
             object["spec"]["ipFamilies"] = json!("IPv4, or so");
         }
         Ok(object)
@@ -212,7 +212,7 @@ impl World {
             let ip = node.ips.iter().find(|ip| ip.is_ipv6() == v6).copied();
             ip.ok_or_else(|| format!("node {name} has no address of the family of {pool}"))
         };
-        names.iter().filter(|name| **name != NOBODY).map(ip).collect()
+        names.iter().filter(|name| **name != NO_MEMBERS).map(ip).collect()
     }
 
     /// The same with the names that the entries of a pool have.
@@ -221,7 +221,7 @@ impl World {
             let ip = self.members(pool, &[name])?.into_iter().next();
             ip.map(|ip| ((*name).to_owned(), ip.to_string())).ok_or_else(|| format!("{name} has no address"))
         };
-        names.iter().filter(|name| **name != NOBODY).map(entry).collect()
+        names.iter().filter(|name| **name != NO_MEMBERS).map(entry).collect()
     }
 
     /// Returns a pool that the network interfaces of these nodes fill.
@@ -230,7 +230,7 @@ impl World {
             let machine = self.node(name)?.machine.clone();
             Ok(machine.unwrap_or_else(|| (*name).to_owned()))
         };
-        let machines = names.iter().filter(|name| **name != NOBODY).map(machine);
+        let machines = names.iter().filter(|name| **name != NO_MEMBERS).map(machine);
         let instances = machines.collect::<Result<_, String>>()?;
         let virtual_network = VirtualNetwork::Pool(vnet_id());
         Ok(PoolSpec { virtual_network, nic_backed: true, instances, ..PoolSpec::default() })

@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 
 use super::{SIGNATURE, TOKEN};
-use crate::support::PATIENCE;
+use crate::support::TEST_TIMEOUT;
 
 /// The name of the ARM peer behind a proxy.
 pub const ARM: &str = "arm.azure.test";
@@ -82,7 +82,7 @@ impl Peer {
             return;
         }
         loop {
-            let next = tokio::time::timeout(PATIENCE, self.received.recv()).await;
+            let next = tokio::time::timeout(TEST_TIMEOUT, self.received.recv()).await;
             let next = next.unwrap_or_else(|_| panic!("{what}: not asked; seen: {:#?}", self.known));
             let next = next.expect("the server runs");
             let found = wanted(&next);

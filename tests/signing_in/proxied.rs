@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::peer::{ARM, Authority};
-use super::{CASES, SECRET, Scene, TOKEN};
+use super::{CASES, SECRET, TOKEN, TestEnvironment};
 use crate::support::gateway::{Gateway, LOGIN, Speaks};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -15,24 +15,23 @@ async fn tokens_and_arm_use_the_proxy_of_the_environment() {
         ("https_proxy", "http", Speaks::Http, managed),
     ] {
         let gateway = Gateway::start(speaks).await;
-        let mut scene = Scene::new(&json!({}), Authority::Gives).await;
-        scene.configure(&(case.keys)(scene.folder.path()));
-        scene.configure(&json!({ "resourceManagerEndpoint": format!("https://{ARM}:{}", scene.azure.port) }));
+        let mut env = TestEnvironment::new(&json!({}), Authority::Gives).await;
+        env.configure(&(case.keys)(env.folder.path()));
+        env.configure(&json!({ "resourceManagerEndpoint": format!("https://{ARM}:{}", env.azure.port) }));
         let url = format!("{scheme}://{LOGIN}@{}", gateway.address);
         let environment =
             [&[(variable, url.as_str()), ("NO_PROXY", "10.0.0.0/8")], case.environment].concat();
-        let child = scene.start(&environment).await;
-        scene
-            .azure
+        let child = env.start(&environment).await;
+        env.azure
             .until(variable, |request| {
                 request.line.contains("/loadBalancers/") && request.head.contains(&format!("Bearer {TOKEN}"))
             })
             .await;
-        scene.end(child).await;
+        env.end(child).await;
         let targets = gateway.targets();
-        let target = format!("{ARM}:{}", scene.azure.port);
+        let target = format!("{ARM}:{}", env.azure.port);
         assert!(!targets.is_empty() && targets.iter().all(|it| *it == target), "{variable}: {targets:?}");
-        let log = scene.logged();
+        let log = env.logged();
         assert!(!log.contains("planted-for-proxies") && !log.contains(SECRET), "{variable}");
     }
 }

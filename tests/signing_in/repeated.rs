@@ -10,22 +10,22 @@ use simulator::models::kube::build::Endpoint;
 
 use super::peer::ReceivedRequest;
 use super::repeater::{Choice, Repeater, Way};
-use super::{ENDED_WITHIN, FINEST, SIGNATURE, TOKEN};
+use super::{END_TIMEOUT, FINEST, SIGNATURE, TOKEN};
 use crate::admin::stage::{NAMESPACE, add_service, node_name, pool_of, set_endpoints};
-use crate::commands::bench::{Bench, Ended};
-use crate::support::{PATIENCE, eventually, log_lines};
+use crate::commands::fixture::{Ended, Fixture};
+use crate::support::{TEST_TIMEOUT, eventually, log_lines};
 
 /// Tokens of the controller at the API server: one like those of service accounts, and one without a recognisable form.
 const SIGNED: &str = "eyJhbGciOiJSUzI1NiJ9.eyJwbGFudGVkIjoia3ViZXJuZXRlcyJ9.cGxhbnRlZA-kubernetes";
 const OPAQUE: &str = "planted-kubernetes-token";
 const BOOTSTRAP: &str = "p1ante.d0123456789abcde";
 /// Token of the operator.
-const PERSON: &str = "planted-person-token";
-const MARKERS: [&str; 6] = [SIGNED, OPAQUE, BOOTSTRAP, PERSON, TOKEN, SIGNATURE];
+const OPERATOR_TOKEN: &str = "planted-person-token";
+const MARKERS: [&str; 6] = [SIGNED, OPAQUE, BOOTSTRAP, OPERATOR_TOKEN, TOKEN, SIGNATURE];
 
 /// An environment with proxies that echo requests.
-struct Scene {
-    bench: Bench,
+struct TestEnvironment {
+    fixture: Fixture,
     kubernetes: Repeater,
     _arm: Repeater,
     log: PathBuf,
@@ -35,31 +35,31 @@ fn never(_: &ReceivedRequest, _: usize) -> Option<Way> {
     None
 }
 
-impl Scene {
+impl TestEnvironment {
     async fn new(token: &str, kubernetes: Choice, arm: Choice) -> Self {
         let keys = json!({
             "members": { "removalDelay": "0s" }, "batching": { "quietPeriod": "50ms" }, "discovery": { "interval": "5s" },
             "log": { "level": "trace" },
         });
-        let bench = Bench::with(2, &keys).await;
+        let fixture = Fixture::with(2, &keys).await;
         // Tokens are sent only over TLS, but any answer may contain one.
         let more = format!(
             "authorization: Bearer {TOKEN}\r\nsee https://localhost/x?sig={SIGNATURE}&sv=1 and {BOOTSTRAP} and {TOKEN}"
         );
-        let kubernetes = Repeater::start(&bench.fakes.kubernetes_url, &more, kubernetes).await;
-        let arm = Repeater::start(&bench.fakes.arm_url, &more, arm).await;
+        let kubernetes = Repeater::start(&fixture.fakes.kubernetes_url, &more, kubernetes).await;
+        let arm = Repeater::start(&fixture.fakes.arm_url, &more, arm).await;
         let url = arm.url.clone();
-        bench.configure(|cloud| cloud["resourceManagerEndpoint"] = json!(url));
-        bench.fakes.azure.ask(move |azure, _| azure.model.set_endpoint(&url)).await;
-        let log = bench.folder.path().join("log");
-        let scene = Self { bench, kubernetes, _arm: arm, log };
-        scene.sign_in(&json!({ "token": token }));
-        scene
+        fixture.configure(|cloud| cloud["resourceManagerEndpoint"] = json!(url));
+        fixture.fakes.azure.ask(move |azure, _| azure.model.set_endpoint(&url)).await;
+        let log = fixture.folder.path().join("log");
+        let env = Self { fixture, kubernetes, _arm: arm, log };
+        env.sign_in(&json!({ "token": token }));
+        env
     }
 
     /// Sets the credentials for the API server.
     fn sign_in(&self, user: &Value) {
-        let path = &self.bench.files.kubeconfig;
+        let path = &self.fixture.files.kubeconfig;
         let text = std::fs::read_to_string(path).expect("the simulator has written it");
         let mut file: Value = serde_json::from_str(&text).expect("it is JSON");
         file["users"][0]["user"] = user.clone();
@@ -71,15 +71,15 @@ impl Scene {
     /// stops it, and returns everything it has shown.
     async fn run(&self, what: &str, services: &[&str], enough: impl Fn(&str) -> bool) -> String {
         let log = std::fs::File::create(&self.log).expect("the folder can be written");
-        let mut command = self.bench.command("run", &[]);
+        let mut command = self.fixture.command("run", &[]);
         command.env("RUST_LOG", FINEST).stdout(Stdio::null()).stderr(log);
         let mut child = command.spawn().expect("the binary under test");
-        let started = eventually("the controller has its listeners", PATIENCE, || async {
+        let started = eventually("the controller has its listeners", TEST_TIMEOUT, || async {
             let started = log_lines(&self.log).into_iter().find(|line| line["message"] == "started");
             started.ok_or_else(|| self.logged())
         })
         .await;
-        eventually(what, PATIENCE, || async {
+        eventually(what, TEST_TIMEOUT, || async {
             let log = self.logged();
             // At this level most lines are of dependencies.
             let ours = |line: &&str| line.contains("\"target\":\"a") && !line.contains("actix");
@@ -93,7 +93,7 @@ impl Scene {
         }
         let id = i32::try_from(child.id().expect("it runs")).expect("process ids are small");
         kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be signalled");
-        let ended = tokio::time::timeout(ENDED_WITHIN, child.wait()).await.expect("it ends");
+        let ended = tokio::time::timeout(END_TIMEOUT, child.wait()).await.expect("it ends");
         assert_eq!(ended.expect("it is a child").code(), Some(0), "{}", self.logged());
         shown_text.push_str(&self.logged());
         shown_text.push_str(&self.in_the_cluster().await);
@@ -106,13 +106,13 @@ impl Scene {
 
     /// Returns all objects that the controller has written.
     async fn in_the_cluster(&self) -> String {
-        let map = self.bench.config_map().await;
+        let map = self.fixture.config_map().await;
         format!("{}\n{map:?}\n", self.events().await)
     }
 
     async fn events(&self) -> String {
         let http = reqwest::Client::builder().no_proxy().build().expect("a client");
-        let url = format!("{}/api/v1/events", self.bench.fakes.kubernetes_url);
+        let url = format!("{}/api/v1/events", self.fixture.fakes.kubernetes_url);
         http.get(url).send().await.expect("an answer").text().await.expect("a body")
     }
 }
@@ -135,7 +135,7 @@ async fn shown(started: &Value) -> String {
     }
     // Each request gets another kind of answer.
     for _ in 0..8 {
-        let post = http.post(format!("http://{admin}/api/v1/compare")).bearer_auth(PERSON).body("{}");
+        let post = http.post(format!("http://{admin}/api/v1/compare")).bearer_auth(OPERATOR_TOKEN).body("{}");
         let answer = post.send().await.expect("an answer");
         shown.push_str(&answer.text().await.expect("a body"));
     }
@@ -152,7 +152,7 @@ async fn details(started: &Value, services: &[&str]) -> String {
         let queue = format!("queues/{}/{}", simulator::CLUSTER_NAME, pool_of(name));
         for path in [queue, format!("services/{NAMESPACE}/{name}")] {
             let what = format!("{path} has ARM's message");
-            let details_shown = eventually(&what, PATIENCE, || async {
+            let details_shown = eventually(&what, TEST_TIMEOUT, || async {
                 let answer = http.get(format!("http://{admin}/api/v1/{path}")).send().await;
                 let answer = answer.map_err(|error| error.to_string())?;
                 let status = answer.status().as_u16();
@@ -197,13 +197,13 @@ fn everything(request: &ReceivedRequest, number: usize) -> Option<Way> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_no_secret_is_seen_when_a_proxy_echoes_requests() {
     for token in [OPAQUE, BOOTSTRAP] {
-        let scene = Scene::new(token, everything, never).await;
+        let env = TestEnvironment::new(token, everything, never).await;
         let kinds = ["\"kind\":\"services\"", "\"kind\":\"nodes\"", "\"kind\":\"endpointslices\""];
         let is_logged = |log: &str| {
             kinds.iter().all(|kind| log.contains(kind))
                 && ["HTTP 403: I was sent", "HTTP 500: I was sent"].iter().all(|words| log.contains(words))
         };
-        let request = scene.run("the refusals are logged", &[], is_logged).await;
+        let request = env.run("the refusals are logged", &[], is_logged).await;
         assert!(request.contains("<redacted>"), "something was redacted");
         assert!(request.contains("failed to authorize"), "the reason is shown");
         assert_unseen("run", &request);
@@ -224,19 +224,19 @@ fn writes(request: &ReceivedRequest, number: usize) -> Option<Way> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_events_about_an_echoed_write_show_no_secret() {
-    let scene = Scene::new(OPAQUE, some_events, writes).await;
+    let env = TestEnvironment::new(OPAQUE, some_events, writes).await;
     let names = ["web", "shop", "blog", "mail"];
     for name in names {
-        add_service(&scene.bench.fakes, name, &[0]).await;
-        set_endpoints(&scene.bench.fakes, name, &[Endpoint::ready(&node_name(1))]).await;
+        add_service(&env.fixture.fakes, name, &[0]).await;
+        set_endpoints(&env.fixture.fakes, name, &[Endpoint::ready(&node_name(1))]).await;
     }
     let is_logged = |log: &str| {
         log.contains("the API server rejected an Event") && log.matches("\"posted\":true").count() >= 2
     };
-    let request = scene.run("events are posted and refused", &names, is_logged).await;
-    let events = scene.events().await;
+    let request = env.run("events are posted and refused", &names, is_logged).await;
+    let events = env.events().await;
     assert!(events.contains("I was sent"), "events report the failed write: {events}");
-    assert!(scene.logged().contains("HTTP 403: I was sent"));
+    assert!(env.logged().contains("HTTP 403: I was sent"));
     assert_unseen("run", &request);
 }
 
@@ -252,13 +252,13 @@ fn output(ended: &Ended) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_no_secret_is_seen_in_the_output_of_commands() {
     for token in [SIGNED, OPAQUE] {
-        let good = Scene::new(token, never, never).await;
-        let file = good.bench.path("pools.json");
-        let ended = good.bench.run("snapshot", &["--output", &file]).await;
+        let good = TestEnvironment::new(token, never, never).await;
+        let file = good.fixture.path("pools.json");
+        let ended = good.fixture.run("snapshot", &["--output", &file]).await;
         assert_eq!(ended.code, Some(0), "{ended:?}");
 
-        let scene = Scene::new(token, everything, all_of_arm).await;
-        let (new, plan) = (scene.bench.path("new.json"), scene.bench.path("plan.json"));
+        let env = TestEnvironment::new(token, everything, all_of_arm).await;
+        let (new, plan) = (env.fixture.path("new.json"), env.fixture.path("plan.json"));
         let commands: [(&str, &[&str]); 6] = [
             ("check", &["--within", "5s"]),
             ("check", &["--within", "5s", "--output", "json", "--cloud-config-secret"]),
@@ -268,7 +268,7 @@ async fn c1_no_secret_is_seen_in_the_output_of_commands() {
             ("run", &["--dry-run", "--export", &plan, "--until-synced", "--within", "5s"]),
         ];
         for (name, arguments) in commands {
-            let ended = scene.bench.run(name, arguments).await;
+            let ended = env.fixture.run(name, arguments).await;
             assert_ne!(ended.code, Some(0), "{name} {arguments:?}: {ended:?}");
             // The content of an unreadable Secret is not shown at all.
             let is_logged =
@@ -280,14 +280,14 @@ async fn c1_no_secret_is_seen_in_the_output_of_commands() {
         assert_unseen("the export", &plan);
 
         // ARM answers normally, and the API server echoes.
-        let scene = Scene::new(token, everything, never).await;
-        let new = scene.bench.path("new.json");
+        let env = TestEnvironment::new(token, everything, never).await;
+        let new = env.fixture.path("new.json");
         let commands: [(&str, &[&str]); 2] = [
             ("snapshot", &["--output", &new, "--configmap"]),
             ("restore", &[&file, "--yes", "--within", "5s"]),
         ];
         for (name, arguments) in commands {
-            let ended = scene.bench.run(name, arguments).await;
+            let ended = env.fixture.run(name, arguments).await;
             assert_unseen(name, &output(&ended));
             assert!(output(&ended).contains("I was sent"), "{name} {arguments:?} tells why: {ended:?}");
         }
@@ -296,7 +296,7 @@ async fn c1_no_secret_is_seen_in_the_output_of_commands() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_no_secret_is_seen_of_a_kubeconfig_that_cannot_be_used() {
-    let scene = Scene::new(OPAQUE, never, never).await;
+    let env = TestEnvironment::new(OPAQUE, never, never).await;
     let printed = json!({ "kind": "ExecCredential", "status": { "token": OPAQUE } }).to_string();
     let plugin = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": "/bin/sh",
@@ -308,9 +308,9 @@ async fn c1_no_secret_is_seen_of_a_kubeconfig_that_cannot_be_used() {
         json!({ "username": { "x": 1 }, "password": OPAQUE }),
         json!({ "exec": plugin }),
     ] {
-        scene.sign_in(&user);
+        env.sign_in(&user);
         for name in ["check", "run"] {
-            let ended = scene.bench.run(name, &["--dry-run"][..usize::from(name == "run")]).await;
+            let ended = env.fixture.run(name, &["--dry-run"][..usize::from(name == "run")]).await;
             assert_eq!(ended.code, Some(1), "{user}: {ended:?}");
             let tells = ["kubeconfig", "failed to set up the Kubernetes client"];
             assert!(

@@ -23,7 +23,7 @@ pub const PICTURES: &str = "PAGE_PICTURES";
 const PIPED: &str = "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
 
 /// Maximum time of one command, on a machine that is busy with other tests.
-const ANSWER_WITHIN: Duration = Duration::from_secs(90);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(90);
 /// Maximum time until the page shows something.
 const WITHIN: Duration = Duration::from_secs(60);
 
@@ -122,7 +122,7 @@ impl Browser {
                 }
             }
         };
-        let answer = tokio::time::timeout(ANSWER_WITHIN, answered).await;
+        let answer = tokio::time::timeout(REQUEST_TIMEOUT, answered).await;
         let answer = answer.unwrap_or_else(|_| panic!("{method}: the browser does not answer"));
         assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
         answer["result"].clone()

@@ -15,7 +15,7 @@ use super::azure::Azure;
 use super::kubernetes::Api;
 
 /// Interval between reads of the cluster's objects.
-const LOOK_EVERY: Duration = Duration::from_millis(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// A running cloud-controller-manager. Dropping this value stops it.
 pub struct CloudControllerManager {
@@ -102,11 +102,11 @@ impl Driver {
 
     async fn run(mut self) {
         let (answered, mut answers) = mpsc::unbounded_channel::<In>();
-        let mut interval = tokio::time::interval(LOOK_EVERY);
+        let mut interval = tokio::time::interval(POLL_INTERVAL);
         loop {
             let mut calls = Vec::new();
             let due = self.ccm.deadline().map(|at| self.began + Duration::from_micros(at));
-            let due = due.unwrap_or_else(|| Instant::now() + LOOK_EVERY);
+            let due = due.unwrap_or_else(|| Instant::now() + POLL_INTERVAL);
             tokio::select! {
                 Some(answer) = answers.recv() => {
                     let now = self.now_us();

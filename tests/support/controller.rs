@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::azure::Azure;
 use super::kubernetes::{Cluster, tail};
-use super::{PATIENCE, eventually, log_lines};
+use super::{TEST_TIMEOUT, eventually, log_lines};
 
 /// The binary under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
@@ -49,7 +49,7 @@ pub struct Replica<'a> {
     pub kubeconfig: PathBuf,
     /// Its cloud configuration.
     pub cloud_config: Value,
-    /// Settings that override those of every story.
+    /// Settings that override those of every test.
     pub settings: Value,
     /// Its start parameters.
     pub flags: Flags,
@@ -102,7 +102,7 @@ impl Controller {
         // A restarted container of a Pod appends to the same log.
         let before = log_lines(&log).len();
         let mut child = cluster.reaper().start(name, command);
-        let at = eventually("the controller has its listeners", PATIENCE, || {
+        let at = eventually("the controller has its listeners", TEST_TIMEOUT, || {
             let ended = child.try_wait().ok().flatten();
             let log = &log;
             async move {
@@ -113,7 +113,7 @@ impl Controller {
         .await;
         let http = Client::builder().no_proxy().build().expect("a client");
         let controller = Self { child, log, http, at };
-        eventually("the controller is ready", PATIENCE, || async {
+        eventually("the controller is ready", TEST_TIMEOUT, || async {
             let (status, text) = controller.fetch(&controller.at.health, "/readyz?verbose").await?;
             if status == 200 { Ok(()) } else { Err(format!("{status}: {text}")) }
         })
@@ -225,7 +225,7 @@ impl Controller {
     pub async fn terminate(mut self) {
         self.signal(Signal::TERM);
         let child = &mut self.child;
-        let status = eventually("the controller ends after SIGTERM", PATIENCE, || {
+        let status = eventually("the controller ends after SIGTERM", TEST_TIMEOUT, || {
             let ended = child.try_wait().expect("a child can be waited for");
             async move { ended.ok_or_else(|| "it runs".to_owned()) }
         })
@@ -244,18 +244,18 @@ impl Drop for Controller {
     }
 }
 
-/// Returns the shared Lease of a story, in kube-system: stories share an API server, and in production all controllers
+/// Returns the shared Lease of a test, in kube-system: tests share an API server, and in production all controllers
 /// of a cluster share this Lease.
 pub fn shared_lease(namespace: &str) -> String {
     format!("locker-{namespace}")
 }
 
-/// Returns the settings of a story: short times, and its own namespace alone.
+/// Returns the settings of a test: short times, and its own namespace alone.
 pub fn settings(namespace: &str) -> Value {
     json!({
         "identity": "anonymous",
         "leaderElection": { "namespace": namespace },
-        "lease": { "name": shared_lease(namespace), "minOff": "1s" },
+        "lease": { "name": shared_lease(namespace), "minCooldown": "1s" },
         "services": { "namespaces": [namespace] },
         "http": { "healthListen": "127.0.0.1:0", "adminListen": "127.0.0.1:0" },
         "discovery": { "interval": "5s" },
@@ -266,7 +266,7 @@ pub fn settings(namespace: &str) -> Value {
     })
 }
 
-/// `guards.emptyConfirm` of the stories, in seconds.
+/// `guards.emptyConfirm` of the tests, in seconds.
 pub const EMPTY_CONFIRM_S: u64 = 3;
 
 /// Returns the addresses of the listeners, which the controller logs when it has started, after this many lines of the

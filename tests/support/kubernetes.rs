@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use super::reaper::Reaper;
-use super::{PATIENCE, certificates, eventually, log_line, objects};
+use super::{TEST_TIMEOUT, certificates, eventually, log_line, objects};
 pub use api::Api;
 pub use audit::{Request, credential_of};
 
@@ -35,7 +35,7 @@ const ASSETS: [&str; 10] = [
 const CONTROLLERS: &str = "deployment-controller,replicaset-controller,job-controller,\
     endpointslice-controller,serviceaccount-controller,namespace-controller,node-lifecycle-controller";
 /// Maximum time until a control plane is ready. It takes 5 s on an idle machine.
-const STARTED_WITHIN: Duration = Duration::from_secs(180);
+const START_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A running control plane. It stops when this value is dropped or this process ends.
 pub struct Cluster {
@@ -200,7 +200,7 @@ impl Cluster {
         let api = self.api();
         let apiserver = &mut self.apiserver;
         let log = self.reaper.folder().join("kube-apiserver.log");
-        eventually("the API server is ready", STARTED_WITHIN, || {
+        eventually("the API server is ready", START_TIMEOUT, || {
             let ended = apiserver.try_wait().ok().flatten();
             let (api, log) = (&api, &log);
             async move {
@@ -296,7 +296,7 @@ impl Cluster {
     /// rights of docs/rbac.yaml, for the Leases of tests of this namespace.
     pub async fn controller_kubeconfig(&self, namespace: &str) -> PathBuf {
         let api = self.api();
-        for (collection, object) in rights::of_story(namespace) {
+        for (collection, object) in rights::of_test(namespace) {
             api.create(&collection, &object).await;
         }
         self.account_kubeconfig(namespace, objects::ACCOUNT).await
@@ -339,7 +339,7 @@ impl Cluster {
     pub async fn rolled_out(&self, namespace: &str, name: &str) {
         let api = self.api();
         let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
-        eventually(&format!("Deployment {namespace}/{name} is rolled out"), PATIENCE, || {
+        eventually(&format!("Deployment {namespace}/{name} is rolled out"), TEST_TIMEOUT, || {
             let (api, path) = (&api, &path);
             async move {
                 let deployment = api.get(path).await?;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 pub const ACCOUNT: &str = "azure-backend-pool-controller";
 
 /// The label of a test's nodes.
-pub const STORY: &str = "story";
+pub const TEST_LABEL: &str = "test";
 
 /// Returns a namespace.
 pub fn namespace(name: &str) -> Value {
@@ -14,13 +14,13 @@ pub fn namespace(name: &str) -> Value {
 }
 
 /// Returns a node of a test, which kwok keeps Ready.
-pub fn node(story: &str, name: &str, ip: &str) -> Value {
+pub fn node(namespace: &str, name: &str, ip: &str) -> Value {
     let room = json!({ "cpu": "64", "memory": "256Gi", "pods": "110" });
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": { STORY: story, "kubernetes.io/hostname": name, "kubernetes.io/os": "linux" },
+            "labels": { TEST_LABEL: namespace, "kubernetes.io/hostname": name, "kubernetes.io/os": "linux" },
             "annotations": { "kwok.x-k8s.io/node": "fake" },
         },
         "status": {
@@ -49,16 +49,16 @@ pub fn service_without_selector(namespace: &str, name: &str) -> Value {
 }
 
 /// Returns a Deployment on the test's nodes.
-pub fn deployment(story: &str, name: &str, replicas: u32) -> Value {
+pub fn deployment(namespace: &str, name: &str, replicas: u32) -> Value {
     json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "namespace": story },
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "namespace": namespace },
         "spec": {
             "replicas": replicas, "selector": { "matchLabels": { "app": name } },
             "strategy": { "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } },
             "template": {
                 "metadata": { "labels": { "app": name } },
                 "spec": {
-                    "nodeSelector": { STORY: story }, "terminationGracePeriodSeconds": 1,
+                    "nodeSelector": { TEST_LABEL: namespace }, "terminationGracePeriodSeconds": 1,
                     "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
                     "containers": containers("example/web:1"),
                 },

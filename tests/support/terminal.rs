@@ -8,7 +8,7 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
-use super::{PATIENCE, eventually};
+use super::{TEST_TIMEOUT, eventually};
 
 /// Ctrl-D, which ends the input at the beginning of a line.
 pub const END_OF_INPUT: &str = "\u{4}";
@@ -50,7 +50,7 @@ impl Terminal {
 
     /// Waits until the screen shows a text.
     pub async fn shows(&self, text: &str) {
-        eventually(&format!("the terminal shows {text:?}"), PATIENCE, || async {
+        eventually(&format!("the terminal shows {text:?}"), TEST_TIMEOUT, || async {
             let shown = self.shown();
             if shown.contains(text) { Ok(()) } else { Err(shown) }
         })

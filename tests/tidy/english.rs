@@ -4,7 +4,16 @@
 use super::{fail_if_any, files};
 
 /// Banned words, in lower case, and their replacements.
-const BANNED: [(&str, &str); 27] = [
+const BANNED: [(&str, &str); 33] = [
+    ("let go", "release"),
+    ("lets go", "releases"),
+    ("letting go", "releasing"),
+    ("heeded", "applied, respected"),
+    ("in vain", "without effect"),
+    ("so manieth", "n-th"),
+    ("passed over", "ignored, skipped"),
+    ("stands behind", "waits for"),
+    ("asked again by itself", "retried automatically"),
     ("is had", "is found, is obtained, is available"),
     ("are had", "are found, are obtained, are available"),
     ("was had", "was found, was obtained, was available"),
@@ -24,9 +33,6 @@ const BANNED: [(&str, &str); 27] = [
     ("a person's", "the operator's"),
     ("persons", "operators, users"),
     ("for ever", "forever, always"),
-    ("let go of", "release"),
-    ("lets go of", "releases"),
-    ("letting go of", "releasing"),
     ("anew", "again"),
     ("so-manieth", "n-th"),
     ("stand in the way", "prevent, block"),

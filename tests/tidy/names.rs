@@ -44,8 +44,8 @@ fn names_of_tests_are_short() {
     }
     // A scenario is a test with the name of its file.
     for path in files(&[".txt"]).into_keys() {
-        let story = path.split_once("scenarios/").and_then(|(_, file)| file.strip_suffix(".txt"));
-        if story.is_some_and(|name| name.chars().count() > MAX_NAME) {
+        let scenario = path.split_once("scenarios/").and_then(|(_, file)| file.strip_suffix(".txt"));
+        if scenario.is_some_and(|name| name.chars().count() > MAX_NAME) {
             offences.push(path);
         }
     }
@@ -83,4 +83,90 @@ fn types_are_recognised_in_lines() {
     assert_eq!(public_type("pub(in crate::writer) type Heard = u8;"), Some("Heard"));
     assert_eq!(public_type("struct Pool;"), None);
     assert_eq!(public_type("pub fn enum_of() {}"), None);
+}
+
+/// Words that no name has, in small letters, and their replacements. `english.rs` bans most of them in prose.
+const BANNED: [(&str, &str); 24] = [
+    ("nobody", "none, no_holder, unused"),
+    ("nobodys", "unknown"),
+    ("somebody", "other_client"),
+    ("anybody", "any_client"),
+    ("everybody", "all"),
+    ("whoever", "the component or client that"),
+    ("stranger", "other, foreign"),
+    ("strangers", "others, foreign"),
+    ("namesake", "same_name"),
+    ("knob", "setting"),
+    ("knobs", "settings"),
+    ("remarks", "diagnostics"),
+    ("left_out", "excluded (nodes), omitted"),
+    ("let_go", "release"),
+    ("lets_go", "releases"),
+    ("set_back", "rollback"),
+    ("in_vain", "without_effect"),
+    ("lay_over", "merge"),
+    ("patience", "timeout"),
+    ("heeded", "applied"),
+    ("mood", "behaviour"),
+    ("wishes", "expected_members"),
+    ("no_pin", "not_in_restore"),
+    ("fights", "contentions"),
+];
+
+/// What declares a name.
+const KEYWORDS: [&str; 10] =
+    ["fn ", "struct ", "enum ", "trait ", "type ", "const ", "static ", "mod ", "let mut ", "let "];
+
+/// Returns the words of a name, each between two `_`.
+fn words(name: &str) -> String {
+    let mut words = "_".to_owned();
+    let mut is_after_small = false;
+    for character in name.chars() {
+        if is_after_small && character.is_ascii_uppercase() {
+            words.push('_');
+        }
+        is_after_small = character.is_ascii_lowercase();
+        words.push(character.to_ascii_lowercase());
+    }
+    words + "_"
+}
+
+/// Returns the names that a line declares in Rust, and the alerts, Events and metrics that it names.
+fn names(line: &str, is_rust: bool) -> Vec<&str> {
+    let code = line.split("//").next().filter(|_| is_rust).unwrap_or_default();
+    let declared_here =
+        |keyword: &'static str| code.split(keyword).skip(1).filter_map(|rest| declared(rest, ""));
+    let mut names: Vec<&str> = KEYWORDS.into_iter().flat_map(declared_here).collect();
+    for prefix in ["BackendPool", "backend_pool_controller_"] {
+        names.extend(line.match_indices(prefix).filter_map(|(at, _)| declared(&line[at..], "")));
+    }
+    names
+}
+
+#[test]
+fn names_have_no_banned_words() {
+    let mut offences = Vec::new();
+    for (path, text) in files(&[".rs", ".yaml", ".json", ".md"]) {
+        for (number, line) in
+            text.lines().enumerate().filter(|_| !path.starts_with("tests/tidy/") && path != "CHANGELOG.md")
+        {
+            for name in names(line, path.ends_with(".rs")) {
+                let words = words(name);
+                for (banned, instead) in
+                    BANNED.iter().filter(|(banned, _)| words.contains(&format!("_{banned}_")))
+                {
+                    offences.push(format!("{path}:{}: {name}: instead of {banned}: {instead}", number + 1));
+                }
+            }
+        }
+    }
+    fail_if_any("a reader stops at these words in names", &offences);
+}
+
+#[test]
+fn names_are_split_into_words() {
+    assert_eq!(words("SetBack"), "_set_back_");
+    assert_eq!(words("MAX_KNOBS"), "_max_knobs_");
+    assert_eq!(names("let mut one = Two::three(); // fn four", true), ["one", "mut"]);
+    assert_eq!(names("  alert: BackendPoolHeld", false), ["BackendPoolHeld"]);
 }

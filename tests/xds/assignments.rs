@@ -53,27 +53,27 @@ async fn x2_x3_an_invalid_assignment_is_explained_without_a_write() {
         plan = plan.pool(name, &format!("eds:{name}"), &[BEFORE]).await;
         plan = plan.pool(&fresh, &format!("eds:{fresh}"), &[BEFORE]).await;
     }
-    let scene = plan.start(&[server(&plane, &[])]).await;
+    let env = plan.start(&[server(&plane, &[])]).await;
     for (name, assignment, words) in invalid() {
-        scene.wait_for_members(name, &[GOOD]).await;
+        env.wait_for_members(name, &[GOOD]).await;
         plane.set(Kind::Endpoints, name, assignment).await;
         for name in [name, &format!("never-{name}")] {
-            let shown = scene.wait_for_csds_state(name, Nacked).await;
+            let shown = env.wait_for_csds_state(name, Nacked).await;
             let (_, details) = shown.error.expect("an error");
             assert!(details.contains(words), "{name}: {details}");
         }
-        scene.wait_for_note(name, words).await;
+        env.wait_for_note(name, words).await;
         let nack = |request: &simulator::control_plane::RecordedRequest| {
             request.error.as_ref().is_some_and(|error| error.message.contains(words))
         };
         plane.wait_until(|journal| journal.iter().any(nack)).await.expect("the control plane gets a NACK");
     }
-    scene.flush_writes().await;
+    env.flush_writes().await;
     for (name, ..) in invalid() {
-        scene.assert_members_and_puts(name, &[GOOD], 1).await;
-        scene.assert_members_and_puts(&format!("never-{name}"), &[BEFORE], 0).await;
+        env.assert_members_and_puts(name, &[GOOD], 1).await;
+        env.assert_members_and_puts(&format!("never-{name}"), &[BEFORE], 0).await;
     }
-    scene.assert_no_logged_errors();
+    env.assert_no_logged_errors();
 }
 
 /// Returns the assignment under another name.
@@ -86,7 +86,7 @@ fn renamed(assignment: &Any, name: &str) -> Any {
 }
 
 /// Returns valid assignments, the resulting members of a pool, and the expected remark.
-fn remarkable() -> [(&'static str, Any, Vec<String>, Option<&'static str>); 4] {
+fn with_diagnostics() -> [(&'static str, Any, Vec<String>, Option<&'static str>); 4] {
     let of_members = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<String>>();
     let skipped = Locality { weight: Some(0), ..Locality::of([("10.1.0.2", 8080)]) };
     let more = Endpoint { additional: vec![("10.1.0.2".to_owned(), 8080)], ..Endpoint::at(GOOD, 8080) };
@@ -119,40 +119,45 @@ fn remarkable() -> [(&'static str, Any, Vec<String>, Option<&'static str>); 4] {
 async fn x2_a_remark_exists_while_a_limit_of_a_pool_is_exceeded() {
     let plane = control_plane().await;
     let mut plan = Plan::new().await;
-    for (name, assignment, ..) in remarkable() {
+    for (name, assignment, ..) in with_diagnostics() {
         plane.set(Kind::Endpoints, name, assignment).await;
         plan = plan.pool(name, &format!("eds:{name}"), &[BEFORE]).await;
     }
     plane.set(Kind::Endpoints, "nothing", endpoints_at("nothing", &[GOOD])).await;
-    let scene = plan.pool("nothing", "eds:nothing", &[BEFORE]).await.start(&[server(&plane, &[])]).await;
-    scene.wait_for_members("nothing", &[GOOD]).await;
+    let env = plan.pool("nothing", "eds:nothing", &[BEFORE]).await.start(&[server(&plane, &[])]).await;
+    env.wait_for_members("nothing", &[GOOD]).await;
     let unhealthy = locality(0, &[(GOOD, HealthStatus::Unhealthy), ("10.1.0.2", HealthStatus::Timeout)]);
     plane.set(Kind::Endpoints, "nothing", endpoints("nothing", [unhealthy])).await;
 
-    let has_remark = |pool: &Value, reason: Option<&str>| {
-        let remarks = pool["remarks"].as_array().cloned().unwrap_or_default();
-        remarks.iter().map(|remark| remark["reason"].as_str()).eq(reason.into_iter().map(Some))
+    let has_diagnostic = |pool: &Value, reason: Option<&str>| {
+        let diagnostics = pool["diagnostics"].as_array().cloned().unwrap_or_default();
+        diagnostics.iter().map(|diagnostic| diagnostic["reason"].as_str()).eq(reason.into_iter().map(Some))
     };
-    for (name, _, members, reason) in remarkable() {
+    for (name, _, members, reason) in with_diagnostics() {
         let members: Vec<&str> = members.iter().map(String::as_str).collect();
-        scene.wait_for_members(name, &members).await;
-        let pool = scene.wait_for_pool(name, |pool| has_remark(pool, reason)).await;
-        let is_said = |remark: &Value| remark["detail"].as_str().is_some_and(|detail| !detail.is_empty());
-        assert!(pool["remarks"].as_array().is_none_or(|remarks| remarks.iter().all(is_said)), "{pool}");
+        env.wait_for_members(name, &members).await;
+        let pool = env.wait_for_pool(name, |pool| has_diagnostic(pool, reason)).await;
+        let is_said =
+            |diagnostic: &Value| diagnostic["detail"].as_str().is_some_and(|detail| !detail.is_empty());
+        assert!(
+            pool["diagnostics"].as_array().is_none_or(|diagnostics| diagnostics.iter().all(is_said)),
+            "{pool}"
+        );
         assert_eq!(pool["note"], super::stage::NODE_NOTE, "it is no error: {pool}");
     }
-    scene
-        .wait_for_pool("nothing", |pool| has_remark(pool, Some("nothing_usable")) && pool["held"].is_object())
-        .await;
-    scene.flush_writes().await;
-    scene.assert_members_and_puts("nothing", &[GOOD], 1).await;
-    for (name, ..) in remarkable() {
-        assert_eq!(scene.puts(name).await, 1, "{name}");
+    env.wait_for_pool("nothing", |pool| {
+        has_diagnostic(pool, Some("nothing_usable")) && pool["held"].is_object()
+    })
+    .await;
+    env.flush_writes().await;
+    env.assert_members_and_puts("nothing", &[GOOD], 1).await;
+    for (name, ..) in with_diagnostics() {
+        assert_eq!(env.puts(name).await, 1, "{name}");
     }
 
-    for name in remarkable().map(|(name, ..)| name).into_iter().chain(["nothing"]) {
+    for name in with_diagnostics().map(|(name, ..)| name).into_iter().chain(["nothing"]) {
         plane.set(Kind::Endpoints, name, endpoints_at(name, &[GOOD])).await;
-        scene.wait_for_pool(name, |pool| pool["remarks"].as_array().is_none_or(Vec::is_empty)).await;
+        env.wait_for_pool(name, |pool| pool["diagnostics"].as_array().is_none_or(Vec::is_empty)).await;
     }
-    scene.assert_no_logged_errors();
+    env.assert_no_logged_errors();
 }

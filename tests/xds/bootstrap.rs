@@ -178,9 +178,9 @@ async fn x2_tls_and_tokens_are_read_for_each_stream_and_never_shown() {
     let secured = Secured::start().await;
     let plane = &secured.plane;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
-    let scene = plan.start(&[secured.server(&secured.ours, "first-secret-token\n")]).await;
-    scene.stage.post("/api/v1/log-level", TOKEN, &json!({ "level": "trace" })).await;
-    scene.wait_for_members("web", &[GOOD]).await;
+    let env = plan.start(&[secured.server(&secured.ours, "first-secret-token\n")]).await;
+    env.stage.post("/api/v1/log-level", TOKEN, &json!({ "level": "trace" })).await;
+    env.wait_for_members("web", &[GOOD]).await;
     let sent = |journal: &[RecordedRequest]| journal.last().and_then(|request| request.authorization.clone());
     assert_eq!(sent(&plane.journal().await).as_deref(), Some("Bearer first-secret-token"));
 
@@ -190,22 +190,22 @@ async fn x2_tls_and_tokens_are_read_for_each_stream_and_never_shown() {
     let second = Some("Bearer second-secret-token".to_owned());
     plane.wait_until(|journal| sent(journal) == second).await.expect("the new token");
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &["10.1.0.2"])).await;
-    scene.wait_for_members("web", &["10.1.0.2"]).await;
+    env.wait_for_members("web", &["10.1.0.2"]).await;
 
     // An authority that did not sign the server's certificate is rejected.
     secured.server(&Authority::new("another authority"), "third-secret-token");
     plane.cut(Ending::Connections).await;
-    let note = scene.wait_for_note("web", "ca.pem").await;
+    let note = env.wait_for_note("web", "ca.pem").await;
     assert!(note.contains("the stream ended without a response: "), "{note}");
-    scene.assert_no_codes_shown(["web"]).await;
-    scene.flush_writes().await;
-    scene.assert_members_and_puts("web", &["10.1.0.2"], 2).await;
+    env.assert_no_codes_shown(["web"]).await;
+    env.flush_writes().await;
+    env.assert_members_and_puts("web", &["10.1.0.2"], 2).await;
     secured.server(&secured.ours, "third-secret-token");
-    scene.wait_for_no_error("web").await;
-    let log = format!("{:?}", scene.stage.log());
+    env.wait_for_no_error("web").await;
+    let log = format!("{:?}", env.stage.log());
     assert!(log.contains("TRACE"), "the log has lines of all levels");
     assert!(!log.contains("secret-token"), "a token was logged");
-    let shown = scene.stage.admin(reqwest::Method::GET, "/api/v1/queues/kubernetes/web").await.text;
+    let shown = env.stage.admin(reqwest::Method::GET, "/api/v1/queues/kubernetes/web").await.text;
     assert!(!shown.contains("secret-token"), "{shown}");
-    scene.assert_no_logged_errors();
+    env.assert_no_logged_errors();
 }

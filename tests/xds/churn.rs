@@ -13,8 +13,10 @@ use simulator::control_plane::{
 };
 
 use super::dump::Dump;
-use super::stage::{FAIL_ON_DATA_ERRORS, Plan, Scene, control_plane, endpoints_at, locality, server};
-use crate::support::{PATIENCE, eventually};
+use super::stage::{
+    FAIL_ON_DATA_ERRORS, Plan, TestEnvironment, control_plane, endpoints_at, locality, server,
+};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 const STEPS: usize = 60;
 /// Number of steps between two quiet times.
@@ -157,24 +159,24 @@ fn wanted(dump: &Dump) -> BTreeMap<&'static str, BTreeSet<String>> {
 }
 
 /// Waits until all responses were processed, and then until the pools match CSDS.
-async fn agree(scene: &Scene, plane: &ControlPlane, tick: usize, done: &[String]) {
+async fn agree(env: &TestEnvironment, plane: &ControlPlane, tick: usize, done: &[String]) {
     let address = format!("10.7.0.{tick}");
     plane.set(Kind::Endpoints, TICK, endpoints_at(TICK, &[&address])).await;
-    scene.wait_for_members(TICK, &[&address]).await;
-    eventually(&format!("the pools match CSDS after {done:#?}"), PATIENCE, || differences(scene)).await;
-    scene.flush_writes().await;
-    if let Err(differences) = differences(scene).await {
+    env.wait_for_members(TICK, &[&address]).await;
+    eventually(&format!("the pools match CSDS after {done:#?}"), TEST_TIMEOUT, || differences(env)).await;
+    env.flush_writes().await;
+    if let Err(differences) = differences(env).await {
         panic!("the pools matched CSDS and no longer do: {differences} after {done:#?}");
     }
 }
 
 /// Returns the pools that differ from CSDS. A held pool also has members that are shown as held, because no endpoint is
 /// assigned, or too few on a new stream.
-async fn differences(scene: &Scene) -> Result<(), String> {
+async fn differences(env: &TestEnvironment) -> Result<(), String> {
     let mut different = Vec::new();
-    for (pool, wanted) in wanted(&scene.dump().await) {
-        let held = scene.wait_for_pool(pool, |_| true).await["held"].take();
-        let members = scene.members(pool).await;
+    for (pool, wanted) in wanted(&env.dump().await) {
+        let held = env.wait_for_pool(pool, |_| true).await["held"].take();
+        let members = env.members(pool).await;
         let reasons = if wanted.is_empty() { ["empty_confirm", "fraction"] } else { ["fraction"; 2] };
         let is_held = |address: &String| {
             held["members"].as_array().is_some_and(|held| held.iter().any(|member| member == address))
@@ -201,16 +203,16 @@ async fn churned(seed: u64, features: &[&str]) {
     for (pool, source, _) in POOLS {
         plan = plan.pool(pool, source, &["10.9.0.1"]).await;
     }
-    let scene = plan.start(&[server(&plane, features)]).await;
+    let env = plan.start(&[server(&plane, features)]).await;
     for (pool, ..) in POOLS {
-        scene.wait_for_members(pool, &["10.1.0.1"]).await;
+        env.wait_for_members(pool, &["10.1.0.1"]).await;
     }
     let mut random = Random::new(seed);
     let mut done = vec![format!("seed {seed}")];
     for number in 1..=STEPS {
         done.push(step(&plane, &mut random).await);
         if number % QUIET_EVERY == 0 {
-            agree(&scene, &plane, number, &done).await;
+            agree(&env, &plane, number, &done).await;
         }
     }
     for name in ENDPOINTS {
@@ -220,11 +222,11 @@ async fn churned(seed: u64, features: &[&str]) {
         plane.set(Kind::Clusters, name, cluster(name, "")).await;
     }
     for (pool, ..) in POOLS {
-        scene.wait_for_members(pool, &["10.1.0.1", "10.1.0.99"]).await;
-        scene.wait_for_no_error(pool).await;
+        env.wait_for_members(pool, &["10.1.0.1", "10.1.0.99"]).await;
+        env.wait_for_no_error(pool).await;
     }
-    agree(&scene, &plane, STEPS + 1, &done).await;
-    scene.assert_no_logged_errors();
+    agree(&env, &plane, STEPS + 1, &done).await;
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

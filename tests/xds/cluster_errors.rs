@@ -12,7 +12,7 @@ use serde_json::json;
 use simulator::control_plane::{Bad, Code, ControlPlane, Kind, cluster};
 
 use super::dump::Shown;
-use super::stage::{FAIL_ON_DATA_ERRORS, Plan, Scene, control_plane, endpoints_at, server};
+use super::stage::{FAIL_ON_DATA_ERRORS, Plan, TestEnvironment, control_plane, endpoints_at, server};
 
 /// A feature of A53 that A88 has made ineffective.
 const IGNORES: &str = "ignore_resource_deletion";
@@ -65,7 +65,7 @@ async fn set_good(plane: &ControlPlane) {
     plane.set_all(Kind::Clusters, good).await;
 }
 
-async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
+async fn env(plane: &ControlPlane, features: &[&str]) -> TestEnvironment {
     let endpoints = known().map(|name| (endpoints_of(name), endpoints_at(&endpoints_of(name), &[GOOD])));
     plane.set_all(Kind::Endpoints, endpoints).await;
     set_good(plane).await;
@@ -73,12 +73,12 @@ async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
     for name in known() {
         plan = plan.pool(name, &format!("cluster:{name}"), &[BEFORE]).await;
     }
-    let scene = plan.start(&[server(plane, features)]).await;
+    let env = plan.start(&[server(plane, features)]).await;
     for pool in known() {
-        scene.wait_for_members(pool, &[GOOD]).await;
-        scene.wait_for_no_error(pool).await;
+        env.wait_for_members(pool, &[GOOD]).await;
+        env.wait_for_no_error(pool).await;
     }
-    scene
+    env
 }
 
 /// Causes every error, each in its own response.
@@ -92,10 +92,10 @@ async fn go_wrong(plane: &ControlPlane) {
 }
 
 /// Waits until CSDS shows all errors, and returns the states.
-async fn all_are_wrong(scene: &Scene) -> Vec<Shown> {
+async fn all_are_wrong(env: &TestEnvironment) -> Vec<Shown> {
     let mut all = Vec::new();
     for Row { pool, state, shown: words, .. } in rows() {
-        let shown = scene.wait_for_csds(Kind::Clusters, pool, |shown| shown.state == state).await;
+        let shown = env.wait_for_csds(Kind::Clusters, pool, |shown| shown.state == state).await;
         let (rejected, details) = shown.error.clone().expect("an error");
         assert!(!rejected.is_empty() && details.contains(words), "{pool}: {rejected:?} {details:?}");
         all.push(shown);
@@ -104,20 +104,20 @@ async fn all_are_wrong(scene: &Scene) -> Vec<Shown> {
 }
 
 /// Changes other clusters on the same stream. The errors stay, also those that no later response repeats.
-async fn errors_outlive_changes_of_other_clusters(plane: &ControlPlane, scene: &Scene, puts: usize) {
-    let before = all_are_wrong(scene).await;
+async fn errors_outlive_changes_of_other_clusters(plane: &ControlPlane, env: &TestEnvironment, puts: usize) {
+    let before = all_are_wrong(env).await;
     plane.set(Kind::Endpoints, "better", endpoints_at("better", &[BETTER])).await;
     plane.set(Kind::Clusters, "sound", cluster("sound", "better")).await;
-    scene.wait_for_members("sound", &[BETTER]).await;
-    scene.assert_members_and_puts("sound", &[BETTER], puts).await;
-    let after = all_are_wrong(scene).await;
+    env.wait_for_members("sound", &[BETTER]).await;
+    env.assert_members_and_puts("sound", &[BETTER], puts).await;
+    let after = all_are_wrong(env).await;
     for ((row, before), after) in rows().into_iter().zip(before).zip(after) {
         // Each response repeats rejected resources and lacks deleted ones, so their errors have its version.
         if row.state == ReceivedError {
             assert_eq!(after, before, "{}", row.pool);
         }
     }
-    scene.wait_for_reports("XdsResourceError", rows().len() as u64).await;
+    env.wait_for_reports("XdsResourceError", rows().len() as u64).await;
     assert_eq!(plane.streams().await.opened_us.len(), 1, "there was one stream");
 }
 
@@ -141,34 +141,33 @@ async fn nothing_was_known(features: &[&str]) {
     for name in names.clone() {
         plan = plan.pool(name, &format!("cluster:{name}"), &[BEFORE]).await;
     }
-    let scene = plan.start(&[server(&plane, features)]).await;
-    scene.wait_for_members("sound", &[GOOD]).await;
+    let env = plan.start(&[server(&plane, features)]).await;
+    env.wait_for_members("sound", &[GOOD]).await;
     let are_as_they_were = async || {
         for (name, state, words) in rows {
-            let shown = scene.wait_for_csds(Kind::Clusters, name, |shown| shown.state == state).await;
+            let shown = env.wait_for_csds(Kind::Clusters, name, |shown| shown.state == state).await;
             assert_eq!(shown.version, "", "{name}: {shown:?}");
             let (rejected, details) = shown.error.expect("an error");
             assert!(!rejected.is_empty() && details.contains(words), "{name}: {rejected:?} {details:?}");
             let source = format!("cluster:{name}");
-            scene
-                .wait_for_event(
-                    "XdsResourceError",
-                    &[&source, "no valid endpoints have been received", words],
-                )
-                .await;
-            let source = scene.wait_for_source(&source, |source| source["error"].is_object()).await;
+            env.wait_for_event(
+                "XdsResourceError",
+                &[&source, "no valid endpoints have been received", words],
+            )
+            .await;
+            let source = env.wait_for_source(&source, |source| source["error"].is_object()).await;
             assert_eq!(source["assigned"], "unknown", "{source}");
         }
         // The absence of a cluster that was never sent is no error before its timer expires.
-        let shown = scene.wait_for_csds(Kind::Clusters, "never-there", |_| true).await;
+        let shown = env.wait_for_csds(Kind::Clusters, "never-there", |_| true).await;
         let by_timer =
             |(rejected, words): &(String, String)| rejected.is_empty() && words.contains("within 15 s");
         let is_waited_for = shown.state == Requested && shown.error.is_none();
         let was_waited_for = shown.state == DoesNotExist && shown.error.as_ref().is_some_and(by_timer);
         assert!(shown.version.is_empty() && (is_waited_for || was_waited_for), "{shown:?}");
-        scene.flush_writes().await;
+        env.flush_writes().await;
         for name in names.clone() {
-            scene.assert_members_and_puts(name, &[BEFORE], 0).await;
+            env.assert_members_and_puts(name, &[BEFORE], 0).await;
         }
     };
     are_as_they_were().await;
@@ -176,10 +175,10 @@ async fn nothing_was_known(features: &[&str]) {
     plane.remove(Kind::Clusters, "never-found").await;
     plane.set(Kind::Endpoints, "better", endpoints_at("better", &[BETTER])).await;
     plane.set(Kind::Clusters, "sound", cluster("sound", "better")).await;
-    scene.wait_for_members("sound", &[BETTER]).await;
+    env.wait_for_members("sound", &[BETTER]).await;
     are_as_they_were().await;
-    scene.assert_no_codes_shown(names.clone()).await;
-    scene.assert_no_logged_errors();
+    env.assert_no_codes_shown(names.clone()).await;
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -195,60 +194,56 @@ async fn x3_a88_an_unknown_cluster_empties_nothing_with_data_errors() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_a88_errors_of_used_clusters_are_ambient_and_cost_no_write() {
     let plane = control_plane().await;
-    let scene = scene(&plane, &[IGNORES]).await;
-    let before = scene.dump().await;
+    let env = env(&plane, &[IGNORES]).await;
+    let before = env.dump().await;
     go_wrong(&plane).await;
-    for (Row { pool, event_text, .. }, shown) in rows().into_iter().zip(all_are_wrong(&scene).await) {
+    for (Row { pool, event_text, .. }, shown) in rows().into_iter().zip(all_are_wrong(&env).await) {
         assert!(!shown.version.is_empty(), "the last version is still shown: {shown:?}");
-        let (good, now) = (before.find(Kind::Clusters, pool), scene.dump().await);
+        let (good, now) = (before.find(Kind::Clusters, pool), env.dump().await);
         let content = |found: Option<&GenericXdsConfig>| found.and_then(|found| found.xds_config.clone());
         assert_eq!(content(now.find(Kind::Clusters, pool)), content(good), "{pool}");
         let source = format!("cluster:{pool}");
         let effect = "the last good endpoints stay in use in 1 backend pool";
-        scene.wait_for_event("XdsResourceError", &[&format!("{source};"), effect, event_text]).await;
-        scene.wait_for_note(pool, event_text).await;
-        let source = scene.wait_for_source(&source, |source| source["ambientErrors"] != json!([])).await;
+        env.wait_for_event("XdsResourceError", &[&format!("{source};"), effect, event_text]).await;
+        env.wait_for_note(pool, event_text).await;
+        let source = env.wait_for_source(&source, |source| source["ambientErrors"] != json!([])).await;
         assert_eq!((&source["assigned"], &source["error"]), (&json!("usable"), &json!(null)), "{source}");
-        assert!(
-            scene.dump().await.endpoints(&endpoints_of(pool)).is_some(),
-            "its endpoints are still watched"
-        );
+        assert!(env.dump().await.endpoints(&endpoints_of(pool)).is_some(), "its endpoints are still watched");
     }
-    scene.assert_admin_api_matches_csds().await;
-    scene.wait_for_cache_count(Kind::Clusters, "nacked_but_cached", 1).await;
-    scene.wait_for_cache_count(Kind::Clusters, "received_error_but_cached", 4).await;
-    scene.wait_for_cache_count(Kind::Clusters, "does_not_exist_but_cached", 1).await;
-    scene.wait_for_cache_count(Kind::Clusters, "acked", 1).await;
-    errors_outlive_changes_of_other_clusters(&plane, &scene, 2).await;
-    scene.flush_writes().await;
+    env.assert_admin_api_matches_csds().await;
+    env.wait_for_cache_count(Kind::Clusters, "nacked_but_cached", 1).await;
+    env.wait_for_cache_count(Kind::Clusters, "received_error_but_cached", 4).await;
+    env.wait_for_cache_count(Kind::Clusters, "does_not_exist_but_cached", 1).await;
+    env.wait_for_cache_count(Kind::Clusters, "acked", 1).await;
+    errors_outlive_changes_of_other_clusters(&plane, &env, 2).await;
+    env.flush_writes().await;
     for row in rows() {
-        scene.assert_members_and_puts(row.pool, &[GOOD], 1).await;
+        env.assert_members_and_puts(row.pool, &[GOOD], 1).await;
     }
-    scene.assert_no_codes_shown(known()).await;
+    env.assert_no_codes_shown(known()).await;
 
     set_good(&plane).await;
     for row in rows() {
-        let shown = scene.wait_for_csds(Kind::Clusters, row.pool, |shown| shown.state == Acked).await;
+        let shown = env.wait_for_csds(Kind::Clusters, row.pool, |shown| shown.state == Acked).await;
         assert!(shown.is_good(), "{shown:?}");
-        scene.wait_for_no_error(row.pool).await;
+        env.wait_for_no_error(row.pool).await;
     }
     // One response contained all of them.
-    scene.wait_for_event("XdsResourceRecovered", &["cluster:deleted", "and 3 others"]).await;
-    scene.wait_for_reports("XdsResourceRecovered", 1).await;
-    scene.flush_writes().await;
+    env.wait_for_event("XdsResourceRecovered", &["cluster:deleted", "and 3 others"]).await;
+    env.wait_for_reports("XdsResourceRecovered", 1).await;
+    env.flush_writes().await;
     for row in rows() {
-        scene.assert_members_and_puts(row.pool, &[GOOD], 1).await;
+        env.assert_members_and_puts(row.pool, &[GOOD], 1).await;
     }
-    scene.assert_no_logged_errors();
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_a88_only_data_errors_of_clusters_empty_with_fail_on_them() {
     let plane = control_plane().await;
-    let scene = scene(&plane, &[FAIL_ON_DATA_ERRORS, IGNORES]).await;
+    let env = env(&plane, &[FAIL_ON_DATA_ERRORS, IGNORES]).await;
     go_wrong(&plane).await;
-    for (Row { pool, event_text, is_of_data, .. }, shown) in
-        rows().into_iter().zip(all_are_wrong(&scene).await)
+    for (Row { pool, event_text, is_of_data, .. }, shown) in rows().into_iter().zip(all_are_wrong(&env).await)
     {
         assert_eq!(shown.version.is_empty(), is_of_data, "{pool}: {shown:?}");
         let (effect, assigned) = if is_of_data {
@@ -256,36 +251,36 @@ async fn x3_a88_only_data_errors_of_clusters_empty_with_fail_on_them() {
         } else {
             ("the last good endpoints stay in use in", "usable")
         };
-        scene.wait_for_event("XdsResourceError", &[&format!("cluster:{pool};"), effect, event_text]).await;
-        scene.wait_for_source(&format!("cluster:{pool}"), |source| source["assigned"] == assigned).await;
-        scene.wait_for_note(pool, event_text).await;
-        scene.wait_for_members(pool, if is_of_data { &[] } else { &[GOOD] }).await;
+        env.wait_for_event("XdsResourceError", &[&format!("cluster:{pool};"), effect, event_text]).await;
+        env.wait_for_source(&format!("cluster:{pool}"), |source| source["assigned"] == assigned).await;
+        env.wait_for_note(pool, event_text).await;
+        env.wait_for_members(pool, if is_of_data { &[] } else { &[GOOD] }).await;
     }
-    scene.assert_admin_api_matches_csds().await;
-    scene.wait_for_cache_count(Kind::Clusters, "received_error_but_cached", 1).await;
-    scene.wait_for_cache_count(Kind::Clusters, "received_error", 3).await;
-    scene.wait_for_cache_count(Kind::Clusters, "nacked", 1).await;
-    scene.wait_for_cache_count(Kind::Clusters, "does_not_exist", 1).await;
-    errors_outlive_changes_of_other_clusters(&plane, &scene, 2).await;
-    scene.flush_writes().await;
+    env.assert_admin_api_matches_csds().await;
+    env.wait_for_cache_count(Kind::Clusters, "received_error_but_cached", 1).await;
+    env.wait_for_cache_count(Kind::Clusters, "received_error", 3).await;
+    env.wait_for_cache_count(Kind::Clusters, "nacked", 1).await;
+    env.wait_for_cache_count(Kind::Clusters, "does_not_exist", 1).await;
+    errors_outlive_changes_of_other_clusters(&plane, &env, 2).await;
+    env.flush_writes().await;
     for Row { pool, is_of_data, .. } in rows() {
         let (members, puts): (&[&str], usize) = if is_of_data { (&[], 2) } else { (&[GOOD], 1) };
-        scene.assert_members_and_puts(pool, members, puts).await;
+        env.assert_members_and_puts(pool, members, puts).await;
     }
     // The events of these writes have the reason in brackets at the end.
-    let emptied = scene
+    let emptied = env
         .wait_for_event(
             "LoadBalancerBackendPoolUpdated",
             &["has 0 members", "[envoy.config.cluster.v3.Cluster "],
         )
         .await;
     assert!(rows().iter().any(|row| emptied.contains(row.event_text)), "{emptied}");
-    scene.assert_no_codes_shown(known()).await;
+    env.assert_no_codes_shown(known()).await;
 
     set_good(&plane).await;
     for row in rows() {
-        scene.wait_for_members(row.pool, &[GOOD]).await;
-        scene.wait_for_no_error(row.pool).await;
+        env.wait_for_members(row.pool, &[GOOD]).await;
+        env.wait_for_no_error(row.pool).await;
     }
-    scene.assert_no_logged_errors();
+    env.assert_no_logged_errors();
 }

@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType;
 use serde_json::json;
 use simulator::control_plane::{Bad, Code, ControlPlane, Kind, cluster};
 
-use super::stage::{FAIL_ON_DATA_ERRORS, NODE, Plan, Scene, control_plane, endpoints_at, server};
+use super::stage::{FAIL_ON_DATA_ERRORS, NODE, Plan, TestEnvironment, control_plane, endpoints_at, server};
 
 /// Initial member of the pools.
 const BEFORE: &str = "10.9.0.1";
@@ -21,7 +21,7 @@ const KNOWN: [&str; 6] = ["sound", "nacked", "unfound", "denied", "unavailable",
 const UNKNOWN: [&str; 4] = ["never-nacked", "never-found", "never-allowed", "never-available"];
 
 /// Starts a controller with the pools of all sources, and one that a cluster fills.
-async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
+async fn env(plane: &ControlPlane, features: &[&str]) -> TestEnvironment {
     let known = KNOWN.map(|name| (name.to_owned(), endpoints_at(name, &[GOOD])));
     plane
         .set_all(
@@ -40,12 +40,12 @@ async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
     }
     let plan = plan.pool("deleted", "cluster:deleted", &[BEFORE]).await;
     let plan = plan.pool("never-there", "cluster:never-there", &[BEFORE]).await;
-    let scene = plan.start(&[server(plane, features)]).await;
+    let env = plan.start(&[server(plane, features)]).await;
     for pool in KNOWN.into_iter().chain(["deleted"]) {
-        scene.wait_for_members(pool, &[GOOD]).await;
-        scene.wait_for_no_error(pool).await;
+        env.wait_for_members(pool, &[GOOD]).await;
+        env.wait_for_no_error(pool).await;
     }
-    scene
+    env
 }
 
 /// Causes every error.
@@ -59,7 +59,7 @@ async fn go_wrong(plane: &ControlPlane) {
 }
 
 /// Asserts that a pool whose source was never known is not written, and has an event.
-async fn nothing_was_known(scene: &Scene) {
+async fn nothing_was_known(env: &TestEnvironment) {
     let rows = [
         ("never-nacked", Nacked, "no-address"),
         ("never-found", ReceivedError, "who is that?"),
@@ -67,28 +67,26 @@ async fn nothing_was_known(scene: &Scene) {
         ("never-available", ReceivedError, "come again"),
     ];
     for (name, state, words) in rows {
-        let shown = scene.wait_for_csds_state(name, state).await;
+        let shown = env.wait_for_csds_state(name, state).await;
         assert_eq!(shown.version, "", "{name}: {shown:?}");
         let (rejected, details) = shown.error.expect("an error");
         assert!(!rejected.is_empty() && details.contains(words), "{name}: {rejected:?} {details:?}");
         let source = format!("eds:{name};");
-        scene
-            .wait_for_event(
-                "XdsResourceError",
-                &[&source, "no valid endpoints have been received", "1 backend pool", words],
-            )
-            .await;
-        let source =
-            scene.wait_for_source(&format!("eds:{name}"), |source| source["error"].is_object()).await;
+        env.wait_for_event(
+            "XdsResourceError",
+            &[&source, "no valid endpoints have been received", "1 backend pool", words],
+        )
+        .await;
+        let source = env.wait_for_source(&format!("eds:{name}"), |source| source["error"].is_object()).await;
         assert_eq!(source["assigned"], "unknown", "{source}");
         assert!(source["error"].to_string().contains(words), "{source}");
     }
     // A response without an unknown cluster is no error: the controller still waits for that cluster.
-    let shown = scene.wait_for_csds(Kind::Clusters, "never-there", |_| true).await;
+    let shown = env.wait_for_csds(Kind::Clusters, "never-there", |_| true).await;
     assert_eq!((shown.state, shown.version.as_str(), shown.error), (Requested, "", None));
-    scene.wait_for_cache_count(Kind::Endpoints, "nacked", 1).await;
+    env.wait_for_cache_count(Kind::Endpoints, "nacked", 1).await;
     for pool in UNKNOWN.into_iter().chain(["never-there"]) {
-        scene.assert_members_and_puts(pool, &[BEFORE], 0).await;
+        env.assert_members_and_puts(pool, &[BEFORE], 0).await;
     }
 }
 
@@ -126,33 +124,32 @@ fn rows() -> [Row; 6] {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_a88_errors_of_cached_resources_cause_no_write() {
     let plane = control_plane().await;
-    let scene = scene(&plane, &[]).await;
+    let env = env(&plane, &[]).await;
     let before: Vec<String> = {
-        let dump = scene.dump().await;
+        let dump = env.dump().await;
         rows().map(|row| dump.shown(row.kind, row.pool).expect("it is watched").version).to_vec()
     };
     go_wrong(&plane).await;
     for (row, version) in rows().into_iter().zip(&before) {
         let Row { pool, words, .. } = row;
-        let shown = scene.wait_for_csds(row.kind, pool, |shown| shown.state == row.state).await;
+        let shown = env.wait_for_csds(row.kind, pool, |shown| shown.state == row.state).await;
         assert_eq!(&shown.version, version, "the last version is still shown: {shown:?}");
         let (rejected, details) = shown.error.expect("an error");
         assert_ne!(&rejected, version, "{pool}: another version has the error");
         assert!(details.contains(words), "{pool}: {details}");
-        let note = scene.wait_for_note(pool, words).await;
+        let note = env.wait_for_note(pool, words).await;
         assert!(!note.contains("node id"), "{note}");
         for code in ["NOT_FOUND", "PERMISSION_DENIED", "INVALID_ARGUMENT"] {
             assert!(!note.contains(code), "X4: codes are not shown: {note}");
         }
         let source = format!("{};", row.source());
         let effect = "the last good endpoints stay in use in 1 backend pool";
-        scene.wait_for_event("XdsResourceError", &[&source, effect, words]).await;
-        let source =
-            scene.wait_for_source(&row.source(), |source| source["ambientErrors"] != json!([])).await;
+        env.wait_for_event("XdsResourceError", &[&source, effect, words]).await;
+        let source = env.wait_for_source(&row.source(), |source| source["ambientErrors"] != json!([])).await;
         assert_eq!((&source["assigned"], &source["error"]), (&json!("usable"), &json!(null)), "{source}");
     }
-    scene.assert_admin_api_matches_csds().await;
-    let shown = scene.dump().await.node;
+    env.assert_admin_api_matches_csds().await;
+    let shown = env.dump().await.node;
     let client = plane
         .journal()
         .await
@@ -171,30 +168,30 @@ async fn x3_a88_errors_of_cached_resources_cause_no_write() {
     );
     assert_eq!((client.user_agent_version.as_str(), &client.features), (version, &shown.client_features));
     assert!(!version.is_empty() && !shown.client_features.is_empty(), "{shown:?}");
-    scene.wait_for_cache_count(Kind::Endpoints, "nacked_but_cached", 1).await;
-    scene.wait_for_cache_count(Kind::Endpoints, "received_error_but_cached", 4).await;
-    scene.wait_for_cache_count(Kind::Clusters, "does_not_exist_but_cached", 1).await;
-    scene.wait_for_cache_count(Kind::Endpoints, "received_error", 3).await;
-    nothing_was_known(&scene).await;
+    env.wait_for_cache_count(Kind::Endpoints, "nacked_but_cached", 1).await;
+    env.wait_for_cache_count(Kind::Endpoints, "received_error_but_cached", 4).await;
+    env.wait_for_cache_count(Kind::Clusters, "does_not_exist_but_cached", 1).await;
+    env.wait_for_cache_count(Kind::Endpoints, "received_error", 3).await;
+    nothing_was_known(&env).await;
 
-    scene.flush_writes().await;
+    env.flush_writes().await;
     for pool in KNOWN.into_iter().chain(["deleted"]) {
-        scene.assert_members_and_puts(pool, &[GOOD], 1).await;
+        env.assert_members_and_puts(pool, &[GOOD], 1).await;
     }
 
     recover(&plane).await;
     for row in rows() {
-        let shown = scene.wait_for_csds(row.kind, row.pool, |shown| shown.state == Acked).await;
+        let shown = env.wait_for_csds(row.kind, row.pool, |shown| shown.state == Acked).await;
         assert!(shown.is_good(), "{shown:?}");
-        scene.wait_for_no_error(row.pool).await;
-        scene.wait_for_event("XdsResourceRecovered", &[&row.source()]).await;
+        env.wait_for_no_error(row.pool).await;
+        env.wait_for_event("XdsResourceRecovered", &[&row.source()]).await;
     }
-    scene.wait_for_cache_count(Kind::Endpoints, "nacked_but_cached", 0).await;
-    scene.flush_writes().await;
+    env.wait_for_cache_count(Kind::Endpoints, "nacked_but_cached", 0).await;
+    env.flush_writes().await;
     for pool in KNOWN.into_iter().chain(["deleted"]) {
-        scene.assert_members_and_puts(pool, &[GOOD], 1).await;
+        env.assert_members_and_puts(pool, &[GOOD], 1).await;
     }
-    scene.assert_no_logged_errors();
+    env.assert_no_logged_errors();
 }
 
 /// Ends all errors, with the same resources as before them.
@@ -208,53 +205,53 @@ async fn recover(plane: &ControlPlane) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_a88_only_data_errors_empty_the_pool_with_fail_on_them() {
     let plane = control_plane().await;
-    let scene = scene(&plane, &[FAIL_ON_DATA_ERRORS]).await;
+    let env = env(&plane, &[FAIL_ON_DATA_ERRORS]).await;
     go_wrong(&plane).await;
     let emptied = ["nacked", "unfound", "denied", "deleted"];
     for row in rows() {
         let Row { pool, words, .. } = row;
-        let shown = scene.wait_for_csds(row.kind, pool, |shown| shown.state == row.state).await;
+        let shown = env.wait_for_csds(row.kind, pool, |shown| shown.state == row.state).await;
         let is_used = !shown.version.is_empty();
         assert_eq!(is_used, !emptied.contains(&pool), "{pool}: {shown:?}");
         let (_, details) = shown.error.expect("an error");
         assert!(details.contains(words), "{pool}: {details}");
-        scene.wait_for_note(pool, words).await;
+        env.wait_for_note(pool, words).await;
         let effect = if is_used {
             "the last good endpoints stay in use in"
         } else {
             "no longer used (fail_on_data_errors), which empties"
         };
-        scene.wait_for_event("XdsResourceError", &[&format!("{};", row.source()), effect, words]).await;
+        env.wait_for_event("XdsResourceError", &[&format!("{};", row.source()), effect, words]).await;
         let assigned = if is_used { "usable" } else { "dropped" };
-        scene.wait_for_source(&row.source(), |source| source["assigned"] == assigned).await;
+        env.wait_for_source(&row.source(), |source| source["assigned"] == assigned).await;
     }
-    scene.assert_admin_api_matches_csds().await;
+    env.assert_admin_api_matches_csds().await;
     for pool in emptied {
-        scene.wait_for_members(pool, &[]).await;
+        env.wait_for_members(pool, &[]).await;
     }
-    scene.wait_for_cache_count(Kind::Endpoints, "nacked", 2).await;
-    scene.wait_for_cache_count(Kind::Endpoints, "received_error", 5).await;
-    scene.wait_for_cache_count(Kind::Endpoints, "received_error_but_cached", 2).await;
-    scene.wait_for_cache_count(Kind::Clusters, "does_not_exist", 1).await;
-    scene.flush_writes().await;
+    env.wait_for_cache_count(Kind::Endpoints, "nacked", 2).await;
+    env.wait_for_cache_count(Kind::Endpoints, "received_error", 5).await;
+    env.wait_for_cache_count(Kind::Endpoints, "received_error_but_cached", 2).await;
+    env.wait_for_cache_count(Kind::Clusters, "does_not_exist", 1).await;
+    env.flush_writes().await;
     for pool in emptied {
-        scene.assert_members_and_puts(pool, &[], 2).await;
+        env.assert_members_and_puts(pool, &[], 2).await;
     }
     for pool in ["unavailable", "internal", "sound"] {
-        scene.assert_members_and_puts(pool, &[GOOD], 1).await;
+        env.assert_members_and_puts(pool, &[GOOD], 1).await;
     }
     for pool in UNKNOWN {
-        scene.assert_members_and_puts(pool, &[BEFORE], 0).await;
+        env.assert_members_and_puts(pool, &[BEFORE], 0).await;
     }
 
     recover(&plane).await;
     for pool in emptied {
-        scene.wait_for_members(pool, &[GOOD]).await;
-        scene.wait_for_no_error(pool).await;
+        env.wait_for_members(pool, &[GOOD]).await;
+        env.wait_for_no_error(pool).await;
     }
-    scene.flush_writes().await;
+    env.flush_writes().await;
     for pool in ["unavailable", "internal", "sound"] {
-        scene.assert_members_and_puts(pool, &[GOOD], 1).await;
+        env.assert_members_and_puts(pool, &[GOOD], 1).await;
     }
-    scene.assert_no_logged_errors();
+    env.assert_no_logged_errors();
 }

@@ -13,7 +13,7 @@ use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{Acked, DoesNotExis
 use serde_json::{Value, json};
 use simulator::control_plane::{Bad, Code, Kind, cluster};
 
-use super::stage::{NODE, NODE_NOTE, Plan, Scene, control_plane, endpoints_at, server};
+use super::stage::{NODE, NODE_NOTE, Plan, TestEnvironment, control_plane, endpoints_at, server};
 use plane::{Cache, GoPlane, Stats, endpoint, endpoint_with, program};
 use status::{Status, shows};
 
@@ -28,22 +28,22 @@ const PER_SECOND: u64 = 1;
 const WAITS: &str = "resource_timer_is_transient_error";
 
 /// Returns the pools `web` and `other`, each filled from the endpoints of its name.
-async fn two_pools(plane: &GoPlane) -> Scene {
+async fn two_pools(plane: &GoPlane) -> TestEnvironment {
     plane.set_at("web", &["10.1.0.1", "10.1.0.2"]).await;
     plane.set_at("other", &["10.2.0.1"]).await;
     plane.publish().await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
-    let scene = plan.pool("other", "eds:other", &[BEFORE]).await.start(&[plane.server()]).await;
-    scene.wait_for_members("web", &["10.1.0.1", "10.1.0.2"]).await;
-    scene.wait_for_members("other", &["10.2.0.1"]).await;
-    scene
+    let env = plan.pool("other", "eds:other", &[BEFORE]).await.start(&[plane.server()]).await;
+    env.wait_for_members("web", &["10.1.0.1", "10.1.0.2"]).await;
+    env.wait_for_members("other", &["10.2.0.1"]).await;
+    env
 }
 
 /// Pools are filled, follow each change of addresses, health and priorities, and keep endpoints that are no longer
 /// sent.
 async fn fills_and_follows(cache: Cache) {
     let Some(plane) = GoPlane::start(cache).await else { return };
-    let scene = two_pools(&plane).await;
+    let env = two_pools(&plane).await;
     let stats = plane
         .wait_for_stats("the first response is acknowledged", |stats| stats.of(Kind::Endpoints, "acks") > 0);
     let stats = stats.await;
@@ -52,7 +52,7 @@ async fn fills_and_follows(cache: Cache) {
 
     plane.set_at("web", &["10.1.0.2", "10.1.0.3"]).await;
     plane.publish().await;
-    scene.wait_for_members("web", &["10.1.0.2", "10.1.0.3"]).await;
+    env.wait_for_members("web", &["10.1.0.2", "10.1.0.3"]).await;
 
     let ill = json!({ "health": "UNHEALTHY" });
     let second = json!({ "priority": 1 });
@@ -63,24 +63,24 @@ async fn fills_and_follows(cache: Cache) {
         )
         .await;
     plane.publish().await;
-    scene.wait_for_members("web", &["10.1.0.2"]).await;
+    env.wait_for_members("web", &["10.1.0.2"]).await;
     plane.set("web", &[endpoint_with("10.1.0.2", &ill), endpoint_with("10.1.0.4", &second)]).await;
     plane.publish().await;
-    scene.wait_for_members("web", &["10.1.0.4"]).await;
+    env.wait_for_members("web", &["10.1.0.4"]).await;
 
     // Endpoints that responses no longer name stay in use: SotW cannot express their removal.
-    let puts = scene.puts("other").await;
+    let puts = env.puts("other").await;
     plane.remove(Kind::Endpoints, "other").await;
     plane.set_at("web", &["10.1.0.5"]).await;
     plane.publish().await;
-    scene.wait_for_members("web", &["10.1.0.5"]).await;
-    scene.flush_writes().await;
-    scene.assert_members_and_puts("other", &["10.2.0.1"], puts).await;
-    scene.wait_for_csds_state("other", Acked).await;
-    assert_eq!(scene.wait_for_note("other", NODE_NOTE).await, NODE_NOTE);
+    env.wait_for_members("web", &["10.1.0.5"]).await;
+    env.flush_writes().await;
+    env.assert_members_and_puts("other", &["10.2.0.1"], puts).await;
+    env.wait_for_csds_state("other", Acked).await;
+    assert_eq!(env.wait_for_note("other", NODE_NOTE).await, NODE_NOTE);
     let stats = plane.stats().await;
     assert_eq!(stats.of(Kind::Endpoints, "nacks"), 0, "{stats:?}");
-    scene.assert_no_logged_errors();
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -115,17 +115,17 @@ async fn counted(plane: &GoPlane, before: &Stats) -> Counted {
 /// A bad resource is rejected with few requests, causes no write and does not delay others; a valid one ends the error.
 async fn rejects_bad_resources(cache: Cache) {
     let Some(plane) = GoPlane::start(cache).await else { return };
-    let scene = two_pools(&plane).await;
-    let known = scene.wait_for_csds_state("web", Acked).await.version;
-    let (puts, before) = (scene.puts("web").await, plane.stats().await);
+    let env = two_pools(&plane).await;
+    let known = env.wait_for_csds_state("web", Acked).await.version;
+    let (puts, before) = (env.puts("web").await, plane.stats().await);
 
     plane.set_at("web", &["10.1.0.1", "no-address"]).await;
     plane.set_at("other", &["10.2.0.2"]).await;
     plane.publish().await;
-    let shown = scene.wait_for_csds_state("web", Nacked).await;
+    let shown = env.wait_for_csds_state("web", Nacked).await;
     let (_, details) = shown.error.expect("an error");
     assert!(shown.version == known && details.contains("no-address"), "{known}: {details}");
-    scene.wait_for_members("other", &["10.2.0.2"]).await;
+    env.wait_for_members("other", &["10.2.0.2"]).await;
     let Counted { requests, nacks, elapsed_ms } = counted(&plane, &before).await;
     // The cache answers a NACK immediately with the rejected resources: without pauses there would be thousands.
     match cache {
@@ -133,25 +133,25 @@ async fn rejects_bad_resources(cache: Cache) {
         Cache::Linear => assert_eq!(nacks, 1, "{cache:?} sends it once"),
     }
     assert!(requests * 1_000 <= PER_SECOND * elapsed_ms, "{requests} requests in {elapsed_ms} ms");
-    scene.wait_for_note("web", "no-address").await;
+    env.wait_for_note("web", "no-address").await;
 
     // Another version with another error.
     plane.set("web", &[endpoint("10.1.0.1"), endpoint_with("10.1.0.2", &json!({ "priority": 2 }))]).await;
     plane.publish().await;
-    scene.wait_for_csds(Kind::Endpoints, "web", |shown| shown.state == Nacked && names_priority(shown)).await;
-    scene.flush_writes().await;
-    scene.assert_members_and_puts("web", &["10.1.0.1", "10.1.0.2"], puts).await;
+    env.wait_for_csds(Kind::Endpoints, "web", |shown| shown.state == Nacked && names_priority(shown)).await;
+    env.flush_writes().await;
+    env.assert_members_and_puts("web", &["10.1.0.1", "10.1.0.2"], puts).await;
     let stats = plane.stats().await;
     assert!(stats.last(Kind::Endpoints, "lastError").as_str().is_some_and(|error| error.contains("web")));
 
     plane.set_at("web", &["10.1.0.3"]).await;
     plane.publish().await;
-    scene.wait_for_members("web", &["10.1.0.3"]).await;
-    scene.wait_for_csds_state("web", Acked).await;
-    assert_eq!(scene.wait_for_note("web", NODE_NOTE).await, NODE_NOTE);
+    env.wait_for_members("web", &["10.1.0.3"]).await;
+    env.wait_for_csds_state("web", Acked).await;
+    assert_eq!(env.wait_for_note("web", NODE_NOTE).await, NODE_NOTE);
     let quiet = counted(&plane, &plane.stats().await).await;
     assert!(quiet.requests <= 1, "{} requests without a change", quiet.requests);
-    scene.assert_no_logged_errors();
+    env.assert_no_logged_errors();
 }
 
 fn names_priority(shown: &super::dump::Shown) -> bool {
@@ -179,18 +179,18 @@ async fn waits_for_missing_resources(cache: Cache) {
     plane.set_at("web", &["10.1.0.1"]).await;
     plane.publish().await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
-    let scene = plan.pool("late", "eds:late", &[BEFORE]).await.start(&[plane.server()]).await;
-    scene.wait_for_members("web", &["10.1.0.1"]).await;
-    let shown = scene.wait_for_csds_state("late", DoesNotExist).await;
+    let env = plan.pool("late", "eds:late", &[BEFORE]).await.start(&[plane.server()]).await;
+    env.wait_for_members("web", &["10.1.0.1"]).await;
+    let shown = env.wait_for_csds_state("late", DoesNotExist).await;
     assert_eq!(shown.version, "", "no version was received: {shown:?}");
-    scene.flush_writes().await;
-    scene.assert_members_and_puts("late", &[BEFORE], 0).await;
+    env.flush_writes().await;
+    env.assert_members_and_puts("late", &[BEFORE], 0).await;
     plane.set_at("late", &["10.3.0.1"]).await;
     plane.publish().await;
-    scene.wait_for_members("late", &["10.3.0.1"]).await;
-    scene.wait_for_csds_state("late", Acked).await;
-    scene.wait_for_members("web", &["10.1.0.1"]).await;
-    scene.assert_no_logged_errors();
+    env.wait_for_members("late", &["10.3.0.1"]).await;
+    env.wait_for_csds_state("late", Acked).await;
+    env.wait_for_members("web", &["10.1.0.1"]).await;
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -214,10 +214,10 @@ async fn x3_an_ads_snapshot_with_unrequested_endpoints_is_silent() {
     plane.set_at("web", &["10.1.0.1"]).await;
     plane.set_at("of-another-client", &["10.4.0.1"]).await;
     plane.publish().await;
-    let scene = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await.start(&[plane.server()]).await;
-    scene.wait_for_csds_state("web", DoesNotExist).await;
-    scene.flush_writes().await;
-    scene.assert_members_and_puts("web", &[BEFORE], 0).await;
+    let env = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await.start(&[plane.server()]).await;
+    env.wait_for_csds_state("web", DoesNotExist).await;
+    env.flush_writes().await;
+    env.assert_members_and_puts("web", &[BEFORE], 0).await;
     let stats = plane.stats().await;
     assert_eq!(stats.of(Kind::Endpoints, "responses"), 0, "{stats:?}");
 
@@ -226,50 +226,49 @@ async fn x3_an_ads_snapshot_with_unrequested_endpoints_is_silent() {
     let plane = plane.restart().await;
     plane.set_at("web", &["10.1.0.1"]).await;
     plane.publish().await;
-    scene.wait_for_members("web", &["10.1.0.1"]).await;
-    scene.wait_for_csds_state("web", Acked).await;
+    env.wait_for_members("web", &["10.1.0.1"]).await;
+    env.wait_for_csds_state("web", Acked).await;
 }
 
 /// A control plane that restarts with an empty cache causes no write, and later changes are applied.
 async fn survives_a_restart(cache: Cache) {
     let Some(mut plane) = GoPlane::start(cache).await else { return };
-    let scene = two_pools(&plane).await;
+    let env = two_pools(&plane).await;
     // The next process uses the same version for another content.
     plane.set_at("other", &["10.2.0.2"]).await;
     plane.publish().await;
-    scene.wait_for_members("other", &["10.2.0.2"]).await;
-    let puts = (scene.puts("web").await, scene.puts("other").await);
+    env.wait_for_members("other", &["10.2.0.2"]).await;
+    let puts = (env.puts("web").await, env.puts("other").await);
 
     plane.kill().await;
-    let note = scene
-        .wait_for_pool("web", |pool| pool["note"].as_str().is_some_and(|note| !note.contains(NODE)))
-        .await;
+    let note =
+        env.wait_for_pool("web", |pool| pool["note"].as_str().is_some_and(|note| !note.contains(NODE))).await;
     assert!(note["note"].as_str().is_some_and(|note| note.contains("refused")), "{note}");
     let plane = plane.restart().await;
     let asks = |stats: &Stats| stats.of(Kind::Endpoints, "requests") > 0;
     let stats = plane.wait_for_stats("the new process gets a request", asks).await;
     assert_eq!(*stats.last(Kind::Endpoints, "names"), json!(["other", "web"]));
     assert_eq!(*stats.last(Kind::Endpoints, "node"), NODE, "each stream begins with the node");
-    scene.flush_writes().await;
-    scene.assert_members_and_puts("web", &["10.1.0.1", "10.1.0.2"], puts.0).await;
-    scene.assert_members_and_puts("other", &["10.2.0.2"], puts.1).await;
-    scene.wait_for_csds_state("web", Acked).await;
+    env.flush_writes().await;
+    env.assert_members_and_puts("web", &["10.1.0.1", "10.1.0.2"], puts.0).await;
+    env.assert_members_and_puts("other", &["10.2.0.2"], puts.1).await;
+    env.wait_for_csds_state("web", Acked).await;
 
     // The same resources cause no write.
     plane.set_at("web", &["10.1.0.1", "10.1.0.2"]).await;
     plane.set_at("other", &["10.2.0.2"]).await;
     plane.publish().await;
     plane.wait_for_stats("the new process gets an ACK", |stats| stats.of(Kind::Endpoints, "acks") > 0).await;
-    assert_eq!(scene.wait_for_note("web", NODE_NOTE).await, NODE_NOTE);
-    scene.flush_writes().await;
-    scene.assert_members_and_puts("web", &["10.1.0.1", "10.1.0.2"], puts.0).await;
-    scene.assert_members_and_puts("other", &["10.2.0.2"], puts.1).await;
+    assert_eq!(env.wait_for_note("web", NODE_NOTE).await, NODE_NOTE);
+    env.flush_writes().await;
+    env.assert_members_and_puts("web", &["10.1.0.1", "10.1.0.2"], puts.0).await;
+    env.assert_members_and_puts("other", &["10.2.0.2"], puts.1).await;
 
     plane.set_at("web", &["10.1.0.6"]).await;
     plane.publish().await;
-    scene.wait_for_members("web", &["10.1.0.6"]).await;
-    scene.assert_members_and_puts("other", &["10.2.0.2"], puts.1).await;
-    scene.assert_no_logged_errors();
+    env.wait_for_members("web", &["10.1.0.6"]).await;
+    env.assert_members_and_puts("other", &["10.2.0.2"], puts.1).await;
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -296,30 +295,30 @@ async fn keeps_a_deleted_cluster(cache: Cache) {
     }
     plane.publish().await;
     let plan = Plan::new().await.pool("web", "cluster:web", &[BEFORE]).await;
-    let scene = plan.pool("stays", "cluster:stays", &[BEFORE]).await.start(&[plane.server()]).await;
-    scene.wait_for_members("web", &["10.1.0.1"]).await;
-    scene.wait_for_members("stays", &["10.2.0.1"]).await;
-    let known = scene.wait_for_csds(Kind::Clusters, "web", |shown| shown.is_good()).await.version;
-    let puts = scene.puts("web").await;
+    let env = plan.pool("stays", "cluster:stays", &[BEFORE]).await.start(&[plane.server()]).await;
+    env.wait_for_members("web", &["10.1.0.1"]).await;
+    env.wait_for_members("stays", &["10.2.0.1"]).await;
+    let known = env.wait_for_csds(Kind::Clusters, "web", |shown| shown.is_good()).await.version;
+    let puts = env.puts("web").await;
 
     plane.remove(Kind::Clusters, "web").await;
     plane.remove(Kind::Endpoints, "web-endpoints").await;
     plane.set_at("stays-endpoints", &["10.2.0.2"]).await;
     plane.publish().await;
-    let shown = scene.wait_for_csds(Kind::Clusters, "web", |shown| shown.state == DoesNotExist).await;
+    let shown = env.wait_for_csds(Kind::Clusters, "web", |shown| shown.state == DoesNotExist).await;
     assert_eq!(shown.version, known, "the last version is still shown: {shown:?}");
-    scene.wait_for_note("web", "does not exist").await;
-    scene.wait_for_members("stays", &["10.2.0.2"]).await;
-    scene.flush_writes().await;
-    scene.assert_members_and_puts("web", &["10.1.0.1"], puts).await;
+    env.wait_for_note("web", "does not exist").await;
+    env.wait_for_members("stays", &["10.2.0.2"]).await;
+    env.flush_writes().await;
+    env.assert_members_and_puts("web", &["10.1.0.1"], puts).await;
 
     plane.set_cluster("web", "web-endpoints").await;
     plane.set_at("web-endpoints", &["10.1.0.2"]).await;
     plane.publish().await;
-    scene.wait_for_members("web", &["10.1.0.2"]).await;
-    scene.wait_for_csds(Kind::Clusters, "web", |shown| shown.is_good()).await;
-    assert_eq!(scene.wait_for_note("web", NODE_NOTE).await, NODE_NOTE);
-    scene.assert_no_logged_errors();
+    env.wait_for_members("web", &["10.1.0.2"]).await;
+    env.wait_for_csds(Kind::Clusters, "web", |shown| shown.is_good()).await;
+    assert_eq!(env.wait_for_note("web", NODE_NOTE).await, NODE_NOTE);
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -388,13 +387,13 @@ async fn h5_a_go_client_like_grpcdebug_sees_every_state() {
     for name in ["acked", "nacked", "denied", "never"] {
         plan = plan.pool(name, &format!("eds:{name}"), &[BEFORE]).await;
     }
-    let scene = plan.start(&[server(&plane, &[WAITS])]).await;
+    let env = plan.start(&[server(&plane, &[WAITS])]).await;
     // Without an answer, all resources are only requested.
-    let address = &scene.stage.csds;
+    let address = &env.stage.csds;
     shows(&csds, address, &STATES.map(|(kind, name, _)| (kind, name, "REQUESTED"))).await;
     plane.restart().await.expect("the port is free again");
-    scene.wait_for_members("acked", &["10.1.0.1"]).await;
-    scene.wait_for_members("gone", &["10.1.0.2"]).await;
+    env.wait_for_members("acked", &["10.1.0.1"]).await;
+    env.wait_for_members("gone", &["10.1.0.2"]).await;
     plane.remove(Kind::Clusters, "gone").await;
     assert_status(&shows(&csds, address, &STATES).await);
     let streamed = Status::of(&csds, address, &["-stream"]).await;

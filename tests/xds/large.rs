@@ -45,9 +45,9 @@ async fn c1_a_response_of_empty_messages_costs_little_memory() {
     let plane = control_plane().await;
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
-    let scene = plan.start(&[server(&plane, &[])]).await;
-    scene.wait_for_members("web", &[GOOD]).await;
-    let before = scene.stage.peak_bytes();
+    let env = plan.start(&[server(&plane, &[])]).await;
+    env.wait_for_members("web", &[GOOD]).await;
+    let before = env.stage.peak_bytes();
     let rows = [
         ("localities", assigned(&field(2, &[]).repeat(FULL / 2)), "web: endpoints: are"),
         ("endpoints", assigned(&field(2, &field(2, &[]).repeat(FULL / 2))), "web: endpoints: are more than"),
@@ -62,13 +62,13 @@ async fn c1_a_response_of_empty_messages_costs_little_memory() {
         let journal = plane.wait_until(is_refused).await.expect("it is refused");
         let refusal = format!("{:?}", journal.iter().rev().find(|request| request.is_nack()));
         assert!(refusal.contains(words), "{what}: {refusal}");
-        let cost = scene.stage.peak_bytes().saturating_sub(before);
+        let cost = env.stage.peak_bytes().saturating_sub(before);
         assert!(cost <= MOST, "{what}: {} MiB", cost >> 20);
     }
-    scene.wait_for_csds_state("web", Nacked).await;
+    env.wait_for_csds_state("web", Nacked).await;
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[BETTER])).await;
-    scene.wait_for_members("web", &[BETTER]).await;
-    scene.wait_for_no_error("web").await;
+    env.wait_for_members("web", &[BETTER]).await;
+    env.wait_for_no_error("web").await;
     assert_eq!(plane.streams().await.opened_us.len(), 1, "there was one stream");
-    scene.assert_no_logged_errors();
+    env.assert_no_logged_errors();
 }

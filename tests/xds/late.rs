@@ -18,24 +18,24 @@ async fn x1_x3_a_cluster_with_failed_endpoints_gets_cached_ones() {
     plane.set(Kind::Endpoints, "shop", endpoints_at("shop", &[GOOD])).await;
     plane.set(Kind::Endpoints, "blue", endpoints_at("blue", &[BETTER])).await;
     let plan = Plan::new().await.pool("web", "cluster:shop", &[BEFORE]).await;
-    let scene = plan.pool("direct", "eds:blue", &[BEFORE]).await.start(&[server(&plane, &[])]).await;
-    scene.wait_for_members("web", &[GOOD]).await;
-    scene.wait_for_members("direct", &[BETTER]).await;
+    let env = plan.pool("direct", "eds:blue", &[BEFORE]).await.start(&[server(&plane, &[])]).await;
+    env.wait_for_members("web", &[GOOD]).await;
+    env.wait_for_members("direct", &[BETTER]).await;
     plane.set_bad(Kind::Endpoints, "blue", Bad::Content).await;
-    scene.wait_for_csds_state("blue", Nacked).await;
-    scene.wait_for_note("direct", "no-address").await;
-    scene.wait_for_cache_count(Kind::Endpoints, "nacked_but_cached", 1).await;
-    scene.wait_for_no_error("web").await;
+    env.wait_for_csds_state("blue", Nacked).await;
+    env.wait_for_note("direct", "no-address").await;
+    env.wait_for_cache_count(Kind::Endpoints, "nacked_but_cached", 1).await;
+    env.wait_for_no_error("web").await;
     let before = plane.requests(Kind::Endpoints).await;
 
     plane.set(Kind::Clusters, "shop", cluster("shop", "blue")).await;
-    scene.wait_for_members("web", &[BETTER]).await;
-    scene.wait_for_note("web", "no-address").await;
-    let source = scene.wait_for_source("cluster:shop", |source| source["ambientErrors"] != json!([])).await;
+    env.wait_for_members("web", &[BETTER]).await;
+    env.wait_for_note("web", "no-address").await;
+    let source = env.wait_for_source("cluster:shop", |source| source["ambientErrors"] != json!([])).await;
     assert_eq!((&source["assigned"], &source["error"]), (&json!("usable"), &json!(null)), "{source}");
     assert!(source["ambientErrors"].to_string().contains("no-address"), "{source}");
     let words = ["cluster:shop", "the last good endpoints stay in use in 1 backend pool", "no-address"];
-    scene.wait_for_event("XdsResourceError", &words).await;
+    env.wait_for_event("XdsResourceError", &words).await;
     // Cached resources were not requested again: the request only drops the former endpoints.
     let journal = plane.journal().await;
     let of_endpoints = journal.iter().filter(|request| request.kind() == Some(Kind::Endpoints));
@@ -43,13 +43,13 @@ async fn x1_x3_a_cluster_with_failed_endpoints_gets_cached_ones() {
 
     plane.set(Kind::Endpoints, "blue", endpoints_at("blue", &[BETTER])).await;
     for pool in ["web", "direct"] {
-        scene.wait_for_no_error(pool).await;
+        env.wait_for_no_error(pool).await;
     }
-    scene.wait_for_event("XdsResourceRecovered", &["cluster:shop"]).await;
-    scene.flush_writes().await;
-    scene.assert_members_and_puts("web", &[BETTER], 2).await;
-    scene.assert_members_and_puts("direct", &[BETTER], 1).await;
-    scene.assert_no_logged_errors();
+    env.wait_for_event("XdsResourceRecovered", &["cluster:shop"]).await;
+    env.flush_writes().await;
+    env.assert_members_and_puts("web", &[BETTER], 2).await;
+    env.assert_members_and_puts("direct", &[BETTER], 1).await;
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -60,16 +60,16 @@ async fn x2_a78_every_resource_counts_as_valid_or_invalid() {
         plane.set(Kind::Endpoints, name, endpoints_at(name, &[GOOD])).await;
     }
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
-    let scene = plan.pool("shop", "cluster:shop", &[BEFORE]).await.start(&[server(&plane, &[])]).await;
+    let env = plan.pool("shop", "cluster:shop", &[BEFORE]).await.start(&[server(&plane, &[])]).await;
     let address = plane.address().to_string();
     let is_counted = async |kind: Kind, valid: u32, invalid: u32| {
         let resource_type = kind.type_url().trim_start_matches("type.googleapis.com/");
         let labels = [("grpc_xds_server", &*address), ("grpc_xds_resource_type", resource_type)];
-        scene.wait_for_metric("grpc_xds_client_resource_updates_valid_total", &labels, valid).await;
-        scene.wait_for_metric("grpc_xds_client_resource_updates_invalid_total", &labels, invalid).await;
+        env.wait_for_metric("grpc_xds_client_resource_updates_valid_total", &labels, valid).await;
+        env.wait_for_metric("grpc_xds_client_resource_updates_invalid_total", &labels, invalid).await;
     };
     for pool in ["web", "shop"] {
-        scene.wait_for_members(pool, &[GOOD]).await;
+        env.wait_for_members(pool, &[GOOD]).await;
     }
     is_counted(Kind::Endpoints, 2, 0).await;
     is_counted(Kind::Clusters, 1, 0).await;
@@ -99,10 +99,10 @@ async fn x2_a78_every_resource_counts_as_valid_or_invalid() {
     plane.cut(simulator::control_plane::Ending::Cleanly).await;
     is_counted(Kind::Endpoints, 7, 3).await;
     is_counted(Kind::Clusters, 3, 1).await;
-    scene.wait_for_csds_state("web", Acked).await;
-    scene.flush_writes().await;
+    env.wait_for_csds_state("web", Acked).await;
+    env.flush_writes().await;
     for pool in ["web", "shop"] {
-        scene.assert_members_and_puts(pool, &[GOOD], 1).await;
+        env.assert_members_and_puts(pool, &[GOOD], 1).await;
     }
-    scene.assert_no_logged_errors();
+    env.assert_no_logged_errors();
 }

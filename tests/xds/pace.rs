@@ -5,22 +5,22 @@ use simulator::control_plane::{
     Bad, ControlPlane, DiscoveryResponse, Ending, Kind, Locality, RecordedRequest, StreamBehaviour, endpoints,
 };
 
-use super::stage::{Plan, Scene, control_plane, endpoints_at, server};
+use super::stage::{Plan, TestEnvironment, control_plane, endpoints_at, server};
 
 const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
 const BETTER: &str = "10.1.0.2";
 
-async fn scene(plane: &ControlPlane) -> Scene {
+async fn env(plane: &ControlPlane) -> TestEnvironment {
     for name in ["web", "mail"] {
         plane.set(Kind::Endpoints, name, endpoints_at(name, &[GOOD])).await;
     }
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
-    let scene = plan.pool("mail", "eds:mail", &[BEFORE]).await.start(&[server(plane, &[])]).await;
+    let env = plan.pool("mail", "eds:mail", &[BEFORE]).await.start(&[server(plane, &[])]).await;
     for pool in ["web", "mail"] {
-        scene.wait_for_members(pool, &[GOOD]).await;
+        env.wait_for_members(pool, &[GOOD]).await;
     }
-    scene
+    env
 }
 
 /// Returns the time of each ACK in the journal, in microseconds.
@@ -36,7 +36,7 @@ fn gaps(at_us: &[u64]) -> Vec<u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_a_repeated_bad_response_is_answered_less_and_less_often() {
     let plane = control_plane().await;
-    let scene = scene(&plane).await;
+    let env = env(&plane).await;
     plane.repeat_on_nack(true).await;
     plane.set_bad(Kind::Endpoints, "web", Bad::Content).await;
     let nacks = |journal: &[RecordedRequest]| {
@@ -50,82 +50,82 @@ async fn x2_a_repeated_bad_response_is_answered_less_and_less_often() {
     // During the wait before the next NACK, valid resources are accepted immediately.
     let before = plane.journal().await.len();
     plane.set(Kind::Endpoints, "mail", endpoints_at("mail", &[BETTER])).await;
-    scene.wait_for_members("mail", &[BETTER]).await;
-    scene.wait_for_note("web", "no-address").await;
-    let nacked = scene.metric("backend_pool_controller_xds_nacks_total", &[]).await;
+    env.wait_for_members("mail", &[BETTER]).await;
+    env.wait_for_note("web", "no-address").await;
+    let nacked = env.metric("backend_pool_controller_xds_nacks_total", &[]).await;
     assert!((4.0..7.0).contains(&nacked), "{nacked} NACKs were sent");
     let count = plane.journal().await.len();
     assert!(count - before <= 3, "{count} requests after {before}");
-    scene.flush_writes().await;
-    scene.assert_members_and_puts("web", &[GOOD], 1).await;
-    scene.assert_members_and_puts("mail", &[BETTER], 2).await;
+    env.flush_writes().await;
+    env.assert_members_and_puts("web", &[GOOD], 1).await;
+    env.assert_members_and_puts("mail", &[BETTER], 2).await;
     plane.repeat_on_nack(false).await;
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
-    scene.wait_for_no_error("web").await;
-    scene.assert_no_logged_errors();
+    env.wait_for_no_error("web").await;
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_paced_acks_do_not_delay_changes() {
     let plane = control_plane().await;
-    let scene = scene(&plane).await;
+    let env = env(&plane).await;
     let before = acks(&plane.journal().await);
     plane.repeat_on_ack(true).await;
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[BETTER])).await;
-    scene.wait_for_members("web", &[BETTER]).await;
+    env.wait_for_members("web", &[BETTER]).await;
     let many = before.len() + 80;
     let journal = plane.wait_until(|journal| acks(journal).len() >= many).await.expect("ACKs");
     // 50 in a burst, and then one every 100 ms: 80 take at least this long, however late they arrive.
     let took_ms = (acks(&journal)[many - 1] - before.last().expect("those of the start")) / 1_000;
     assert!(took_ms >= 2_900, "80 ACKs in {took_ms} ms");
     plane.set(Kind::Endpoints, "mail", endpoints_at("mail", &[BETTER])).await;
-    scene.wait_for_members("mail", &[BETTER]).await;
+    env.wait_for_members("mail", &[BETTER]).await;
     plane.repeat_on_ack(false).await;
-    scene.flush_writes().await;
-    scene.assert_members_and_puts("web", &[BETTER], 2).await;
-    scene.assert_members_and_puts("mail", &[BETTER], 2).await;
-    scene.assert_no_logged_errors();
+    env.flush_writes().await;
+    env.assert_members_and_puts("web", &[BETTER], 2).await;
+    env.assert_members_and_puts("mail", &[BETTER], 2).await;
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_messages_that_cannot_be_read_are_paced() {
     let plane = control_plane().await;
-    let scene = scene(&plane).await;
+    let env = env(&plane).await;
     let before = acks(&plane.journal().await).len();
     let began_us = plane.now_us().await;
     for _ in 0..80 {
         plane.send_bytes(vec![0xff; 7]).await;
     }
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[BETTER])).await;
-    scene.wait_for_members("web", &[BETTER]).await;
+    env.wait_for_members("web", &[BETTER]).await;
     let acks = acks(&plane.journal().await);
     let took_ms = (acks[before] - began_us) / 1_000;
     assert!(took_ms >= 2_500, "80 messages and a good one were read in {took_ms} ms");
-    scene.assert_no_logged_errors();
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_a46_the_good_part_of_a_response_is_used() {
     let plane = control_plane().await;
-    let scene = scene(&plane).await;
+    let env = env(&plane).await;
     // `web` is invalid, and `mail` in the same response is not.
     let (good, wrong) =
         (endpoints_at("mail", &[BETTER]), endpoints("web", [Locality::of([("no-address", 80)])]));
     plane.set_all(Kind::Endpoints, [("web".to_owned(), wrong), ("mail".to_owned(), good)]).await;
-    scene.wait_for_members("mail", &[BETTER]).await;
-    scene.wait_for_csds_state("web", Nacked).await;
-    scene.wait_for_no_error("mail").await;
+    env.wait_for_members("mail", &[BETTER]).await;
+    env.wait_for_csds_state("web", Nacked).await;
+    env.wait_for_no_error("mail").await;
 
     // Bytes that are no resource have no name: the response is rejected without an error of a resource.
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[GOOD])).await;
-    scene.wait_for_no_error("web").await;
+    env.wait_for_no_error("web").await;
     plane.set_bad(Kind::Endpoints, "web", Bad::Bytes).await;
     plane.wait_until(|journal| journal.last().is_some_and(RecordedRequest::is_nack)).await.expect("a NACK");
-    scene.wait_for_no_error("web").await;
+    env.wait_for_no_error("web").await;
     // With a wrapper that has the name, the error belongs to the resource.
     plane.wrap(true).await;
     plane.set_bad(Kind::Endpoints, "web", Bad::Bytes).await;
-    assert!(!scene.wait_for_csds_state("web", Nacked).await.version.is_empty());
+    assert!(!env.wait_for_csds_state("web", Nacked).await.version.is_empty());
     // A message that is no response, and a response of a type that was not requested.
     plane.send_bytes(vec![0xff; 7]).await;
     let other = DiscoveryResponse {
@@ -140,22 +140,22 @@ async fn x2_a46_the_good_part_of_a_response_is_used() {
     let count = plane.journal().await.len();
     plane.send(empty).await;
     plane.wait_until(|journal| journal.len() > count).await.expect("an ACK");
-    scene.flush_writes().await;
-    let mail = scene.wait_for_csds(Kind::Endpoints, "mail", |_| true).await;
+    env.flush_writes().await;
+    let mail = env.wait_for_csds(Kind::Endpoints, "mail", |_| true).await;
     assert!(mail.is_good(), "a response does not delete missing endpoints: {mail:?}");
-    scene.assert_members_and_puts("web", &[GOOD], 1).await;
-    scene.assert_members_and_puts("mail", &[BETTER], 2).await;
+    env.assert_members_and_puts("web", &[GOOD], 1).await;
+    env.assert_members_and_puts("mail", &[BETTER], 2).await;
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[BETTER])).await;
-    scene.wait_for_members("web", &[BETTER]).await;
-    scene.wait_for_no_error("web").await;
+    env.wait_for_members("web", &[BETTER]).await;
+    env.wait_for_no_error("web").await;
     assert_eq!(plane.streams().await.opened_us.len(), 1, "there was one stream");
-    scene.assert_no_logged_errors();
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_a57_a_server_that_ends_its_streams_is_used_less_often() {
     let plane = control_plane().await;
-    let scene = scene(&plane).await;
+    let env = env(&plane).await;
     plane.behave(StreamBehaviour::EndsStreams(Ending::Cleanly)).await;
     plane.cut(Ending::Cleanly).await;
     let streams = plane.wait_for_streams(|streams| streams.opened_us.len() >= 5).await.expect("new streams");
@@ -166,8 +166,8 @@ async fn x2_a57_a_server_that_ends_its_streams_is_used_less_often() {
     }
     plane.behave(StreamBehaviour::Answers).await;
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[BETTER])).await;
-    scene.wait_for_members("web", &[BETTER]).await;
-    scene.wait_for_no_error("web").await;
+    env.wait_for_members("web", &[BETTER]).await;
+    env.wait_for_no_error("web").await;
 
     // A response resets the wait; without it, the next wait would be at least 5.2 s.
     for _ in 0..2 {
@@ -183,24 +183,24 @@ async fn x2_a57_a_server_that_ends_its_streams_is_used_less_often() {
             .await
             .expect("a response was received");
     }
-    scene.wait_for_no_error("web").await;
-    scene.assert_no_logged_errors();
+    env.wait_for_no_error("web").await;
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_requests_do_not_wait_for_the_headers_of_the_server() {
     let plane = control_plane().await;
     plane.hold_headers(true).await;
-    let scene = scene(&plane).await;
+    let env = env(&plane).await;
     plane.cut(Ending::Connections).await;
     plane.wait_for_streams(|streams| streams.opened_us.len() == 2).await.expect("another stream");
     // While the server is silent nothing changes, and no pending response is lost.
     plane.behave(StreamBehaviour::Silent).await;
     plane.set(Kind::Endpoints, "web", endpoints_at("web", &[BETTER])).await;
-    scene.flush_writes().await;
-    scene.assert_members_and_puts("web", &[GOOD], 1).await;
+    env.flush_writes().await;
+    env.assert_members_and_puts("web", &[GOOD], 1).await;
     plane.behave(StreamBehaviour::Answers).await;
-    scene.wait_for_members("web", &[BETTER]).await;
-    scene.wait_for_no_error("web").await;
-    scene.assert_no_logged_errors();
+    env.wait_for_members("web", &[BETTER]).await;
+    env.wait_for_no_error("web").await;
+    env.assert_no_logged_errors();
 }

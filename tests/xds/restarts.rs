@@ -3,7 +3,7 @@
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::Acked;
 use simulator::control_plane::{ControlPlane, Ending, Kind, Status, cluster};
 
-use super::stage::{NODE, Plan, Scene, control_plane, endpoints_at, server};
+use super::stage::{NODE, Plan, TestEnvironment, control_plane, endpoints_at, server};
 
 const INITIAL_MEMBER: &str = "10.9.0.1";
 const FIRST: &str = "10.1.0.1";
@@ -16,24 +16,24 @@ async fn assign(plane: &ControlPlane, address: &str) {
     plane.set(Kind::Endpoints, "of-cluster", endpoints_at("of-cluster", &[address])).await;
 }
 
-async fn scene(plane: &ControlPlane) -> Scene {
+async fn env(plane: &ControlPlane) -> TestEnvironment {
     assign(plane, FIRST).await;
     let plan = Plan::new().await.pool("plain", "eds:plain", &[INITIAL_MEMBER]).await;
-    let scene =
+    let env =
         plan.pool("clustered", "cluster:web", &[INITIAL_MEMBER]).await.start(&[server(plane, &[])]).await;
-    wait_for_members_and_puts(&scene, FIRST, 1).await;
-    scene
+    wait_for_members_and_puts(&env, FIRST, 1).await;
+    env
 }
 
 /// Waits until all pools hold this address, and asserts the number of PUTs of each.
-async fn wait_for_members_and_puts(scene: &Scene, address: &str, puts: usize) {
+async fn wait_for_members_and_puts(env: &TestEnvironment, address: &str, puts: usize) {
     for pool in POOLS {
-        scene.wait_for_members(pool, &[address]).await;
-        scene.wait_for_no_error(pool).await;
+        env.wait_for_members(pool, &[address]).await;
+        env.wait_for_no_error(pool).await;
     }
-    scene.flush_writes().await;
+    env.flush_writes().await;
     for pool in POOLS {
-        scene.assert_members_and_puts(pool, &[address], puts).await;
+        env.assert_members_and_puts(pool, &[address], puts).await;
     }
 }
 
@@ -52,24 +52,24 @@ async fn wait_for_acks_on_new_stream(plane: &ControlPlane, after: u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_a_start_without_the_control_plane_leaves_all_members() {
     let plane = control_plane().await;
-    let scene = scene(&plane).await;
+    let env = env(&plane).await;
     plane.stop().await;
-    assert_members_stay(&plane, scene.restart("second").await).await;
+    assert_members_stay(&plane, env.restart("second").await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_a_restart_without_the_control_plane_leaves_all_members() {
     let plane = control_plane().await;
-    let scene = scene(&plane).await;
+    let env = env(&plane).await;
     plane.stop().await;
-    assert_members_stay(&plane, scene.kill_and_restart("second").await).await;
+    assert_members_stay(&plane, env.kill_and_restart("second").await).await;
 }
 
 /// Asserts that nothing is written and an Event is emitted while the control plane is down; that unchanged resources
 /// cause no write after it returns; and that later changes are applied.
-async fn assert_members_stay(plane: &ControlPlane, scene: Scene) {
+async fn assert_members_stay(plane: &ControlPlane, env: TestEnvironment) {
     for source in ["eds:plain", "cluster:web"] {
-        let message = scene
+        let message = env
             .wait_for_event(
                 "XdsResourceError",
                 &[source, "no valid endpoints have been received, so nothing is written"],
@@ -77,28 +77,28 @@ async fn assert_members_stay(plane: &ControlPlane, scene: Scene) {
             .await;
         assert!(message.contains(&plane.address().to_string()), "{message}");
     }
-    scene.flush_writes().await;
+    env.flush_writes().await;
     for pool in POOLS {
-        scene.assert_members_and_puts(pool, &[FIRST], 1).await;
+        env.assert_members_and_puts(pool, &[FIRST], 1).await;
     }
 
     plane.restart().await.expect("the port is still ours");
-    wait_for_members_and_puts(&scene, FIRST, 1).await;
-    scene.wait_for_event("XdsResourceRecovered", &["eds:plain"]).await;
+    wait_for_members_and_puts(&env, FIRST, 1).await;
+    env.wait_for_event("XdsResourceRecovered", &["eds:plain"]).await;
     assign(plane, SECOND).await;
-    wait_for_members_and_puts(&scene, SECOND, 2).await;
-    scene.assert_no_logged_errors();
+    wait_for_members_and_puts(&env, SECOND, 2).await;
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_a_control_plane_back_with_other_endpoints_is_followed() {
     let plane = control_plane().await;
-    let scene = scene(&plane).await;
+    let env = env(&plane).await;
     plane.stop().await;
-    let scene = scene.restart("second").await;
+    let env = env.restart("second").await;
     assign(&plane, SECOND).await;
     plane.restart().await.expect("the port is still ours");
-    wait_for_members_and_puts(&scene, SECOND, 2).await;
+    wait_for_members_and_puts(&env, SECOND, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,17 +108,17 @@ async fn x2_a_control_plane_that_restarts_its_versions_costs_no_write() {
     for address in ["10.1.0.7", "10.1.0.8"] {
         assign(&plane, address).await;
     }
-    let scene = scene(&plane).await;
+    let env = env(&plane).await;
     let (version, stream) =
-        (scene.wait_for_csds_state("plain", Acked).await.version, last_stream(&plane).await);
+        (env.wait_for_csds_state("plain", Acked).await.version, last_stream(&plane).await);
     plane.restart().await.expect("the port is still ours");
     wait_for_acks_on_new_stream(&plane, stream).await;
-    let shown = scene.wait_for_csds(Kind::Endpoints, "plain", |shown| shown.version != version).await;
+    let shown = env.wait_for_csds(Kind::Endpoints, "plain", |shown| shown.version != version).await;
     assert!(shown.is_good() && shown.version == "1", "{shown:?} after version {version}");
-    wait_for_members_and_puts(&scene, FIRST, 1).await;
+    wait_for_members_and_puts(&env, FIRST, 1).await;
     assign(&plane, SECOND).await;
-    wait_for_members_and_puts(&scene, SECOND, 2).await;
-    scene.assert_no_logged_errors();
+    wait_for_members_and_puts(&env, SECOND, 2).await;
+    env.assert_no_logged_errors();
 }
 
 async fn last_stream(plane: &ControlPlane) -> u64 {
@@ -128,7 +128,7 @@ async fn last_stream(plane: &ControlPlane) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_a57_after_a_stream_all_is_requested_again_without_a_write() {
     let plane = control_plane().await;
-    let scene = scene(&plane).await;
+    let env = env(&plane).await;
     for ending in [Ending::Cleanly, Ending::Status(Status::unavailable("later")), Ending::Connections] {
         let (known, stream) = (plane.journal().await, last_stream(&plane).await);
         assert!(plane.cut(ending).await > 0, "a stream was open");
@@ -149,23 +149,23 @@ async fn x2_a57_after_a_stream_all_is_requested_again_without_a_write() {
         }
         // A stream with a response may end without an error.
         for pool in POOLS {
-            scene.wait_for_no_error(pool).await;
+            env.wait_for_no_error(pool).await;
         }
     }
-    let failures = scene.metric("grpc_xds_client_server_failure_total", &[]).await;
+    let failures = env.metric("grpc_xds_client_server_failure_total", &[]).await;
     assert!(failures.abs() < 0.5, "{failures}");
-    assert_eq!(scene.events("XdsResourceError").await, Vec::<String>::new());
-    wait_for_members_and_puts(&scene, FIRST, 1).await;
+    assert_eq!(env.events("XdsResourceError").await, Vec::<String>::new());
+    wait_for_members_and_puts(&env, FIRST, 1).await;
     assign(&plane, SECOND).await;
-    wait_for_members_and_puts(&scene, SECOND, 2).await;
-    scene.assert_no_logged_errors();
+    wait_for_members_and_puts(&env, SECOND, 2).await;
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_a_repeated_resource_costs_no_write() {
     let plane = control_plane().await;
-    let scene = scene(&plane).await;
-    let before = scene.wait_for_csds_state("plain", Acked).await.version;
+    let env = env(&plane).await;
+    let before = env.wait_for_csds_state("plain", Acked).await.version;
     for _ in 0..3 {
         assign(&plane, FIRST).await;
     }
@@ -173,13 +173,13 @@ async fn x2_a_repeated_resource_costs_no_write() {
         let number = |text: &str| text.parse::<u64>().expect("the simulator counts versions");
         number(&shown.version) > number(&before) + 3
     };
-    assert!(scene.wait_for_csds(Kind::Endpoints, "plain", newest).await.is_good());
+    assert!(env.wait_for_csds(Kind::Endpoints, "plain", newest).await.is_good());
     // Another order of addresses is another resource, but the same assignment.
     plane.set(Kind::Endpoints, "plain", endpoints_at("plain", &[FIRST, SECOND])).await;
-    scene.wait_for_members("plain", &[FIRST, SECOND]).await;
+    env.wait_for_members("plain", &[FIRST, SECOND]).await;
     plane.set(Kind::Endpoints, "plain", endpoints_at("plain", &[SECOND, FIRST])).await;
-    scene.flush_writes().await;
-    scene.assert_members_and_puts("plain", &[FIRST, SECOND], 2).await;
-    scene.assert_members_and_puts("clustered", &[FIRST], 1).await;
-    scene.assert_no_logged_errors();
+    env.flush_writes().await;
+    env.assert_members_and_puts("plain", &[FIRST, SECOND], 2).await;
+    env.assert_members_and_puts("clustered", &[FIRST], 1).await;
+    env.assert_no_logged_errors();
 }

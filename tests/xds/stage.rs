@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use super::dump::{Dump, Shown};
 use crate::admin::stage::{Prepared, Stage, add_service, node_ip, node_name, pool_of, set_endpoints};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 /// The load balancer of all pools here.
 pub const BALANCER: &str = simulator::CLUSTER_NAME;
@@ -76,7 +76,7 @@ pub struct Plan {
 }
 
 /// A running controller.
-pub struct Scene {
+pub struct TestEnvironment {
     pub stage: Stage,
     /// The folder of the bootstrap.
     folder: TempDir,
@@ -126,12 +126,12 @@ impl Plan {
     }
 
     /// Starts the controller with these servers, and waits until it leads and has compared everything.
-    pub async fn start(self, servers: &[Value]) -> Scene {
+    pub async fn start(self, servers: &[Value]) -> TestEnvironment {
         self.start_flagged(servers, &[]).await
     }
 
     /// Starts the controller with these servers and flags.
-    pub async fn start_flagged(mut self, servers: &[Value], flags: &[&str]) -> Scene {
+    pub async fn start_flagged(mut self, servers: &[Value], flags: &[&str]) -> TestEnvironment {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = write_bootstrap(&folder, servers);
         self.keys["pools"] = Value::from(self.pools);
@@ -140,9 +140,9 @@ impl Plan {
         }
         self.keys["xds"]["bootstrap"] = json!(file);
         let stage = self.prepared.start_on_with(&self.keys, &self.cloud, flags).await;
-        let scene = Scene { stage, folder };
-        scene.wait_until_ready().await;
-        scene
+        let env = TestEnvironment { stage, folder };
+        env.wait_until_ready().await;
+        env
     }
 }
 
@@ -189,7 +189,7 @@ fn set(addresses: &[&str]) -> BTreeSet<String> {
     addresses.iter().map(ToString::to_string).collect()
 }
 
-impl Scene {
+impl TestEnvironment {
     async fn wait_until_ready(&self) {
         self.stage.wait_until_ready().await;
         let word = if self.stage.log().iter().any(|line| line["dry_run"] == true) { "" } else { "in sync: " };
@@ -212,9 +212,9 @@ impl Scene {
 
     async fn start_again(self, log: &str) -> Self {
         let stage = self.stage.another(log).await;
-        let scene = Self { stage, folder: self.folder };
-        scene.wait_until_ready().await;
-        scene
+        let env = Self { stage, folder: self.folder };
+        env.wait_until_ready().await;
+        env
     }
 
     /// Creates a pool with these members and a rule that belongs to no Service.
@@ -236,7 +236,7 @@ impl Scene {
     pub async fn wait_for_admin_states(&self, pool: &str, wanted: &[(&str, &str)]) {
         let wanted: BTreeMap<String, String> =
             wanted.iter().map(|(ip, state)| ((*ip).to_owned(), (*state).to_owned())).collect();
-        eventually(&format!("{pool} has {wanted:?}"), PATIENCE, || async {
+        eventually(&format!("{pool} has {wanted:?}"), TEST_TIMEOUT, || async {
             let entries = self.entries(pool).await;
             let states: BTreeMap<String, String> =
                 entries.into_iter().map(|entry| (entry.ip, entry.admin_state)).collect();
@@ -248,7 +248,7 @@ impl Scene {
     /// Waits until a pool has exactly these addresses.
     pub async fn wait_for_members(&self, pool: &str, addresses: &[&str]) {
         let wanted = set(addresses);
-        eventually(&format!("{pool} has {addresses:?}"), PATIENCE, || async {
+        eventually(&format!("{pool} has {addresses:?}"), TEST_TIMEOUT, || async {
             let members = self.members(pool).await;
             if members == wanted { Ok(()) } else { Err(format!("{members:?}; {:?}", self.tail())) }
         })
@@ -313,7 +313,7 @@ impl Scene {
 
     /// Waits until CSDS shows a resource in the wanted state, and returns it.
     pub async fn wait_for_csds(&self, kind: Kind, name: &str, wanted: impl Fn(&Shown) -> bool) -> Shown {
-        eventually(&format!("CSDS shows {kind:?} {name}"), PATIENCE, || async {
+        eventually(&format!("CSDS shows {kind:?} {name}"), TEST_TIMEOUT, || async {
             let shown = self.dump().await.shown(kind, name);
             match shown {
                 Some(shown) if wanted(&shown) => Ok(shown),
@@ -392,7 +392,7 @@ impl Scene {
 
     /// Waits until this reason was reported this number of times, and asserts that it was not reported more often.
     pub async fn wait_for_reports(&self, reason: &str, times: u64) {
-        eventually(&format!("{reason} was reported {times} times"), PATIENCE, || async {
+        eventually(&format!("{reason} was reported {times} times"), TEST_TIMEOUT, || async {
             let times_so_far = self.times_reported(reason).await;
             if times_so_far >= times { Ok(()) } else { Err(times_so_far.to_string()) }
         })
@@ -418,7 +418,7 @@ impl Scene {
 
     /// Waits until the sum of the series of a metric with all these labels has this value.
     pub async fn wait_for_metric(&self, name: &str, labels: &[(&str, &str)], wanted: u32) {
-        eventually(&format!("{name} {labels:?} is {wanted}"), PATIENCE, || async {
+        eventually(&format!("{name} {labels:?} is {wanted}"), TEST_TIMEOUT, || async {
             let measured = self.metric(name, labels).await;
             if (measured - f64::from(wanted)).abs() < 0.5 { Ok(()) } else { Err(measured.to_string()) }
         })
@@ -434,7 +434,7 @@ impl Scene {
 
     /// Waits until the cluster has an Event with this reason and these texts, and returns its message.
     pub async fn wait_for_event(&self, reason: &str, words: &[&str]) -> String {
-        eventually(&format!("an event {reason} with {words:?}"), PATIENCE, || async {
+        eventually(&format!("an event {reason} with {words:?}"), TEST_TIMEOUT, || async {
             let events = self.events(reason).await;
             let found = events.iter().find(|message| words.iter().all(|word| message.contains(word)));
             found.cloned().ok_or_else(|| format!("{events:?}"))

@@ -4,8 +4,8 @@
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{Acked, Requested};
 use simulator::control_plane::{ControlPlane, Ending, Kind, Status, StreamBehaviour, cluster};
 
-use super::stage::{FAIL_ON_DATA_ERRORS, Plan, Scene, control_plane, endpoints_at, server};
-use crate::support::{PATIENCE, eventually};
+use super::stage::{FAIL_ON_DATA_ERRORS, Plan, TestEnvironment, control_plane, endpoints_at, server};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
@@ -80,10 +80,10 @@ async fn assign(plane: &ControlPlane, address: &str) {
 }
 
 /// Waits until the metrics show this state of the connection.
-async fn is_connected(scene: &Scene, connected: bool) {
+async fn is_connected(env: &TestEnvironment, connected: bool) {
     let wanted = if connected { 1.0 } else { 0.0 };
-    eventually("the metrics show the state of the connection", PATIENCE, || async {
-        let value: f64 = scene.metric("grpc_xds_client_connected", &[]).await;
+    eventually("the metrics show the state of the connection", TEST_TIMEOUT, || async {
+        let value: f64 = env.metric("grpc_xds_client_connected", &[]).await;
         if (value - wanted).abs() < 0.5 { Ok(()) } else { Err(value.to_string()) }
     })
     .await;
@@ -92,52 +92,52 @@ async fn is_connected(scene: &Scene, connected: bool) {
 async fn is_ambient(features: &[&str]) {
     let plane = control_plane().await;
     assign(&plane, GOOD).await;
-    let scene = plan().await.start(&[server(&plane, features)]).await;
+    let env = plan().await.start(&[server(&plane, features)]).await;
     for pool in POOLS {
-        scene.wait_for_members(pool, &[GOOD]).await;
+        env.wait_for_members(pool, &[GOOD]).await;
     }
     for (failure, times) in Failure::ALL.into_iter().zip(1..) {
-        let before = scene.puts_of_others().await;
+        let before = env.puts_of_others().await;
         failure.begin(&plane).await;
         for pool in POOLS {
-            let note = scene.wait_for_note(pool, failure.words()).await;
+            let note = env.wait_for_note(pool, failure.words()).await;
             assert!(note.contains(&plane.address().to_string()), "the server is named: {note}");
         }
-        is_connected(&scene, false).await;
+        is_connected(&env, false).await;
         for (kind, name) in [(Kind::Endpoints, "known"), (Kind::Clusters, "web")] {
-            let shown = scene.wait_for_csds(kind, name, |_| true).await;
+            let shown = env.wait_for_csds(kind, name, |_| true).await;
             assert!(shown.is_good(), "the resource is unchanged: {shown:?}");
         }
-        scene.wait_for_cache_count(Kind::Endpoints, "acked", 2).await;
+        env.wait_for_cache_count(Kind::Endpoints, "acked", 2).await;
         let words = ["eds:known", "cluster:web", "stay in use in 2 backend pools", failure.words()];
-        scene.wait_for_event("XdsResourceError", &words).await;
-        scene.flush_writes().await;
+        env.wait_for_event("XdsResourceError", &words).await;
+        env.flush_writes().await;
         for pool in POOLS {
-            scene.assert_members_and_puts(pool, &[GOOD], 1).await;
+            env.assert_members_and_puts(pool, &[GOOD], 1).await;
         }
-        assert_eq!(scene.puts_of_others().await, before, "nothing else is written either");
+        assert_eq!(env.puts_of_others().await, before, "nothing else is written either");
 
         failure.end(&plane).await;
         for pool in POOLS {
-            scene.wait_for_no_error(pool).await;
+            env.wait_for_no_error(pool).await;
         }
-        is_connected(&scene, true).await;
+        is_connected(&env, true).await;
         // Each failure is reported once, and so is its end.
-        scene.wait_for_reports("XdsResourceError", times).await;
-        scene.wait_for_reports("XdsResourceRecovered", times).await;
+        env.wait_for_reports("XdsResourceError", times).await;
+        env.wait_for_reports("XdsResourceRecovered", times).await;
     }
-    let failures = scene.metric("grpc_xds_client_server_failure_total", &[]).await;
+    let failures = env.metric("grpc_xds_client_server_failure_total", &[]).await;
     assert!((failures - 5.0).abs() < 0.5, "each failure counts once: {failures}");
-    scene.flush_writes().await;
+    env.flush_writes().await;
     for pool in POOLS {
-        scene.assert_members_and_puts(pool, &[GOOD], 1).await;
+        env.assert_members_and_puts(pool, &[GOOD], 1).await;
     }
     assign(&plane, BETTER).await;
     for pool in POOLS {
-        scene.wait_for_members(pool, &[BETTER]).await;
-        assert_eq!(scene.puts(pool).await, 2);
+        env.wait_for_members(pool, &[BETTER]).await;
+        assert_eq!(env.puts(pool).await, 2);
     }
-    scene.assert_no_logged_errors();
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -154,35 +154,35 @@ async fn leaves_what_was_never_known(features: &[&str]) {
     let plane = control_plane().await;
     assign(&plane, GOOD).await;
     Failure::Closes.begin(&plane).await;
-    let scene = plan().await.start(&[server(&plane, features)]).await;
+    let env = plan().await.start(&[server(&plane, features)]).await;
     let untouched = "no valid endpoints have been received, so nothing is written to";
     for source in ["eds:known", "cluster:web"] {
-        scene.wait_for_event("XdsResourceError", &[source, untouched, Failure::Closes.words()]).await;
+        env.wait_for_event("XdsResourceError", &[source, untouched, Failure::Closes.words()]).await;
     }
     for failure in [Failure::Ends, Failure::Gone] {
         failure.begin(&plane).await;
         plane.wait_for_streams(|streams| streams.open == 0).await.expect("no stream stays open");
-        is_connected(&scene, false).await;
+        is_connected(&env, false).await;
         for (kind, name) in [(Kind::Endpoints, "known"), (Kind::Clusters, "web")] {
-            let shown = scene.wait_for_csds(kind, name, |shown| shown.state == Requested).await;
+            let shown = env.wait_for_csds(kind, name, |shown| shown.state == Requested).await;
             assert_eq!((shown.version.as_str(), &shown.error), ("", &None));
         }
-        scene.wait_for_cache_count(Kind::Endpoints, "requested", 1).await;
-        scene.flush_writes().await;
+        env.wait_for_cache_count(Kind::Endpoints, "requested", 1).await;
+        env.flush_writes().await;
         for pool in POOLS {
-            scene.assert_members_and_puts(pool, &[BEFORE], 0).await;
+            env.assert_members_and_puts(pool, &[BEFORE], 0).await;
         }
     }
     Failure::Gone.end(&plane).await;
     for pool in POOLS {
-        scene.wait_for_members(pool, &[GOOD]).await;
-        scene.wait_for_no_error(pool).await;
+        env.wait_for_members(pool, &[GOOD]).await;
+        env.wait_for_no_error(pool).await;
     }
-    scene.wait_for_csds_state("known", Acked).await;
-    scene.wait_for_event("XdsResourceRecovered", &["eds:known"]).await;
+    env.wait_for_csds_state("known", Acked).await;
+    env.wait_for_event("XdsResourceRecovered", &["eds:known"]).await;
     // The server did not recover between the failures, so there is one report.
-    scene.wait_for_reports("XdsResourceError", 1).await;
-    scene.assert_no_logged_errors();
+    env.wait_for_reports("XdsResourceError", 1).await;
+    env.assert_no_logged_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -204,24 +204,24 @@ async fn x4_e1_a_failing_server_is_one_event_for_all_its_sources() {
         plane.set(Kind::Endpoints, name, endpoints_at(name, &[GOOD])).await;
         plan = plan.pool(name, &format!("eds:{name}"), &[GOOD]).await;
     }
-    let scene = plan.start(&[server(&plane, &[])]).await;
+    let env = plan.start(&[server(&plane, &[])]).await;
     for name in &names {
-        scene.wait_for_no_error(name).await;
+        env.wait_for_no_error(name).await;
     }
     plane.stop().await;
     for name in &names {
-        scene.wait_for_note(name, Failure::Gone.words()).await;
+        env.wait_for_note(name, Failure::Gone.words()).await;
     }
-    scene.wait_for_event("XdsResourceError", &["and 27 others", "stay in use in 30 backend pools"]).await;
+    env.wait_for_event("XdsResourceError", &["and 27 others", "stay in use in 30 backend pools"]).await;
     plane.restart().await.expect("the port is still ours");
     for name in &names {
-        scene.wait_for_no_error(name).await;
+        env.wait_for_no_error(name).await;
     }
-    scene.wait_for_event("XdsResourceRecovered", &["and 27 others"]).await;
-    assert_eq!(scene.events("XdsResourceError").await.len(), 1);
-    assert_eq!(scene.events("XdsResourceRecovered").await.len(), 1);
+    env.wait_for_event("XdsResourceRecovered", &["and 27 others"]).await;
+    assert_eq!(env.events("XdsResourceError").await.len(), 1);
+    assert_eq!(env.events("XdsResourceRecovered").await.len(), 1);
     for name in &names {
-        assert_eq!(scene.puts(name).await, 0);
+        assert_eq!(env.puts(name).await, 0);
     }
-    scene.assert_no_logged_errors();
+    env.assert_no_logged_errors();
 }

@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{
 };
 use simulator::control_plane::{Code, ControlPlane, Ending, Kind, RecordedRequest, cluster};
 
-use super::stage::{FAIL_ON_DATA_ERRORS, Plan, Scene, control_plane, endpoints_at, server};
+use super::stage::{FAIL_ON_DATA_ERRORS, Plan, TestEnvironment, control_plane, endpoints_at, server};
 
 const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
@@ -20,7 +20,7 @@ const EXPECTED: [(Kind, &str); 3] =
 /// The pools whose resources do not arrive.
 const LATE: [&str; 3] = ["late", "late-cluster", "half"];
 
-async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
+async fn env(plane: &ControlPlane, features: &[&str]) -> TestEnvironment {
     plane.set(Kind::Endpoints, "kept", endpoints_at("kept", &[GOOD])).await;
     plane.fail(Kind::Endpoints, "reported", Code::NotFound, "never heard of it").await;
     // The cluster exists, and its endpoints do not.
@@ -36,37 +36,37 @@ async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
     for (pool, source) in pools {
         plan = plan.pool(pool, source, &[BEFORE]).await;
     }
-    let scene = plan.start(&[server(plane, features)]).await;
-    scene.wait_for_members("kept", &[GOOD]).await;
+    let env = plan.start(&[server(plane, features)]).await;
+    env.wait_for_members("kept", &[GOOD]).await;
     plane.cut(Ending::Cleanly).await;
     let again =
         plane.wait_until(|journal| EXPECTED.iter().all(|of| requested_at(journal, *of).is_some())).await;
     again.expect("everything is requested on the next stream");
-    scene
+    env
 }
 
 /// Starts a controller with resources in use, and a second stream on which the server sends nothing, because the client
 /// claims the current version.
-async fn unsent(plane: &ControlPlane) -> Scene {
+async fn unsent(plane: &ControlPlane) -> TestEnvironment {
     plane.set(Kind::Endpoints, "kept", endpoints_at("kept", &[GOOD])).await;
     let plan = Plan::new().await.pool("kept", "eds:kept", &[BEFORE]).await;
-    let scene = plan.start(&[server(plane, &[])]).await;
-    scene.wait_for_members("kept", &[GOOD]).await;
+    let env = plan.start(&[server(plane, &[])]).await;
+    env.wait_for_members("kept", &[GOOD]).await;
     plane.trust_versions(true).await;
     plane.cut(Ending::Cleanly).await;
     let claims = |request: &RecordedRequest| request.stream > 1 && !request.version_info.is_empty();
     plane.wait_until(|journal| journal.iter().any(claims)).await.expect("the version is claimed");
-    scene
+    env
 }
 
 /// Asserts that no timer runs for resources in use, although they are not sent again (A57).
-async fn is_in_use_unsent(scene: &Scene) {
-    let shown = scene.wait_for_csds_state("kept", Acked).await;
+async fn is_in_use_unsent(env: &TestEnvironment) {
+    let shown = env.wait_for_csds_state("kept", Acked).await;
     assert!(shown.is_good(), "{shown:?}");
-    scene.wait_for_metric("grpc_xds_client_resource_updates_valid_total", &[], 1).await;
-    scene.wait_for_reports("XdsResourceError", 0).await;
-    scene.flush_writes().await;
-    scene.assert_members_and_puts("kept", &[GOOD], 1).await;
+    env.wait_for_metric("grpc_xds_client_resource_updates_valid_total", &[], 1).await;
+    env.wait_for_reports("XdsResourceError", 0).await;
+    env.flush_writes().await;
+    env.assert_members_and_puts("kept", &[GOOD], 1).await;
 }
 
 /// Returns the time at which a resource was requested on the second stream.
@@ -81,13 +81,13 @@ fn requested_at(journal: &[RecordedRequest], (kind, name): (Kind, &str)) -> Opti
 /// their request on the current stream: time on the previous stream does not count.
 async fn all_time_out(
     plane: &ControlPlane,
-    scene: &Scene,
+    env: &TestEnvironment,
     state: ClientResourceStatus,
     words: &str,
     seconds: Range<u64>,
 ) {
     for (kind, name) in EXPECTED {
-        let shown = scene.wait_for_csds(kind, name, |shown| shown.state != Requested).await;
+        let shown = env.wait_for_csds(kind, name, |shown| shown.state != Requested).await;
         let now = plane.now_us().await;
         let requested = requested_at(&plane.journal().await, (kind, name)).expect("it was requested");
         assert_eq!((shown.state, shown.version.as_str()), (state, ""), "{name}: {shown:?}");
@@ -100,15 +100,15 @@ async fn all_time_out(
 }
 
 /// Asserts that pools of missing resources were not written, and that the others are unchanged.
-async fn is_untouched(scene: &Scene) {
-    scene.flush_writes().await;
+async fn is_untouched(env: &TestEnvironment) {
+    env.flush_writes().await;
     for pool in LATE.into_iter().chain(["reported"]) {
-        scene.assert_members_and_puts(pool, &[BEFORE], 0).await;
+        env.assert_members_and_puts(pool, &[BEFORE], 0).await;
     }
-    scene.assert_members_and_puts("kept", &[GOOD], 1).await;
-    let shown = scene.wait_for_csds_state("kept", Acked).await;
+    env.assert_members_and_puts("kept", &[GOOD], 1).await;
+    let shown = env.wait_for_csds_state("kept", Acked).await;
     assert!(shown.is_good(), "{shown:?}");
-    let shown = scene.wait_for_csds_state("reported", ReceivedError).await;
+    let shown = env.wait_for_csds_state("reported", ReceivedError).await;
     assert!(
         shown.error.is_some_and(|(_, words)| words.contains("never heard of it")),
         "an error ends the timer"
@@ -121,11 +121,11 @@ async fn x3_a88_a_missing_resource_is_absent_after_15_s() {
     let silent = control_plane().await;
     let lax_features = ["resource_timer_is_transient_error", FAIL_ON_DATA_ERRORS];
     let away = async {
-        let scene = scene(&gone, &[]).await;
+        let env = env(&gone, &[]).await;
         gone.stop().await;
-        scene
+        env
     };
-    let scenes = tokio::join!(scene(&strict, &[]), scene(&lax, &lax_features), away, unsent(&silent));
+    let scenes = tokio::join!(env(&strict, &[]), env(&lax, &lax_features), away, unsent(&silent));
     let (hasty, patient, away, unsent) = scenes;
 
     all_time_out(&strict, &hasty, DoesNotExist, "within 15 s", 15..25).await;
@@ -157,13 +157,13 @@ async fn x3_a88_a_missing_resource_is_absent_after_15_s() {
     gone.restart().await.expect("the port is still ours");
 
     // A resource that arrives late is used.
-    for (plane, scene) in [(&strict, &hasty), (&lax, &patient), (&gone, &away)] {
+    for (plane, env) in [(&strict, &hasty), (&lax, &patient), (&gone, &away)] {
         plane.set(Kind::Endpoints, "late", endpoints_at("late", &[GOOD])).await;
         plane.set(Kind::Endpoints, "half-endpoints", endpoints_at("half-endpoints", &[GOOD])).await;
-        scene.wait_for_members("late", &[GOOD]).await;
-        scene.wait_for_members("half", &[GOOD]).await;
-        scene.wait_for_no_error("late").await;
-        scene.wait_for_event("XdsResourceRecovered", &["eds:late"]).await;
-        scene.assert_no_logged_errors();
+        env.wait_for_members("late", &[GOOD]).await;
+        env.wait_for_members("half", &[GOOD]).await;
+        env.wait_for_no_error("late").await;
+        env.wait_for_event("XdsResourceRecovered", &["eds:late"]).await;
+        env.assert_no_logged_errors();
     }
 }

@@ -17,15 +17,15 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// Facts about an entry.
-pub(crate) struct Reading {
+pub(crate) struct ParsedEntry {
     /// The entry itself.
     pub(crate) entry: Entry,
     /// True if inbound NAT rules refer to it.
-    pub(crate) by_nat_rule: bool,
+    pub(crate) has_inbound_nat_rule: bool,
 }
 
 /// Reads an entry.
-pub(crate) fn read(value: &Value) -> Reading {
+pub(crate) fn read(value: &Value) -> ParsedEntry {
     match LoadBalancerBackendAddress::deserialize(value) {
         Ok(model) => of_model(model),
         Err(_) => of_json(value),
@@ -38,7 +38,7 @@ pub(crate) fn fits_model(value: &Value) -> bool {
     LoadBalancerBackendAddress::deserialize(value).is_ok()
 }
 
-fn of_model(model: LoadBalancerBackendAddress) -> Reading {
+fn of_model(model: LoadBalancerBackendAddress) -> ParsedEntry {
     let properties = model.properties.unwrap_or_default();
     let network = properties.virtual_network.and_then(|network| network.id);
     let subnet = properties.subnet.and_then(|subnet| subnet.id);
@@ -49,7 +49,7 @@ fn of_model(model: LoadBalancerBackendAddress) -> Reading {
         Some(ModelState::Down) => AdminState::Down,
         Some(ModelState::UnknownValue(text)) => state_of(&text),
     };
-    Reading {
+    ParsedEntry {
         entry: Entry {
             name: Arc::from(model.name.unwrap_or_default()),
             ip: properties.ip_address.as_deref().and_then(address),
@@ -57,11 +57,11 @@ fn of_model(model: LoadBalancerBackendAddress) -> Reading {
             network: network_named(network.as_deref(), subnet.as_deref()),
             instance: interface.as_deref().and_then(InstanceId::of_ip_configuration),
         },
-        by_nat_rule: !properties.inbound_nat_rules_port_mapping.is_empty(),
+        has_inbound_nat_rule: !properties.inbound_nat_rules_port_mapping.is_empty(),
     }
 }
 
-fn of_json(value: &Value) -> Reading {
+fn of_json(value: &Value) -> ParsedEntry {
     let properties = &value["properties"];
     let interface = &properties["networkInterfaceIPConfiguration"]["id"];
     let admin_state = match &properties["adminState"] {
@@ -69,7 +69,7 @@ fn of_json(value: &Value) -> Reading {
         Value::String(text) => state_of(text),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => AdminState::Unknown,
     };
-    Reading {
+    ParsedEntry {
         entry: Entry {
             name: Arc::from(value["name"].as_str().unwrap_or_default()),
             ip: properties["ipAddress"].as_str().and_then(address),
@@ -80,7 +80,7 @@ fn of_json(value: &Value) -> Reading {
             ),
             instance: interface.as_str().and_then(InstanceId::of_ip_configuration),
         },
-        by_nat_rule: match &properties["inboundNatRulesPortMapping"] {
+        has_inbound_nat_rule: match &properties["inboundNatRulesPortMapping"] {
             Value::Null => false,
             Value::Array(rules) => !rules.is_empty(),
             Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => true,

@@ -49,7 +49,7 @@ pub(crate) fn pool(id: &PoolId, body: &Value) -> Result<PoolFacts, Unreadable> {
     let mut inbound_nat_rule = !list(properties, "inboundNatRules")?.is_empty();
     for value in list(properties, "loadBalancerBackendAddresses")? {
         let reading = entry::read(value);
-        inbound_nat_rule |= reading.by_nat_rule;
+        inbound_nat_rule |= reading.has_inbound_nat_rule;
         entries.push(reading.entry);
     }
     let rules = list(properties, "loadBalancingRules")?;

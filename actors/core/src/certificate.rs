@@ -17,7 +17,7 @@ impl Fingerprint {
 
 /// Result of one read of the files.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found<Pair, Fault> {
+pub struct CertificateRead<Pair, Fault> {
     /// Digest of the contents.
     pub fingerprint: Fingerprint,
     /// The usable pair, or why the files contain none.
@@ -51,8 +51,8 @@ impl Renewal {
     }
 
     /// Evaluates one read. An unusable pair is reported once, and again only after other contents were found.
-    pub fn step<Pair, Fault>(&mut self, found: Found<Pair, Fault>) -> Decision<Pair, Fault> {
-        let Found { fingerprint, pair } = found;
+    pub fn step<Pair, Fault>(&mut self, found: CertificateRead<Pair, Fault>) -> Decision<Pair, Fault> {
+        let CertificateRead { fingerprint, pair } = found;
         if fingerprint == self.shown {
             self.reported = None;
             return Decision::Keep;
@@ -78,9 +78,9 @@ mod tests {
     use super::*;
 
     /// Returns a read of contents with this number; `usable` says whether they form a pair.
-    fn found(content: u8, usable: bool) -> Found<u8, u8> {
+    fn found(content: u8, usable: bool) -> CertificateRead<u8, u8> {
         let fingerprint = Fingerprint::of_digest([content; 32]);
-        Found { fingerprint, pair: if usable { Ok(content) } else { Err(content) } }
+        CertificateRead { fingerprint, pair: if usable { Ok(content) } else { Err(content) } }
     }
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
                         prop_assert!(!is_usable(fault) && fault == content && fault != last);
                     }
                     Decision::Keep => {
-                        prop_assert!(content == shown || content == last, "{} is passed over", content);
+                        prop_assert!(content == shown || content == last, "{} is skipped", content);
                     }
                 }
                 if is_usable(content) {

@@ -74,7 +74,7 @@ mod tests {
     use model::object::{
         AddressType, Kind, Object, ObjectKey, Owner, PreemptionObject, ResourceVersion, SliceObject,
     };
-    use model::watch::Seen;
+    use model::watch::WatchUpdate;
     use model::xds::name::Name;
     use model::xds::source::{Assigned, Note, SourceFact};
     use pools::{directory, discovery};
@@ -148,12 +148,12 @@ mod tests {
         assert_eq!(waiting, ["a", "999", "a", "b"], "of what waited before the set nothing newer is due");
     }
 
-    fn seen(seen: Seen) -> Delivery {
+    fn seen(seen: WatchUpdate) -> Delivery {
         Delivery::Informer(informer::In::Seen(Kind::EndpointSlices, Now::ZERO, seen))
     }
 
-    fn slice(name: &str, version: u64, age: Option<u64>) -> Seen {
-        Seen::Object(Object::Slice(Arc::new(SliceObject {
+    fn slice(name: &str, version: u64, age: Option<u64>) -> WatchUpdate {
+        WatchUpdate::Object(Object::Slice(Arc::new(SliceObject {
             key: SliceKey { namespace: "shop".into(), name: name.into() },
             service: None,
             resource_version: ResourceVersion(version.to_string().into()),
@@ -163,36 +163,36 @@ mod tests {
         })))
     }
 
-    fn gone(name: &str, version: u64) -> Seen {
+    fn gone(name: &str, version: u64) -> WatchUpdate {
         let key = ObjectKey::Slice(SliceKey { namespace: "shop".into(), name: name.into() });
-        Seen::Deleted { key, resource_version: ResourceVersion(version.to_string().into()) }
+        WatchUpdate::Deleted { key, resource_version: ResourceVersion(version.to_string().into()) }
     }
 
-    fn bad(name: &str) -> Seen {
+    fn bad(name: &str) -> WatchUpdate {
         let key = ObjectKey::Slice(SliceKey { namespace: "shop".into(), name: name.into() });
-        Seen::Undecodable { key: Some(key), owner: Owner::Nobody, error: "bad".into(), before: None }
+        WatchUpdate::Undecodable { key: Some(key), owner: Owner::Nobody, error: "bad".into(), before: None }
     }
 
     /// The waiting deliveries, as text.
     fn waiting_texts(outbox: &mut Outbox) -> Vec<String> {
-        fn text_of(seen: &Seen) -> String {
+        fn text_of(seen: &WatchUpdate) -> String {
             match seen {
-                Seen::Object(object) => {
+                WatchUpdate::Object(object) => {
                     let version = &object.resource_version().0;
                     let Object::Slice(slice) = object else { panic!("no slice: {object:?}") };
                     let age = slice.trigger_age.map_or(String::new(), |age| format!(" {age:?}"));
                     format!("{} {version}{age}", slice.key.name)
                 }
-                Seen::Deleted { resource_version, .. } => format!("gone {}", resource_version.0),
-                Seen::Undecodable { before, .. } => {
+                WatchUpdate::Deleted { resource_version, .. } => format!("gone {}", resource_version.0),
+                WatchUpdate::Undecodable { before, .. } => {
                     format!("bad after {}", before.as_deref().map_or(String::new(), text_of))
                 }
-                Seen::Bookmark(_) => "bookmark".to_owned(),
-                Seen::ListBegan(_)
-                | Seen::ListDone { .. }
-                | Seen::ListAborted
-                | Seen::Reconnected
-                | Seen::AnyList(_) => panic!("{seen:?}"),
+                WatchUpdate::Bookmark(_) => "bookmark".to_owned(),
+                WatchUpdate::ListBegan(_)
+                | WatchUpdate::ListDone { .. }
+                | WatchUpdate::ListAborted
+                | WatchUpdate::Reconnected
+                | WatchUpdate::AnyList(_) => panic!("{seen:?}"),
             }
         }
         let word_of = |delivery: &Delivery| {
@@ -212,7 +212,7 @@ mod tests {
         }
         assert_eq!(waiting_texts(&mut outbox), ["b 998", "gone 999"]);
         outbox.push(seen(slice("a", 1_000, None)));
-        outbox.push(seen(Seen::Bookmark(ResourceVersion::default())));
+        outbox.push(seen(WatchUpdate::Bookmark(ResourceVersion::default())));
         outbox.push(seen(slice("a", 1_001, None)));
         assert_eq!(
             waiting_texts(&mut outbox),
@@ -235,12 +235,14 @@ mod tests {
     }
 
     fn slice_line(name: &str, version: u64, age: Option<u64>) -> Line {
-        let Seen::Object(object) = slice(name, version, age) else { unreachable!("it is one") };
+        let WatchUpdate::Object(object) = slice(name, version, age) else { unreachable!("it is one") };
         Line::Object(object)
     }
 
     fn gone_line(name: &str, version: u64) -> Line {
-        let Seen::Deleted { key, resource_version } = gone(name, version) else { unreachable!("it is one") };
+        let WatchUpdate::Deleted { key, resource_version } = gone(name, version) else {
+            unreachable!("it is one")
+        };
         Line::Deleted { key, owner: Owner::Nobody, resource_version }
     }
 
@@ -336,21 +338,21 @@ mod tests {
     #[test]
     fn n1_a_seen_notice_outlasts_its_event() {
         let object = notice("a", 1);
-        let unreadable = |key| Seen::Undecodable {
+        let unreadable = |key| WatchUpdate::Undecodable {
             key: Some(key),
             owner: Owner::Nobody,
             error: "bad".into(),
             before: None,
         };
-        let gone = Seen::Deleted { key: object.key(), resource_version: ResourceVersion("2".into()) };
+        let gone = WatchUpdate::Deleted { key: object.key(), resource_version: ResourceVersion("2".into()) };
         for later in [gone, unreadable(object.key())] {
             let mut outbox = Outbox::default();
-            for seen in [Seen::Object(object.clone()), later] {
+            for seen in [WatchUpdate::Object(object.clone()), later] {
                 outbox.push(Delivery::AdminState(nodes::In::Preemption(seen)));
             }
             let waiting = outbox.take(9);
             assert!(
-                matches!(&waiting[..], [Delivery::AdminState(nodes::In::Preemption(Seen::Object(_)))]),
+                matches!(&waiting[..], [Delivery::AdminState(nodes::In::Preemption(WatchUpdate::Object(_)))]),
                 "{waiting:?}"
             );
         }

@@ -45,7 +45,7 @@ pub enum PoolMessage {
 pub enum ArmMessage {
     /// Send this call and answer it.
     Call(ArmCall),
-    /// New closing times of the gate policy, by verb class (W6).
+    /// New closing times of the gate policy, by request class (W6).
     Gates {
         /// End of the closed gate of reads.
         reads_until: Option<Now>,
@@ -125,7 +125,7 @@ pub enum HostMessage {
     /// Shutdown is complete: the writer has no calls in flight, and both Leases are released or given up.
     Done(leader::ReleasedLeases),
     /// The API server's storage was restored to an older state: the process ends (W8).
-    SetBack(leader::SetBack),
+    StorageRollback(leader::StorageRollback),
 }
 
 /// Subject of a fact. Of two undelivered facts about the same subject on the same edge, the newer replaces the older
@@ -241,9 +241,9 @@ fn from_watcher(output: watch::Out, deliver: &mut impl FnMut(Delivery)) {
             }
             Kind::Preemptions => Delivery::AdminState(nodes::In::Preemption(seen)),
         }),
-        watch::Out::Contact(kind, contact) => match kind {
+        watch::Out::Freshness(kind, freshness) => match kind {
             Kind::Services | Kind::EndpointSlices | Kind::Nodes => {
-                deliver(Delivery::Informer(informer::In::Contact(kind, contact)));
+                deliver(Delivery::Informer(informer::In::Freshness(kind, freshness)));
             }
             // No level depends on Preemptions, so it does not matter whether they are current.
             Kind::Preemptions => {}
@@ -343,8 +343,8 @@ fn from_pool(output: queue::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         queue::Out::Answer(id, answer) => deliver(answered(id, answer)),
         queue::Out::Retired(pool) => deliver(Delivery::Directory(directory::In::Retired(pool))),
-        queue::Out::NotRewritten(pool) => {
-            deliver(Delivery::Directory(directory::In::NotRewritten(pool)));
+        queue::Out::RewriteSkipped(pool) => {
+            deliver(Delivery::Directory(directory::In::RewriteSkipped(pool)));
         }
         queue::Out::Members(pool, members) => {
             deliver(Delivery::Directory(directory::In::Members(pool, members)));
@@ -425,7 +425,9 @@ fn from_leader(output: leader::Out, deliver: &mut impl FnMut(Delivery)) {
         leader::Out::View(view) => deliver(Delivery::Snapshot(snapshot::In::Leadership(view))),
         leader::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
         leader::Out::Done(free) => deliver(Delivery::Host(HostMessage::Done(free))),
-        leader::Out::SetBack(set_back) => deliver(Delivery::Host(HostMessage::SetBack(set_back))),
+        leader::Out::StorageRollback(rollback) => {
+            deliver(Delivery::Host(HostMessage::StorageRollback(rollback)))
+        }
     }
 }
 

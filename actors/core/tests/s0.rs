@@ -9,8 +9,6 @@
 //! Two cases are partly tested elsewhere: the eight cases of `ThrottleError` in the gate's and the arm port's tests,
 //! and the config load of case 22 in a test of the `config` crate (Q7).
 
-#[path = "s0/bench.rs"]
-mod bench;
 #[expect(dead_code, reason = "the simulation uses all of it")]
 #[path = "simulation/codec.rs"]
 mod codec;
@@ -19,6 +17,8 @@ mod codec;
 mod decode;
 #[path = "s0/endings.rs"]
 mod endings;
+#[path = "s0/fixture.rs"]
+mod fixture;
 #[path = "s0/groups.rs"]
 mod groups;
 #[path = "s0/profile.rs"]

@@ -13,7 +13,7 @@
 //!
 //! One node in four has two addresses of each family (D4).
 //!
-//! Nodes drain and return, by taints and by notices that are true or not (`story/leaving.rs`), and each process has
+//! Nodes drain and return, by taints and by notices that are true or not (`story/draining.rs`), and each process has
 //! the AdminState machine (chapter 8), as in the product. In some worlds a Down may be written without the shared
 //! Lease; in some, processes crash on startup; in some, operators empty, rename or delete a Lease; in some, they
 //! pause and resume, through any process or by hand, and release held removals.
@@ -50,6 +50,8 @@ mod codec;
 mod decode;
 #[path = "simulation/drain.rs"]
 mod drain;
+#[path = "simulation/expected_members.rs"]
+mod expected_members;
 #[path = "simulation/fault_injection.rs"]
 mod fault_injection;
 #[path = "simulation/kubernetes.rs"]
@@ -80,8 +82,6 @@ mod sources;
 mod story;
 #[path = "simulation/trace.rs"]
 mod trace;
-#[path = "simulation/truth.rs"]
-mod truth;
 #[path = "simulation/watchdog.rs"]
 mod watchdog;
 #[path = "simulation/world.rs"]
@@ -137,20 +137,20 @@ fn seeds() -> u64 {
 }
 
 /// Returns whether nothing is played: with `SIMULATION_SEEDS=0`.
-fn is_left_out() -> bool {
-    is_left_out_below(1)
+fn is_skipped() -> bool {
+    is_skipped_below(1)
 }
 
 /// Returns whether fewer worlds are played than this test needs. Reports it past the harness.
-fn is_left_out_below(needed: u64) -> bool {
-    let is_left_out = seeds() < needed;
-    if is_left_out {
+fn is_skipped_below(needed: u64) -> bool {
+    let is_skipped = seeds() < needed;
+    if is_skipped {
         let name = thread::current().name().unwrap_or("a test of the simulation").to_owned();
         let line = format!("SKIPPED {name}: it is played with SIMULATION_SEEDS={needed} or more\n");
         // This failure cannot be reported.
         drop(std::io::stderr().write_all(line.as_bytes()));
     }
-    is_left_out
+    is_skipped
 }
 
 /// Returns how many of `all` to play: the same fraction as of all worlds, and at least one.
@@ -197,7 +197,7 @@ fn play_all(
 
 #[test]
 fn z1_every_run_is_in_sync_and_idle_after_the_faults() {
-    if is_left_out() {
+    if is_skipped() {
         return;
     }
     let seeds = match number("SIMULATION_SEED") {
@@ -257,7 +257,7 @@ fn z1_every_run_is_in_sync_and_idle_after_the_faults() {
 
 #[test]
 fn w7_the_shared_lease_is_held_at_most_half_of_the_time() {
-    if is_left_out() {
+    if is_skipped() {
         return;
     }
     let mut puts = 0;
@@ -283,7 +283,7 @@ fn w7_the_shared_lease_is_held_at_most_half_of_the_time() {
 
 #[test]
 fn z1_a_seed_is_deterministic() {
-    if is_left_out() {
+    if is_skipped() {
         return;
     }
     // In a sample, a run that takes a quarter of the time.
@@ -295,7 +295,7 @@ fn z1_a_seed_is_deterministic() {
 
 #[test]
 fn w8_a_restored_storage_is_detected_in_every_run() {
-    if is_left_out() {
+    if is_skipped() {
         return;
     }
     let seeds = match number("SIMULATION_SEED") {
@@ -314,7 +314,7 @@ fn w8_a_restored_storage_is_detected_in_every_run() {
 
 #[test]
 fn z1_each_planted_bug_is_found() {
-    if is_left_out() {
+    if is_skipped() {
         return;
     }
     let (mut missed, mut latest) = (Vec::new(), (0, None));
@@ -362,7 +362,7 @@ fn z1_each_planted_bug_is_found() {
 
 #[test]
 fn z1_the_runs_of_single_faults_pass_without_a_planted_bug() {
-    if is_left_out() {
+    if is_skipped() {
         return;
     }
     let seeds = match number("SIMULATION_SEED") {
@@ -406,14 +406,14 @@ fn z1_the_runs_of_single_faults_pass_without_a_planted_bug() {
 /// Number of quiet clusters in which nodes drain.
 const QUIET_SEEDS: u64 = 3;
 /// Maximum time until a node is drained, and back, without obstacles, in microseconds.
-const CUT_WITHIN_US: u64 = 60_000_000;
+const CUT_TIMEOUT_US: u64 = 60_000_000;
 /// Maximum time until the controller's taint is removed from a Ready node, and the node is back, in microseconds.
-const UNMARKED_WITHIN_US: u64 = 660_000_000;
+const UNMARKED_TIMEOUT_US: u64 = 660_000_000;
 const TAINT: (&str, &str, &str) = ("node.kubernetes.io/out-of-service", "", "NoExecute");
 
 #[test]
 fn n2_nodes_that_drain_together_need_one_write_per_pool() {
-    if is_left_out() {
+    if is_skipped() {
         return;
     }
     for seed in 0..share_of(QUIET_SEEDS) {
@@ -423,7 +423,7 @@ fn n2_nodes_that_drain_together_need_one_write_per_pool() {
                 ["node-1", "node-4"].into_iter().for_each(|node| world.set_taint(node, taint));
             };
             let came =
-                quiet.change(CUT_WITHIN_US, both).unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
+                quiet.change(CUT_TIMEOUT_US, both).unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
             println!("seed {seed}, {taint:?}: {} ms, {} pools", came.took / 1_000, came.puts.len());
             assert!(
                 came.puts.len() > 4 && came.puts.values().all(|puts| *puts == 1),
@@ -438,7 +438,7 @@ const BURSTS: u64 = 4;
 
 #[test]
 fn q2_a_burst_is_written_once_per_pool() {
-    if is_left_out() {
+    if is_skipped() {
         return;
     }
     let (mut pools, mut puts) = (0, 0);
@@ -456,17 +456,17 @@ fn q2_a_burst_is_written_once_per_pool() {
 
 #[test]
 fn n1_an_evicted_node_is_tainted_and_down_within_a_minute() {
-    if is_left_out() {
+    if is_skipped() {
         return;
     }
     for seed in 0..share_of(QUIET_SEEDS) {
         let mut quiet = Quiet::new(seed).unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
-        let came = quiet.change(2 * CUT_WITHIN_US, |world| world.announce_eviction("node-2"));
+        let came = quiet.change(2 * CUT_TIMEOUT_US, |world| world.announce_eviction("node-2"));
         let came = came.unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
-        assert!(came.took < CUT_WITHIN_US && !came.puts.is_empty(), "seed {seed}: {came:?}");
+        assert!(came.took < CUT_TIMEOUT_US && !came.puts.is_empty(), "seed {seed}: {came:?}");
         // The notice passes after half a minute, and the node was Ready all the time.
         let puts = quiet
-            .wait_for_marks(UNMARKED_WITHIN_US, CUT_WITHIN_US)
+            .wait_for_marks(UNMARKED_TIMEOUT_US, CUT_TIMEOUT_US)
             .unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
         assert_eq!(puts, came.puts, "seed {seed}: drained entries are restored");
     }
@@ -474,7 +474,7 @@ fn n1_an_evicted_node_is_tainted_and_down_within_a_minute() {
 
 #[test]
 fn n1_an_eviction_is_seen_with_empty_or_aborted_watches() {
-    if is_left_out() {
+    if is_skipped() {
         return;
     }
     // Closed empty; aborted by a middlebox, with and without an earlier line.
@@ -483,15 +483,15 @@ fn n1_an_eviction_is_seen_with_empty_or_aborted_watches() {
         quiet
             .pass(400_000_000, |world| world.cut_watches(0, cut_us))
             .unwrap_or_else(|reason| panic!("{cut_us}: {reason}"));
-        let came = quiet.change(2 * CUT_WITHIN_US, |world| world.announce_eviction("node-2"));
+        let came = quiet.change(2 * CUT_TIMEOUT_US, |world| world.announce_eviction("node-2"));
         let came = came.unwrap_or_else(|reason| panic!("{cut_us}: {reason}"));
-        assert!(came.took < CUT_WITHIN_US && !came.puts.is_empty(), "{cut_us}: {came:?}");
+        assert!(came.took < CUT_TIMEOUT_US && !came.puts.is_empty(), "{cut_us}: {came:?}");
     }
 }
 
 #[test]
 fn q8_failed_load_balancers_are_shown_and_written_once() {
-    if is_left_out() {
+    if is_skipped() {
         return;
     }
     for seed in 0..share_of(QUIET_SEEDS) {
@@ -501,7 +501,7 @@ fn q8_failed_load_balancers_are_shown_and_written_once() {
 
 #[test]
 fn n4_without_draining_nodes_the_admin_state_makes_no_call() {
-    if is_left_out() {
+    if is_skipped() {
         return;
     }
     let mut all = 0;
@@ -518,7 +518,7 @@ fn n4_without_draining_nodes_the_admin_state_makes_no_call() {
 #[test]
 fn w7_half_of_a_rolling_restarts_additions_take_two_holds() {
     // A sample of one restart has no median, and takes longer than all worlds of a sample together.
-    if number("ROLLOUT_SEEDS").is_none() && is_left_out_below(ALL_SEEDS) {
+    if number("ROLLOUT_SEEDS").is_none() && is_skipped_below(ALL_SEEDS) {
         return;
     }
     // The limit applies to half of all additions: the effects of the CCM and of operations differ from one restart to

@@ -4,7 +4,7 @@
 //! All machines but the Leader share one thread, so the longest turn is the longest delay that one of them can cause
 //! for the others. A turn is the shell's work for one message: a batch of inputs, the ticks that are due, and sorting
 //! the outputs into outboxes. The tests assert counts: a turn does the required work and no more. Times are printed
-//! (`benches/turns.sh`).
+//! (`fixtures/turns.sh`).
 
 #[path = "turns/admin_state.rs"]
 mod admin_state;
@@ -20,12 +20,12 @@ use model::ids::Epoch;
 use model::level::Provenance;
 use model::machine::{Machine, Now};
 use model::object::{Kind, Object, ResourceVersion};
-use model::watch::{Seen, Serves};
+use model::watch::{ListCoverage, WatchUpdate};
 use pool_core::outbox::Outbox;
 use pool_core::route::{Address, Delivery, Output, route};
 use pools::directory::{self, Directory};
 use sources::informer::{self, Informer};
-use sources::watch::Contact;
+use sources::watch::WatchFreshness;
 use world::{BALANCERS, SERVICES};
 
 /// Most deliveries of one message, and most ticks of one turn, as in the shell.
@@ -33,7 +33,7 @@ const BATCH: usize = 512;
 const TICKS: usize = 32;
 
 /// A machine with the outboxes of its shell.
-struct Bench<M: Machine> {
+struct Fixture<M: Machine> {
     machine: M,
     wrap: fn(M::Out) -> Output,
     now: Now,
@@ -42,10 +42,10 @@ struct Bench<M: Machine> {
     turns: Vec<(Duration, String)>,
 }
 
-impl<M: Machine> Bench<M> {
-    fn new(machine: M, wrap: fn(M::Out) -> Output) -> Bench<M> {
+impl<M: Machine> Fixture<M> {
+    fn new(machine: M, wrap: fn(M::Out) -> Output) -> Fixture<M> {
         let now = Now::from_millis(1_000);
-        Bench { machine, wrap, now, outboxes: BTreeMap::new(), turns: Vec::new() }
+        Fixture { machine, wrap, now, outboxes: BTreeMap::new(), turns: Vec::new() }
     }
 
     /// Runs one turn; returns the number of outputs by address.
@@ -146,106 +146,114 @@ fn count(deliveries: &BTreeMap<Address, usize>, to: &Address) -> usize {
 }
 
 fn list(kind: Kind, provenance: Provenance, objects: Vec<Object>, version: u64) -> Vec<informer::In> {
-    let done = Seen::ListDone {
+    let done = WatchUpdate::ListDone {
         resource_version: ResourceVersion(version.to_string().into()),
-        serves: Serves::default(),
+        serves: ListCoverage::default(),
     };
-    let middle = objects.into_iter().map(Seen::Object);
-    let all = std::iter::once(Seen::ListBegan(provenance)).chain(middle).chain([done]);
+    let middle = objects.into_iter().map(WatchUpdate::Object);
+    let all = std::iter::once(WatchUpdate::ListBegan(provenance)).chain(middle).chain([done]);
     all.map(|seen| informer::In::Seen(kind, Now::ZERO, seen)).collect()
 }
 
 fn events(kind: Kind, objects: impl IntoIterator<Item = Object>) -> Vec<informer::In> {
-    objects.into_iter().map(|object| informer::In::Seen(kind, Now::ZERO, Seen::Object(object))).collect()
+    objects
+        .into_iter()
+        .map(|object| informer::In::Seen(kind, Now::ZERO, WatchUpdate::Object(object)))
+        .collect()
 }
 
 /// Returns an Informer that has read all objects, and its outputs to the Directory.
-fn synced_informer() -> (Bench<Informer>, Vec<directory::In>) {
-    let mut bench = Bench::new(Informer::new(world::informer_params()), Output::Informer);
+fn synced_informer() -> (Fixture<Informer>, Vec<directory::In>) {
+    let mut fixture = Fixture::new(Informer::new(world::informer_params()), Output::Informer);
     let first = Provenance::FirstList;
-    bench.turns("Informer, first list of Nodes", list(Kind::Nodes, first, world::nodes(1, true), 1));
-    bench.turns("Informer, first list of Services", list(Kind::Services, first, world::services(), 1));
+    fixture.turns("Informer, first list of Nodes", list(Kind::Nodes, first, world::nodes(1, true), 1));
+    fixture.turns("Informer, first list of Services", list(Kind::Services, first, world::services(), 1));
     let slices = list(Kind::EndpointSlices, first, world::slices(1, 0), 1);
-    bench.turns("Informer, first list of EndpointSlices", slices);
-    let deliveries = bench.take_deliveries(&Address::Directory).into_iter();
+    fixture.turns("Informer, first list of EndpointSlices", slices);
+    let deliveries = fixture.take_deliveries(&Address::Directory).into_iter();
     let facts: Vec<directory::In> = deliveries.filter_map(Delivery::for_directory).collect();
     let of_services = facts.iter().filter(|fact| matches!(fact, directory::In::Service(..))).count();
     assert_eq!(of_services, SERVICES, "each Service once");
     assert!(facts.iter().any(|fact| matches!(fact, directory::In::ListsSynced)), "all is known");
-    bench.clear_outboxes();
-    (bench, facts)
+    fixture.clear_outboxes();
+    (fixture, facts)
 }
 
 #[test]
 fn a2_a_turn_of_the_informer_computes_each_service_once() {
-    let (mut bench, _) = synced_informer();
+    let (mut fixture, _) = synced_informer();
     let to = Address::Directory;
-    let turn = bench.turns(
+    let turn = fixture.turns(
         "Informer, most recent list of EndpointSlices without news",
         list(Kind::EndpointSlices, Provenance::Relist, world::slices(1, 0), 2),
     );
     assert_eq!(count(&turn, &to), 0);
-    let turn = bench.turns(
+    let turn = fixture.turns(
         "Informer, most recent list of EndpointSlices, all of them changed",
         list(Kind::EndpointSlices, Provenance::Relist, world::slices(3, 1), 3),
     );
     assert_eq!(count(&turn, &to), SERVICES);
-    bench.clear_outboxes();
+    fixture.clear_outboxes();
     let changed = world::slices(4, 2).into_iter().take(BATCH);
-    let turn = bench.turn("Informer, a batch of EndpointSlices", events(Kind::EndpointSlices, changed));
+    let turn = fixture.turn("Informer, a batch of EndpointSlices", events(Kind::EndpointSlices, changed));
     assert_eq!(count(&turn, &to), BATCH);
     let one = world::slices(5, 3).into_iter().next();
-    let turn = bench.turn("Informer, one EndpointSlice", events(Kind::EndpointSlices, one));
+    let turn = fixture.turn("Informer, one EndpointSlice", events(Kind::EndpointSlices, one));
     assert_eq!(count(&turn, &to), 1);
     let unready = world::nodes(6, false).into_iter().take(BATCH);
-    let turn = bench.turn("Informer, a batch of Nodes", events(Kind::Nodes, unready));
+    let turn = fixture.turn("Informer, a batch of Nodes", events(Kind::Nodes, unready));
     assert!((SERVICES / 2..=SERVICES).contains(&count(&turn, &to)), "{turn:?}");
-    bench.clear_outboxes();
-    let turn = bench
-        .turn("Informer, all slices in doubt", [informer::In::Contact(Kind::EndpointSlices, Contact::Lost)]);
+    fixture.clear_outboxes();
+    let turn = fixture.turn(
+        "Informer, all slices in doubt",
+        [informer::In::Freshness(Kind::EndpointSlices, WatchFreshness::Stale)],
+    );
     assert!(count(&turn, &to) <= SERVICES);
-    bench.turn("Informer, in contact again", [informer::In::Contact(Kind::EndpointSlices, Contact::Current)]);
-    bench.turn("Informer, a term's reports", [informer::In::Reporting(Some(Epoch(1)))]);
-    println!("The longest turns, in processor time:\n{}", bench.longest());
+    fixture.turn(
+        "Informer, fresh again",
+        [informer::In::Freshness(Kind::EndpointSlices, WatchFreshness::Current)],
+    );
+    fixture.turn("Informer, a term's reports", [informer::In::Reporting(Some(Epoch(1)))]);
+    println!("The longest turns, in processor time:\n{}", fixture.longest());
 }
 
 #[test]
 fn a2_the_directory_computes_each_pool_once_per_turn() {
     let (_, facts) = synced_informer();
-    let mut bench = Bench::new(Directory::new(world::directory_params()), Output::Directory);
+    let mut fixture = Fixture::new(Directory::new(world::directory_params()), Output::Directory);
     let pools = all_pools_as_one(Address::Pool(world::pool_id(0)));
-    bench.turns("Directory, the facts of the first lists", facts.clone());
-    bench.turns("Directory, the first discovery", world::observations(bench.now, 0));
-    let deliveries = bench.turn("Directory, all is known", [directory::In::DiscoverySynced]);
+    fixture.turns("Directory, the facts of the first lists", facts.clone());
+    fixture.turns("Directory, the first discovery", world::observations(fixture.now, 0));
+    let deliveries = fixture.turn("Directory, all is known", [directory::In::DiscoverySynced]);
     assert_eq!(count(&deliveries, &pools), 2 * SERVICES, "each pool is assigned and told what was seen");
-    bench.clear_outboxes();
-    bench.turn("Directory, a term's reports", [directory::In::Reporting(Some(Epoch(1)))]);
+    fixture.clear_outboxes();
+    fixture.turn("Directory, a term's reports", [directory::In::Reporting(Some(Epoch(1)))]);
     let (term, policy) = (Some(Epoch(1)), Arc::default());
-    bench.turn("Directory, the operator's policy", [directory::In::OperatorPolicy { term, policy }]);
-    bench.clear_outboxes();
-    let deliveries = bench.turn("Directory, a new term", [directory::In::Confirmed(Epoch(1))]);
+    fixture.turn("Directory, the operator's policy", [directory::In::OperatorPolicy { term, policy }]);
+    fixture.clear_outboxes();
+    let deliveries = fixture.turn("Directory, a new term", [directory::In::Confirmed(Epoch(1))]);
     assert_eq!(count(&deliveries, &pools), SERVICES);
-    bench.clear_outboxes();
-    bench.advance(1_000);
-    let all = world::observations(bench.now, 0);
-    let deliveries = bench.turn("Directory, all load balancers at once", all);
+    fixture.clear_outboxes();
+    fixture.advance(1_000);
+    let all = world::observations(fixture.now, 0);
+    let deliveries = fixture.turn("Directory, all load balancers at once", all);
     assert_eq!(count(&deliveries, &pools), SERVICES);
-    bench.clear_outboxes();
-    let one = world::observations(bench.now, 0).into_iter().next();
-    let deliveries = bench.turn("Directory, one load balancer", one);
+    fixture.clear_outboxes();
+    let one = world::observations(fixture.now, 0).into_iter().next();
+    let deliveries = fixture.turn("Directory, one load balancer", one);
     assert_eq!(count(&deliveries, &pools), SERVICES / BALANCERS);
     let changed = facts.into_iter().filter_map(without_one_member).collect();
-    let deliveries = bench.turns("Directory, a batch of Services", changed);
+    let deliveries = fixture.turns("Directory, a batch of Services", changed);
     assert_eq!(count(&deliveries, &pools), SERVICES);
-    bench.clear_outboxes();
-    bench.advance(1_000);
-    let first = world::observations(bench.now, 1);
-    bench.turns("Directory, an unknown member in each pool", first);
-    bench.clear_outboxes();
-    bench.advance(120_000);
-    let deliveries = bench.turn("Directory, the removal delay of every pool ends", []);
+    fixture.clear_outboxes();
+    fixture.advance(1_000);
+    let first = world::observations(fixture.now, 1);
+    fixture.turns("Directory, an unknown member in each pool", first);
+    fixture.clear_outboxes();
+    fixture.advance(120_000);
+    let deliveries = fixture.turn("Directory, the removal delay of every pool ends", []);
     assert_eq!(count(&deliveries, &pools), SERVICES);
-    println!("The longest turns, in processor time:\n{}", bench.longest());
+    println!("The longest turns, in processor time:\n{}", fixture.longest());
 }
 
 /// Returns the fact about a Service without its first member.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use model::machine::{Machine, Now, earliest};
 use serde_json::Value;
 
-use crate::call::{Call, Meaning, Reply, meaning};
+use crate::call::{Call, CallOutcome, Reply, classify};
 use crate::inventory::CallId;
 use crate::journal::Journal;
 use crate::json::text;
@@ -32,7 +32,7 @@ pub use stage::Stage;
 /// Number of calls that run at once.
 const AT_ONCE: usize = 64;
 /// Interval between polls of an operation, when few run.
-const POLL_EVERY: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of polls per second that all operations together make.
 const POLLS_PER_SECOND: u32 = 20;
 /// Time for which the shared Lease is free between two stages.
@@ -186,7 +186,7 @@ impl Apply {
 
     /// Returns the same, which does not wait for addresses that are in use: something else is more urgent.
     #[must_use]
-    pub fn without_patience(self) -> Apply {
+    pub fn with_few_retakes(self) -> Apply {
         Apply { retakes: FEW_RETAKES, ..self }
     }
 
@@ -203,17 +203,17 @@ impl Apply {
         }
         let every = self.poll_every();
         match self.tasks[at].progress.clone() {
-            Progress::Reading(_) => self.on_read(now, at, meaning(answer), out),
+            Progress::Reading(_) => self.on_read(now, at, classify(answer), out),
             Progress::Writing(_) => {
-                let meaning = meaning(answer);
-                self.on_written(now, at, meaning, every);
+                let outcome = classify(answer);
+                self.on_written(now, at, outcome, every);
             }
             Progress::Asking(_, operation) => {
                 let failed = answer.as_ref().ok().filter(|reply| text(&reply.body["status"]) == "Failed");
-                let in_use = failed.map(|reply| meaning(Ok(Reply { status: 400, ..reply.clone() })));
+                let in_use = failed.map(|reply| classify(Ok(Reply { status: 400, ..reply.clone() })));
                 match in_use {
-                    Some(Meaning::InUse { scale_sets, reason }) => self.on_in_use(at, scale_sets, reason),
-                    Some(_) | None => self.tasks[at].polled(now, operation, meaning(answer), every),
+                    Some(CallOutcome::InUse { scale_sets, reason }) => self.on_in_use(at, scale_sets, reason),
+                    Some(_) | None => self.tasks[at].polled(now, operation, classify(answer), every),
                 }
             }
             Progress::Ready(_)
@@ -224,9 +224,9 @@ impl Apply {
         }
     }
 
-    fn on_read(&mut self, now: Now, at: usize, meaning: Meaning, out: &mut Vec<ApplyOut>) {
-        match meaning {
-            Meaning::Done(reply) => {
+    fn on_read(&mut self, now: Now, at: usize, outcome: CallOutcome, out: &mut Vec<ApplyOut>) {
+        match outcome {
+            CallOutcome::Done(reply) => {
                 if let Some(next) = self.next_page(at, &reply) {
                     let id = self.call(Call::follow(next), out);
                     self.tasks[at].progress = Progress::Reading(id);
@@ -234,10 +234,16 @@ impl Apply {
                 }
                 self.evaluate(now, at, Some(&reply.body), out);
             }
-            Meaning::Absent => self.evaluate(now, at, None, out),
-            Meaning::Later { after, reason } => self.tasks[at].later(now, after, &reason, self.past_return),
-            Meaning::Stale => self.tasks[at].refused(now, "412 in answer to a read".to_owned()),
-            Meaning::InUse { reason, .. } | Meaning::Refused(reason) => self.tasks[at].refused(now, reason),
+            CallOutcome::NotFound => self.evaluate(now, at, None, out),
+            CallOutcome::Retriable { after, reason } => {
+                self.tasks[at].later(now, after, &reason, self.past_return)
+            }
+            CallOutcome::PreconditionFailed => {
+                self.tasks[at].refused(now, "412 in answer to a read".to_owned())
+            }
+            CallOutcome::InUse { reason, .. } | CallOutcome::Refused(reason) => {
+                self.tasks[at].refused(now, reason)
+            }
         }
     }
 
@@ -251,13 +257,13 @@ impl Apply {
     fn evaluate(&mut self, now: Now, at: usize, live: Option<&Value>, out: &mut Vec<ApplyOut>) {
         let goal = self.tasks[at].goal.clone();
         let unavailable = |target| self.unavailable_of(target);
-        let left_out = || self.left_out();
+        let omitted = || self.omitted();
         let context = Context {
             inventory: &self.journal.inventory,
             work: &self.work,
             removed_references: &self.removed_references,
             unavailable: &unavailable,
-            left_out: &left_out,
+            omitted: &omitted,
             past_return: self.past_return,
         };
         match goal.evaluate(live, &context) {
@@ -308,14 +314,16 @@ impl Apply {
         self.tasks[at].progress = Progress::Writing(id);
     }
 
-    fn on_written(&mut self, now: Now, at: usize, meaning: Meaning, every: Duration) {
-        match meaning {
-            Meaning::Done(reply) => self.tasks[at].accepted(now, reply, every),
-            Meaning::InUse { scale_sets, reason } => self.on_in_use(at, scale_sets, reason),
-            Meaning::Refused(reason) => self.tasks[at].refused(now, reason),
-            Meaning::Later { after, reason } => self.tasks[at].later(now, after, &reason, self.past_return),
-            Meaning::Absent => self.tasks[at].later(now, None, "it does not exist", self.past_return),
-            Meaning::Stale => {
+    fn on_written(&mut self, now: Now, at: usize, outcome: CallOutcome, every: Duration) {
+        match outcome {
+            CallOutcome::Done(reply) => self.tasks[at].accepted(now, reply, every),
+            CallOutcome::InUse { scale_sets, reason } => self.on_in_use(at, scale_sets, reason),
+            CallOutcome::Refused(reason) => self.tasks[at].refused(now, reason),
+            CallOutcome::Retriable { after, reason } => {
+                self.tasks[at].later(now, after, &reason, self.past_return)
+            }
+            CallOutcome::NotFound => self.tasks[at].later(now, None, "it does not exist", self.past_return),
+            CallOutcome::PreconditionFailed => {
                 self.tasks[at].later(now, None, "another client changes it too", self.past_return)
             }
         }
@@ -390,7 +398,7 @@ impl Apply {
     fn poll_every(&self) -> Duration {
         let polls = self.tasks.iter().filter(|task| matches!(task.progress, Progress::Polling(..))).count();
         let polls = u32::try_from(polls).unwrap_or(u32::MAX);
-        POLL_EVERY.max(Duration::from_secs(1) * polls / POLLS_PER_SECOND)
+        POLL_INTERVAL.max(Duration::from_secs(1) * polls / POLLS_PER_SECOND)
     }
 
     /// Sends what is due.

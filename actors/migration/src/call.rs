@@ -16,7 +16,7 @@ const LOCKS_VERSION: &str = "2016-09-01";
 const RESOURCES_VERSION: &str = "2021-04-01";
 
 /// Maximum length of a shown message of Azure, in bytes.
-const LONGEST: usize = 1024;
+const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// The HTTP method of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,17 +153,17 @@ pub struct Reply {
     pub retry_after: Option<Duration>,
 }
 
-/// Meaning of a reply for the step that waited for it.
+/// Outcome of a call for the step that waited for it.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Meaning {
+pub enum CallOutcome {
     /// The call succeeded.
     Done(Reply),
     /// The resource does not exist.
-    Absent,
+    NotFound,
     /// The resource changed since it was read.
-    Stale,
+    PreconditionFailed,
     /// The same call may succeed later.
-    Later {
+    Retriable {
         /// Time for which Azure asks to wait.
         after: Option<Duration>,
         /// Azure's message.
@@ -182,13 +182,13 @@ pub enum Meaning {
 
 /// Classifies the reply to a call, or the failure of its connection.
 #[must_use]
-pub fn meaning(answer: Result<Reply, String>) -> Meaning {
+pub fn classify(answer: Result<Reply, String>) -> CallOutcome {
     let reply = match answer {
         Ok(reply) => reply,
-        Err(reason) => return Meaning::Later { after: None, reason },
+        Err(reason) => return CallOutcome::Retriable { after: None, reason },
     };
     if (200..300).contains(&reply.status) {
-        return Meaning::Done(reply);
+        return CallOutcome::Done(reply);
     }
     let (code, reason) = error(&reply);
     let later = [
@@ -202,15 +202,15 @@ pub fn meaning(answer: Result<Reply, String>) -> Meaning {
         "TooManyRequests",
     ];
     match reply.status {
-        404 => Meaning::Absent,
-        412 => Meaning::Stale,
+        404 => CallOutcome::NotFound,
+        412 => CallOutcome::PreconditionFailed,
         _ if code == "LoadBalancerInUseByVirtualMachineScaleSet" => {
-            Meaning::InUse { scale_sets: scale_sets(&reason), reason }
+            CallOutcome::InUse { scale_sets: scale_sets(&reason), reason }
         }
-        408 | 425 | 429 | 500.. => Meaning::Later { after: reply.retry_after, reason },
-        _ if later.contains(&code.as_str()) => Meaning::Later { after: reply.retry_after, reason },
-        409 if code != "ScopeLocked" => Meaning::Later { after: reply.retry_after, reason },
-        _ => Meaning::Refused(reason),
+        408 | 425 | 429 | 500.. => CallOutcome::Retriable { after: reply.retry_after, reason },
+        _ if later.contains(&code.as_str()) => CallOutcome::Retriable { after: reply.retry_after, reason },
+        409 if code != "ScopeLocked" => CallOutcome::Retriable { after: reply.retry_after, reason },
+        _ => CallOutcome::Refused(reason),
     }
 }
 
@@ -224,7 +224,7 @@ fn error(reply: &Reply) -> (String, String) {
     let message =
         [text(&shown["message"]), text(&error["message"])].into_iter().find(|text| !text.is_empty());
     let code_shown = if code.is_empty() { "no code" } else { &code };
-    let message = safe_line(message.unwrap_or("no message"), &[], LONGEST);
+    let message = safe_line(message.unwrap_or("no message"), &[], MAX_MESSAGE_BYTES);
     (code.clone(), format!("{} {code_shown}: {message}", reply.status))
 }
 
@@ -250,8 +250,8 @@ mod tests {
 
     use super::*;
 
-    fn refused(status: u16, body: Value) -> Meaning {
-        meaning(Ok(Reply { status, body, ..Reply::default() }))
+    fn refused(status: u16, body: Value) -> CallOutcome {
+        classify(Ok(Reply { status, body, ..Reply::default() }))
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
         for status in [400, 409] {
             let body =
                 json!({"error": {"code": "LoadBalancerInUseByVirtualMachineScaleSet", "message": message}});
-            let Meaning::InUse { scale_sets, .. } = refused(status, body) else { panic!("{status}") };
+            let CallOutcome::InUse { scale_sets, .. } = refused(status, body) else { panic!("{status}") };
             let names: Vec<&str> = scale_sets.iter().map(ResourceId::name).collect();
             assert_eq!(names, ["v"]);
         }
@@ -270,8 +270,8 @@ mod tests {
     #[test]
     fn a_resource_lock_is_refused_and_a_conflict_is_retriable() {
         let code = |code: &str| json!({"error": {"code": code, "message": "m"}});
-        assert_eq!(refused(409, code("ScopeLocked")), Meaning::Refused("409 ScopeLocked: m".to_owned()));
-        assert!(matches!(refused(409, code("OperationNotAllowed")), Meaning::Later { .. }));
+        assert_eq!(refused(409, code("ScopeLocked")), CallOutcome::Refused("409 ScopeLocked: m".to_owned()));
+        assert!(matches!(refused(409, code("OperationNotAllowed")), CallOutcome::Retriable { .. }));
     }
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
             [{"code": "PublicIPAndLBSkuDoNotMatch", "message": "skus differ"}]}});
         assert_eq!(
             refused(400, body),
-            Meaning::Refused("400 PublicIPAndLBSkuDoNotMatch: skus differ".to_owned())
+            CallOutcome::Refused("400 PublicIPAndLBSkuDoNotMatch: skus differ".to_owned())
         );
     }
 

@@ -93,7 +93,7 @@ pub struct Cluster {
 
 /// Result of reading a resource.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub enum Found {
+pub enum ReadResult {
     /// Its body.
     Body(Value),
     /// The resource does not exist.
@@ -117,7 +117,7 @@ pub struct Inventory {
     /// The cluster's facts.
     pub cluster: Cluster,
     /// The resources.
-    pub resources: BTreeMap<ResourceId, Found>,
+    pub resources: BTreeMap<ResourceId, ReadResult>,
     /// The lists, by the id of their collection.
     pub lists: BTreeMap<ResourceId, Listed>,
 }
@@ -133,8 +133,8 @@ impl Inventory {
     #[must_use]
     pub fn body(&self, id: &ResourceId) -> Option<&Value> {
         match self.resources.get(id) {
-            Some(Found::Body(body)) => Some(body),
-            Some(Found::Absent | Found::Unreadable(_)) | None => None,
+            Some(ReadResult::Body(body)) => Some(body),
+            Some(ReadResult::Absent | ReadResult::Unreadable(_)) | None => None,
         }
     }
 
@@ -150,8 +150,8 @@ impl Inventory {
     /// Returns all bodies of one type, such as `loadbalancers`.
     pub(crate) fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = (&'a ResourceId, &'a Value)> {
         self.resources.iter().filter_map(move |(id, found)| match found {
-            Found::Body(body) if id.kind() == kind => Some((id, body)),
-            Found::Body(_) | Found::Absent | Found::Unreadable(_) => None,
+            ReadResult::Body(body) if id.kind() == kind => Some((id, body)),
+            ReadResult::Body(_) | ReadResult::Absent | ReadResult::Unreadable(_) => None,
         })
     }
 

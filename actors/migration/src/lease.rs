@@ -12,7 +12,7 @@ use model::machine::{Machine, Now};
 use model::object::ResourceVersion;
 
 /// Time between two reads, and after a failure.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Time before the end of a hold in which nothing new is begun.
 const MARGIN: Duration = Duration::from_secs(25);
 
@@ -147,7 +147,7 @@ impl LeaseHold {
             (_, LeaseAnswer::Absent | LeaseAnswer::Conflict | LeaseAnswer::Unchanged) => self.held = None,
             (_, LeaseAnswer::Failed(failure)) => {
                 out.push(LeaseOut::Failed(failure.into_why().to_string()));
-                self.next = now.plus(LOOK_EVERY);
+                self.next = now.plus(POLL_INTERVAL);
             }
         }
     }
@@ -165,7 +165,7 @@ impl LeaseHold {
                     self.last_reported = Some(Arc::clone(&holder));
                     out.push(LeaseOut::HeldBy(holder));
                 }
-                self.next = now.plus(LOOK_EVERY);
+                self.next = now.plus(POLL_INTERVAL);
             }
             Some(_) | None => {
                 let transition = facts.holder.as_ref() != Some(&self.params.holder);

@@ -7,7 +7,7 @@ use actix::{Message, Recipient};
 use http::{Method, StatusCode};
 use kube::Client;
 use model::machine::Machine as _;
-use model::object::{ANSWER_WITHIN, RequestFailure};
+use model::object::{REQUEST_TIMEOUT, RequestFailure};
 use pool_core::deployment::{Deployment, Failure, In, Out};
 use serde::Deserialize;
 
@@ -18,7 +18,7 @@ use crate::clock::Clock;
 /// The UID of the Deployment.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Found(pub(super) Arc<str>);
+pub(super) struct DeploymentFound(pub(super) Arc<str>);
 
 /// Returns the name of the Deployment from the variables `POD_NAMESPACE` and `DEPLOYMENT_NAME`; `None` unless both are
 /// set.
@@ -29,7 +29,12 @@ pub fn named(value: impl Fn(&str) -> Option<String>) -> Option<NamespacedName> {
 }
 
 /// Reads the Deployment until it is found, and sends its UID to `port`.
-pub(super) async fn find(client: Client, clock: Clock, name: NamespacedName, port: Recipient<Found>) {
+pub(super) async fn find(
+    client: Client,
+    clock: Clock,
+    name: NamespacedName,
+    port: Recipient<DeploymentFound>,
+) {
     let (mut machine, mut outputs) = (Deployment::default(), Vec::new());
     machine.step(clock.now(), In::Start, &mut outputs);
     loop {
@@ -41,7 +46,7 @@ pub(super) async fn find(client: Client, clock: Clock, name: NamespacedName, por
                 }
                 Out::Found(uid) => {
                     tracing::info!(deployment = %name, "events about this controller are attached to its Deployment");
-                    if port.send(Found(uid)).await.is_err() {
+                    if port.send(DeploymentFound(uid)).await.is_err() {
                         tracing::debug!("the Deployment was found after the end");
                     }
                 }
@@ -59,7 +64,7 @@ pub(super) async fn find(client: Client, clock: Clock, name: NamespacedName, por
 async fn request(client: &Client, name: &NamespacedName) -> Result<Arc<str>, Failure> {
     let (namespace, name) = (escaped(&name.namespace), escaped(&name.name));
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
-    let answer = tokio::time::timeout(ANSWER_WITHIN, exchange(client, Method::GET, path, Vec::new())).await;
+    let answer = tokio::time::timeout(REQUEST_TIMEOUT, exchange(client, Method::GET, path, Vec::new())).await;
     let (status, body) = answer.unwrap_or_else(|_| Err(no_answer())).map_err(failure)?;
     match status {
         StatusCode::NOT_FOUND => Err(Failure::Absent),

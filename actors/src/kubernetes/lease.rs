@@ -2,7 +2,7 @@
 //! machines interpret the state of a Lease.
 //!
 //! Both Leases have the same time limits:
-//! - [`ANSWER_WITHIN`], 5 s, ends a read or a write, from its sending to the last byte of its answer, and the wait
+//! - [`REQUEST_TIMEOUT`], 5 s, ends a read or a write, from its sending to the last byte of its answer, and the wait
 //!   for the start of a watch. W8's 45/30/5 and W7's 60 s less 25 s leave room for several of these.
 //! - [`model::object::GIVE_UP_AFTER`], 6 s, is the time after which a machine asks again if this port has not
 //!   answered. It is longer, so that no machine gives up a request whose answer is still to come.
@@ -20,7 +20,7 @@ use futures::{StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
 use kube::Client;
 use model::lease::{LeaseAnswer, LeaseFacts, LeaseName, LeaseRequest};
-use model::object::{ANSWER_WITHIN, RequestFailure, ResourceVersion};
+use model::object::{REQUEST_TIMEOUT, RequestFailure, ResourceVersion};
 use serde_json::Value;
 use tokio::io::AsyncRead;
 use tokio::time::Instant;
@@ -130,7 +130,7 @@ impl LeaseClient {
         let (began, mut state) = (Instant::now(), WatchState::Nothing);
         loop {
             let line = match &state {
-                WatchState::Nothing => tokio::time::timeout(ANSWER_WITHIN, lines.next()).await,
+                WatchState::Nothing => tokio::time::timeout(REQUEST_TIMEOUT, lines.next()).await,
                 WatchState::Older(_) => tokio::time::timeout(CACHE_LAG, lines.next()).await,
                 WatchState::Known => Ok(lines.next().await),
             };

@@ -10,7 +10,7 @@ use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
-use model::object::{ANSWER_WITHIN, RequestFailure};
+use model::object::{REQUEST_TIMEOUT, RequestFailure};
 use serde_json::Value;
 
 use super::sanitize::{chain, safe_text, status_text_without};
@@ -18,7 +18,7 @@ use super::watch_stream::escaped;
 use crate::azure::Effects;
 
 /// Timeout for the message of a refused watch; its status is sufficient.
-const BODY_WITHIN: Duration = Duration::from_secs(2);
+const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Namespace and name of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,7 +80,7 @@ enum Verb {
     Replace,
 }
 
-/// Sends requests about one object. Each is sent immediately and lasts at most [`ANSWER_WITHIN`].
+/// Sends requests about one object. Each is sent immediately and lasts at most [`REQUEST_TIMEOUT`].
 #[derive(Clone)]
 pub(super) struct ObjectApi {
     pub(super) client: Client,
@@ -112,12 +112,13 @@ impl ObjectApi {
         let path =
             format!("{collection}?watch=true&fieldSelector=metadata.name%3D{name}&timeoutSeconds={seconds}");
         let head = send(&self.client, Method::GET, path, JSON, Vec::new());
-        let answer = tokio::time::timeout(ANSWER_WITHIN, head).await.unwrap_or_else(|_| Err(no_answer()))?;
+        let answer =
+            tokio::time::timeout(REQUEST_TIMEOUT, head).await.unwrap_or_else(|_| Err(no_answer()))?;
         let status = answer.status();
         if status.is_success() {
             return Ok(answer.into_body());
         }
-        let body = tokio::time::timeout(BODY_WITHIN, answer.into_body().collect()).await;
+        let body = tokio::time::timeout(BODY_TIMEOUT, answer.into_body().collect()).await;
         let body = body.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes);
         Err(refusal(status, &body.unwrap_or_default()))
     }
@@ -137,7 +138,7 @@ impl ObjectApi {
             Verb::Create => exchange(&self.client, Method::POST, collection, body),
             Verb::Replace => exchange(&self.client, Method::PUT, object(), body),
         };
-        let answer = tokio::time::timeout(ANSWER_WITHIN, request).await;
+        let answer = tokio::time::timeout(REQUEST_TIMEOUT, request).await;
         let (status, body) = answer.unwrap_or_else(|_| Err(no_answer()))?;
         match (status, verb) {
             (StatusCode::CONFLICT, Verb::Create | Verb::Replace) => Ok(ObjectResponse::Conflict),
@@ -237,7 +238,7 @@ pub(super) fn other(reason: &str) -> RequestFailure {
     RequestFailure::Other(safe_text(reason))
 }
 
-/// Returns the failure for an answer that did not arrive within [`ANSWER_WITHIN`].
+/// Returns the failure for an answer that did not arrive within [`REQUEST_TIMEOUT`].
 pub(super) fn no_answer() -> RequestFailure {
-    other(&format!("the API server did not answer within {} s", ANSWER_WITHIN.as_secs()))
+    other(&format!("the API server did not answer within {} s", REQUEST_TIMEOUT.as_secs()))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::{Method, StatusCode};
 use kube::Client;
-use model::object::{ANSWER_WITHIN, RequestFailure};
+use model::object::{REQUEST_TIMEOUT, RequestFailure};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -163,9 +163,9 @@ impl Reviewer {
     async fn create(&self, path: &str, review: &Value, token: &str) -> Result<Value, RequestFailure> {
         let body = review.to_string().into_bytes();
         let request = exchange(&self.client, Method::POST, path.to_owned(), body);
-        let answer = tokio::time::timeout(ANSWER_WITHIN, request).await;
+        let answer = tokio::time::timeout(REQUEST_TIMEOUT, request).await;
         let no_answer = || {
-            let reason = format!("the API server did not answer within {} s", ANSWER_WITHIN.as_secs());
+            let reason = format!("the API server did not answer within {} s", REQUEST_TIMEOUT.as_secs());
             RequestFailure::Other(reason.into())
         };
         let (status, body) = answer.unwrap_or_else(|_| Err(no_answer()))?;

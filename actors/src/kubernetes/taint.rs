@@ -4,7 +4,7 @@
 
 use http::{Method, StatusCode};
 use kube::Client;
-use model::object::{ANSWER_WITHIN, RequestFailure, TaintAnswer, TaintEdit, TaintPatch};
+use model::object::{REQUEST_TIMEOUT, RequestFailure, TaintAnswer, TaintEdit, TaintPatch};
 use model::signals::{DRAINING, EFFECT, SPOT_EVICTION};
 use serde_json::{Value, json};
 use tracing::Instrument;
@@ -16,7 +16,7 @@ use crate::azure::Effects;
 
 const JSON_PATCH: &str = "application/json-patch+json";
 
-/// Sends patches. Each is sent immediately and lasts at most [`ANSWER_WITHIN`].
+/// Sends patches. Each is sent immediately and lasts at most [`REQUEST_TIMEOUT`].
 #[derive(Clone)]
 pub(super) struct TaintClient {
     pub(super) client: Client,
@@ -38,7 +38,7 @@ impl TaintClient {
         let path = format!("/api/v1/nodes/{}", escaped(patch.node.as_str()));
         let body = json_patch(patch).to_string().into_bytes();
         let request = exchange_of(&self.client, Method::PATCH, path, JSON_PATCH, body);
-        let answer = tokio::time::timeout(ANSWER_WITHIN, request).await;
+        let answer = tokio::time::timeout(REQUEST_TIMEOUT, request).await;
         match answer.unwrap_or_else(|_| Err(no_answer())) {
             Ok((status, body)) if status.is_success() => match object_in(status, &body) {
                 Ok(_) => TaintAnswer::Done,

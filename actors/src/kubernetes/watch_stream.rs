@@ -27,7 +27,7 @@ use super::{WatcherRoute, decode};
 use crate::clock::Clock;
 
 /// Time limit for the start of the answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(45);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
 /// Longest accepted line; etcd itself refuses objects over 1.5 MiB.
 const MAX_LINE: usize = 8 << 20;
 /// A watch that breaks after this time counts as closed: connections are cut now and then.
@@ -181,7 +181,7 @@ async fn send(client: &Client, uri: String) -> Result<http::Response<Body>, Watc
         .header(http::header::ACCEPT, "application/json")
         .body(Body::empty())
         .map_err(|error| other(&error))?;
-    match tokio::time::timeout(ANSWER_WITHIN, client.send(request)).await {
+    match tokio::time::timeout(REQUEST_TIMEOUT, client.send(request)).await {
         Err(_) => Err(WatchFailure::Other(Arc::from("the API server did not answer in time"))),
         Ok(Err(error)) => Err(other(&error)),
         Ok(Ok(answer)) => Ok(answer),
@@ -200,7 +200,7 @@ async fn list(
         Err(failure) => return Some(failure),
     };
     let server = ServerClock::of(answer.headers(), clock.wall());
-    let body = match tokio::time::timeout(ANSWER_WITHIN, answer.into_body().collect_bytes()).await {
+    let body = match tokio::time::timeout(REQUEST_TIMEOUT, answer.into_body().collect_bytes()).await {
         Err(_) => return Some(WatchFailure::Other(Arc::from("the list did not arrive in time"))),
         Ok(Err(error)) => return Some(other(&error)),
         Ok(Ok(body)) => body,
@@ -246,7 +246,7 @@ async fn stream(
 async fn refusal(answer: http::Response<Body>, streaming: bool) -> WatchFailure {
     let status = answer.status();
     let after = retry_after(answer.headers());
-    let body = tokio::time::timeout(ANSWER_WITHIN, answer.into_body().collect_bytes()).await;
+    let body = tokio::time::timeout(REQUEST_TIMEOUT, answer.into_body().collect_bytes()).await;
     let body = body.ok().and_then(Result::ok).unwrap_or_default();
     let text: Arc<str> = Arc::from(status_text(status, &body));
     match status {

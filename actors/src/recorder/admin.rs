@@ -73,8 +73,8 @@ pub(super) fn draining(signal: Signal, nodes: u64) {
 }
 
 pub(super) fn down_entries(foreign: bool, entries: u64) {
-    let whose = if foreign { "foreign" } else { "ours" };
-    gauge!(DOWN_ENTRIES, "whose" => whose).set(as_f64(entries));
+    let set_by = if foreign { "other" } else { "controller" };
+    gauge!(DOWN_ENTRIES, "set_by" => set_by).set(as_f64(entries));
 }
 
 pub(super) fn oldest(waited: Option<Duration>) {

@@ -30,7 +30,7 @@ use tokio::net::TcpListener;
 use tonic::{Extensions, Request, Response, Streaming};
 
 use crate::bootstrap::Node;
-use limits::{AnswerPermit, Held, LargeAnswers, MAX_REQUEST};
+use limits::{AnswerPermit, LargeAnswers, MAX_REQUEST, PermittedService};
 
 /// The client scope of the resources (A71): the name of the only client in this process.
 const SCOPE: &str = "#backend-pools";
@@ -62,7 +62,8 @@ pub async fn serve(
     let service = ClientStatusDiscoveryServiceServer::new(Service { answers, end: end.clone() })
         .max_decoding_message_size(MAX_REQUEST);
     let connections = limits::connections(listener);
-    let serving = limits::server().serve_with_incoming_shutdown(Held(service), connections, end.clone());
+    let serving =
+        limits::server().serve_with_incoming_shutdown(PermittedService(service), connections, end.clone());
     // A peer that never ends its request does not delay the end of the process.
     let late = async {
         end.await;

@@ -16,7 +16,7 @@ use model::xds::facts::{
 };
 use prost::Message;
 
-use assignment::Room;
+use assignment::SizeBudget;
 use messages::{
     Any, Cluster, ClusterDiscoveryType, ConfigSource, ConfigSourceSpecifier, DiscoveryResponse,
     EdsClusterConfig, Malformed, Resource, ResourceError, each,
@@ -69,7 +69,7 @@ pub fn response(bytes: &[u8]) -> Result<Response, DecodeError> {
     if each(bytes, 2).chain(each(bytes, 7)).any(|field| field.is_err()) {
         return Err(DecodeError::Malformed);
     }
-    let mut room = Room::default();
+    let mut room = SizeBudget::default();
     let resources = each(bytes, 2).flatten().take(MAX_RESOURCES);
     let errors = each(bytes, 7).flatten().take(MAX_ERRORS);
     Ok(Response {
@@ -131,7 +131,7 @@ fn malformed(_: Malformed) -> String {
 }
 
 /// Decodes one resource, without its wrapper. A wrapper in a wrapper is invalid.
-fn received(any: &[u8], room: &mut Room) -> Received {
+fn received(any: &[u8], room: &mut SizeBudget) -> Received {
     let part = match Part::of(any) {
         Ok(part) => part,
         Err(reason) => {
@@ -162,11 +162,11 @@ fn received(any: &[u8], room: &mut Room) -> Received {
     }
 }
 
-fn unwrapped(part: &Part<'_>, wrapper: Option<String>, room: &mut Room) -> Received {
+fn unwrapped(part: &Part<'_>, wrapper: Option<String>, room: &mut SizeBudget) -> Received {
     Received { raw: part.raw(), wrapper, body: body(part, room) }
 }
 
-fn body(part: &Part<'_>, room: &mut Room) -> Result<Body, String> {
+fn body(part: &Part<'_>, room: &mut SizeBudget) -> Result<Body, String> {
     match ResourceKind::of_type_url(&part.type_url) {
         Some(ResourceKind::Cluster) => Cluster::decode(part.value)
             .map(|message| Body::Cluster(cluster_facts(message)))

@@ -569,7 +569,7 @@ fn n4_the_admin_state_switch_causes_no_warning() {
 }
 
 #[test]
-fn d5_control_plane_nodes_are_left_out_by_default() {
+fn d5_control_plane_nodes_are_excluded_by_default() {
     for (written, expected) in [
         ("", true),
         ("excludeMasterFromStandardLB: null\n", true),

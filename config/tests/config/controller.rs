@@ -46,7 +46,7 @@ fn c1_every_key_has_a_default() {
     assert_eq!(config.leader_election.name.as_str(), "azure-backend-pool-controller");
     assert_eq!(config.leader_election.namespace.as_str(), "kube-system");
     assert_eq!(
-        (config.lease.max_hold, config.lease.min_off),
+        (config.lease.max_hold, config.lease.min_cooldown),
         (Duration::from_secs(20), Duration::from_secs(5))
     );
     assert!(!config.lease.bypass_for_drain && !config.client.retry_throttled);

@@ -10,7 +10,7 @@ mod subscriptions;
 #[cfg(test)]
 mod tests;
 
-pub use catalogue::{Catalogue, Found};
+pub use catalogue::{Catalogue, CatalogueMatch};
 pub use subscriptions::{PendingResponse, Subscriptions};
 
 /// The kinds of resources of a control plane.

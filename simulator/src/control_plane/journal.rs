@@ -76,11 +76,11 @@ pub struct Streams {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
     "the condition did not hold within {} s; {} connections, {} streams of which {} are open; {}",
-    patience.as_secs(), streams.connections, streams.opened_us.len(), streams.open, format_journal(journal)
+    timeout.as_secs(), streams.connections, streams.opened_us.len(), streams.open, format_journal(journal)
 )]
-pub struct NeverCame {
+pub struct WaitTimeout {
     /// Time limit of the wait.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Connections and streams at the end.
     pub streams: Streams,
     /// The journal at the end.

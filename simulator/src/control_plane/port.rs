@@ -82,8 +82,8 @@ mod tests {
 
         let refused = TcpStream::connect(port.address).await.map_err(|error| error.kind());
         assert_eq!(refused.err(), Some(io::ErrorKind::ConnectionRefused));
-        let stranger = TcpListener::bind(port.address).await.map_err(|error| error.kind());
-        assert_eq!(stranger.err(), Some(io::ErrorKind::AddrInUse));
+        let other = TcpListener::bind(port.address).await.map_err(|error| error.kind());
+        assert_eq!(other.err(), Some(io::ErrorKind::AddrInUse));
         port.listen().expect("it is still ours");
         drop(copy_of_a_child);
     }

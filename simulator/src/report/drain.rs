@@ -1,6 +1,6 @@
 //! Drained nodes: the time until they were taken out of traffic, and the number that could have been in time.
 //!
-//! A node is cut off as soon as all its entries are Down or removed. The time counts from the moment at which the API
+//! A node is drained as soon as all its entries are Down or removed. The time counts from the moment at which the API
 //! server accepted the taint or the notice.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,9 +11,9 @@ use serde::Serialize;
 use super::{Convergence, NAMED, seconds};
 use crate::convergence::PoolName;
 use crate::downs::{AdminPut, Change, Downs, PoolNumber};
+use crate::expected_members::WrongEntry;
 use crate::lanes::{Fate, Write};
 use crate::signals::{Signal, Signals};
-use crate::truth::WrongEntry;
 
 /// Maximum number of listed nodes.
 const LISTED: usize = 1_000;
@@ -25,11 +25,11 @@ const GRACE_US: u64 = 1_000_000;
 pub struct DrainReport {
     /// Number of drained nodes that were in pools.
     pub nodes: usize,
-    /// Nodes that were cut off in time: before the eviction if a notice named its time, otherwise before they came back.
+    /// Nodes that were drained in time: before the eviction if a notice named its time, otherwise before they came back.
     pub reached_in_time: usize,
-    /// Nodes that were cut off too late.
+    /// Nodes that were drained too late.
     pub late: usize,
-    /// Nodes that were not cut off before they came back, were deleted, or the run ended.
+    /// Nodes that were not drained before they came back, were deleted, or the run ended.
     pub never: usize,
     /// Number that the scenario expects in time; `None` if it is not checked.
     pub reached_expected: Option<usize>,
@@ -37,7 +37,7 @@ pub struct DrainReport {
     /// another, the earliest deadline first, with the measured durations of its writes.
     pub best_possible: usize,
     /// Times from the taint or the notice until the node was Down in the last pool.
-    pub cut_seconds: Times,
+    pub drained_seconds: Times,
     /// Times from the taint or the notice until the first PUT for the node arrived at ARM.
     pub sent_seconds: Times,
     /// Accepted PUTs with changes of admin states.
@@ -45,11 +45,11 @@ pub struct DrainReport {
     /// Maximum number of these PUTs for one pool.
     pub puts_per_pool_max: usize,
     /// PUTs that only set entries Down whose nodes had already returned or been deleted.
-    pub puts_in_vain: usize,
+    pub puts_without_effect: usize,
     /// Entries that they set Down.
     pub set_down: usize,
     /// Entries that they restored.
-    pub taken_back: usize,
+    pub restored: usize,
     /// Entries with a wrong admin state at the end of the run.
     pub wrong_entries: usize,
     /// The first wrong entries.
@@ -80,13 +80,13 @@ pub struct Drained {
     pub due_seconds: Option<f64>,
     /// Time at which the first PUT for it arrived.
     pub sent_seconds: Option<f64>,
-    /// Time at which it was cut off.
-    pub cut_seconds: Option<f64>,
-    /// Earliest time at which it could have been cut off.
+    /// Time at which it was drained.
+    pub drained_seconds: Option<f64>,
+    /// Earliest time at which it could have been drained.
     pub best_seconds: f64,
     /// Number of pools in which it was not Down at its signal.
     pub pools: usize,
-    /// True if it was cut off in time.
+    /// True if it was drained in time.
     pub in_time: bool,
 }
 
@@ -120,9 +120,9 @@ impl DrainReport {
         let drains = inputs.drains();
         let best = inputs.best(&drains);
         let in_time = drains.iter().filter(|drain| drain.is_in_time()).count();
-        let cut = drains.iter().filter(|drain| drain.cut_us.is_some()).count();
+        let drained = drains.iter().filter(|drain| drain.drained_us.is_some()).count();
         let since = |at: Option<u64>, drain: &NodeDrain<'_>| at.map(|at| at - drain.signal.from_us);
-        let cuts = drains.iter().filter_map(|drain| since(drain.cut_us, drain)).collect();
+        let times = drains.iter().filter_map(|drain| since(drain.drained_us, drain)).collect();
         let sent = drains.iter().filter_map(|drain| since(drain.sent_us, drain)).collect();
         let best_possible = drains.iter().zip(&best).filter(|(drain, at)| drain.is_met_at(**at)).count();
         let by_node = drains.iter().zip(&best).take(LISTED);
@@ -130,11 +130,11 @@ impl DrainReport {
         Self {
             nodes: drains.len(),
             reached_in_time: in_time,
-            late: cut - in_time,
-            never: drains.len() - cut,
+            late: drained - in_time,
+            never: drains.len() - drained,
             reached_expected,
             best_possible,
-            cut_seconds: Times::of(cuts),
+            drained_seconds: Times::of(times),
             sent_seconds: Times::of(sent),
             wrong_entries: wrong.len(),
             wrong_entry_details: wrong.into_iter().take(NAMED).collect(),
@@ -156,12 +156,12 @@ struct NodeDrain<'a> {
     /// The pools in which it was not Down.
     open: BTreeSet<PoolNumber>,
     sent_us: Option<u64>,
-    cut_us: Option<u64>,
+    drained_us: Option<u64>,
 }
 
 impl NodeDrain<'_> {
     fn is_in_time(&self) -> bool {
-        self.cut_us.is_some_and(|at| self.is_met_at(at))
+        self.drained_us.is_some_and(|at| self.is_met_at(at))
     }
 
     fn is_met_at(&self, at_us: u64) -> bool {
@@ -176,7 +176,7 @@ impl NodeDrain<'_> {
             signal_seconds: seconds(from_us - began_us),
             due_seconds: self.signal.due_us.map(since),
             sent_seconds: self.sent_us.map(since),
-            cut_seconds: self.cut_us.map(since),
+            drained_seconds: self.drained_us.map(since),
             best_seconds: since(best_us),
             pools: self.open.len(),
             in_time: self.is_in_time(),
@@ -208,15 +208,15 @@ impl<'a> DrainInputs<'a> {
             return None;
         }
         let open = entries.iter().filter(|(_, down)| !**down).map(|((pool, _), _)| *pool).collect();
-        let mut cut_us = is_cut_off(&entries).then_some(signal.from_us);
-        while let (None, Some(next)) = (cut_us, after.first()) {
+        let mut drained_us = is_drained(&entries).then_some(signal.from_us);
+        while let (None, Some(next)) = (drained_us, after.first()) {
             let at_us = next.at_us;
             if signal.until_us.is_some_and(|until| at_us > until) {
                 break;
             }
             let (now, later) = after.split_at(after.partition_point(|change| change.at_us == at_us));
             apply_changes(&mut entries, now);
-            cut_us = is_cut_off(&entries).then_some(at_us);
+            drained_us = is_drained(&entries).then_some(at_us);
             after = later;
         }
         let is_of = |put: &&AdminPut| {
@@ -225,7 +225,7 @@ impl<'a> DrainInputs<'a> {
                 && put.downs.iter().any(|ip| signal.ips.contains(ip))
         };
         let sent_us = self.downs.puts().iter().find(is_of).map(|put| put.sent_us);
-        Some(NodeDrain { signal, open, sent_us, cut_us })
+        Some(NodeDrain { signal, open, sent_us, drained_us })
     }
 
     /// Returns a report with only the counts of the controller's PUTs.
@@ -236,15 +236,15 @@ impl<'a> DrainInputs<'a> {
         for put in taken {
             all.puts += 1;
             all.set_down += put.downs.len();
-            all.taken_back += put.restores.len();
-            all.puts_in_vain += usize::from(self.is_in_vain(put));
+            all.restored += put.restores.len();
+            all.puts_without_effect += usize::from(self.has_no_effect(put));
             *by_pool.entry(&put.pool).or_default() += 1;
         }
         all.puts_per_pool_max = by_pool.into_values().max().unwrap_or(0);
         all
     }
 
-    fn is_in_vain(&self, put: &AdminPut) -> bool {
+    fn has_no_effect(&self, put: &AdminPut) -> bool {
         let is_requested = |ip: &IpAddr| {
             self.signals.all().iter().any(|signal| {
                 let over_us = signal.until_us.map_or(u64::MAX, |until| until.saturating_add(GRACE_US));
@@ -299,7 +299,7 @@ fn apply_changes(entries: &mut BTreeMap<(PoolNumber, IpAddr), bool>, changes: &[
     }
 }
 
-fn is_cut_off(entries: &BTreeMap<(PoolNumber, IpAddr), bool>) -> bool {
+fn is_drained(entries: &BTreeMap<(PoolNumber, IpAddr), bool>) -> bool {
     entries.values().all(|down| *down)
 }
 

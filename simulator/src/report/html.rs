@@ -19,7 +19,7 @@ pub(super) fn page(report: &Report) -> String {
     let whose = if report.upstream.is_some() { format!("{SERVICE}: ") } else { String::new() };
     body += &format!("<p class=\"verdict {class}\">{whose}{}</p>\n", escaped(&report.verdict()));
     body += &tiles(report);
-    body += &section("Pools out of sync", &converging(report), &happenings(&report.picture));
+    body += &section("Pools out of sync", &converging(report), &timeline(&report.picture));
     if let Some(checks) = &report.checks {
         let legend = "<p class=\"legend\"><i class=\"ours\"></i>what waits <i class=\"held\"></i>guards hold removals \
                       back <i class=\"bad\"></i>all removals are stopped</p>\n";
@@ -76,7 +76,7 @@ fn tiles(report: &Report) -> String {
     let shown = |time: Option<f64>| time.map_or_else(|| "never".to_owned(), span);
     let DrainReport { nodes, reached_in_time, wrong_entries, .. } = report.admin_state;
     let leaving = [
-        ("nodes cut off in time", nodes, format!("{reached_in_time} of {nodes}")),
+        ("nodes drained in time", nodes, format!("{reached_in_time} of {nodes}")),
         ("entries with a wrong admin state", wrong_entries, wrong_entries.to_string()),
     ];
     let leaving = leaving.into_iter().filter(|(_, count, _)| *count > 0);
@@ -159,12 +159,12 @@ fn waiting(report: &Report) -> String {
     chart.done("the part of the changes that waited no longer than a time") + hint
 }
 
-fn happenings(picture: &Picture) -> String {
-    if picture.happenings.is_empty() {
+fn timeline(picture: &Picture) -> String {
+    if picture.timeline.is_empty() {
         return String::new();
     }
-    let mut text = "<ol class=\"happenings\">\n".to_owned();
-    for (at, words) in &picture.happenings {
+    let mut text = "<ol class=\"timeline\">\n".to_owned();
+    for (at, words) in &picture.timeline {
         let time = span(*at as f64 / 1e6);
         writeln!(text, "<li>{time}: {}</li>", escaped(words)).expect("writing to a string cannot fail");
     }

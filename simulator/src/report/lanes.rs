@@ -25,7 +25,7 @@ pub(super) fn lanes(picture: &Picture) -> String {
     for write in &picture.writes {
         rows.entry(&write.load_balancer).or_default().push(write);
     }
-    let left_out = rows.len().saturating_sub(MAX_ROWS);
+    let omitted = rows.len().saturating_sub(MAX_ROWS);
     let shown = rows.len().min(MAX_ROWS);
     let height = 46.0 + ROW * shown as f64;
     let mut chart = Chart::new(Axis::Time(seconds(picture.length_us)), height, 1.0);
@@ -38,8 +38,8 @@ pub(super) fn lanes(picture: &Picture) -> String {
     }
     chart.marks(&moments(picture));
     let mut text = chart.done("writes on each load balancer over time");
-    if left_out > 0 {
-        text += &format!("<p class=\"note\">{left_out} more load balancers are not shown.</p>\n");
+    if omitted > 0 {
+        text += &format!("<p class=\"note\">{omitted} more load balancers are not shown.</p>\n");
     }
     text
 }
@@ -148,7 +148,7 @@ fn sliding(mut moments: Vec<f64>) -> Vec<(f64, f64)> {
 
 /// Returns the actions of the scenario, with times in seconds.
 pub(super) fn moments(picture: &Picture) -> Vec<(f64, String)> {
-    picture.happenings.iter().map(|(at, words)| (seconds(*at), words.clone())).collect()
+    picture.timeline.iter().map(|(at, words)| (seconds(*at), words.clone())).collect()
 }
 
 #[cfg(test)]

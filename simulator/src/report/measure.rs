@@ -12,15 +12,15 @@ use super::{Convergence, DrainReport, Lease, Manager, NAMED, Report, Unserved, s
 use crate::azure::Azure;
 use crate::cluster::Cluster;
 use crate::downs::Downs;
+use crate::expected_members::WrongEntry;
 use crate::fakes::Fakes;
 use crate::holds::Hold;
 use crate::lanes::Write;
 use crate::outages::Outages;
 use crate::play::Outcome;
 use crate::process::Usage;
+use crate::scenario::{Reach, Scenario};
 use crate::signals::Signals;
-use crate::story::{Reach, Story};
-use crate::truth::WrongEntry;
 use crate::upstream;
 use crate::world::World;
 
@@ -31,7 +31,7 @@ const RETRYING: &str = "LoadBalancerBackendPoolUpdateRetrying";
 #[derive(Clone, Copy, Debug)]
 pub struct RunInfo<'a> {
     /// Its scenario.
-    pub story: &'a Story,
+    pub scenario: &'a Scenario,
     /// Speed, as a multiple of that of the scenario's file.
     pub speed: u32,
     /// The seed.
@@ -81,7 +81,7 @@ pub(super) struct Picture {
     pub(super) holds: Vec<Hold>,
     /// Requests to ARM: time, true for a write, true for another client.
     pub(super) requests: Vec<(u64, bool, bool)>,
-    pub(super) happenings: Vec<(u64, String)>,
+    pub(super) timeline: Vec<(u64, String)>,
 }
 
 impl Observations {
@@ -142,10 +142,10 @@ impl Observations {
             signals: &self.signals,
             downs: &self.downs,
             writes: &self.writes,
-            read_us: info.story.read_us(),
+            read_us: info.scenario.read_us(),
             began_us: info.began_us,
         };
-        DrainReport::of(&inputs, wrong, info.story.reached)
+        DrainReport::of(&inputs, wrong, info.scenario.reached)
     }
 }
 
@@ -176,18 +176,18 @@ impl Report {
         let began_us = info.began_us;
         let observations = fakes.azure.ask(move |azure, _| Observations::of_azure(azure, began_us)).await;
         let observations = fakes.cluster.ask(move |cluster, _| observations.and_cluster(cluster)).await;
-        let unreached = observations.reach.missed(&info.story.timetable());
+        let unreached = observations.reach.missed(&info.scenario.timetable());
         let report = Self::of(observations, info, world, outcome, fakes.clock().now_us());
         Self { unreached, ..report }
     }
 
     /// Runs the same scenario and seed with upstream's updater alone, on simulated time.
     #[must_use]
-    pub fn of_upstream(story: &Story, world: &World, seed: u64) -> Self {
-        let ended = upstream::play(story, world, seed);
+    pub fn of_upstream(scenario: &Scenario, world: &World, seed: u64) -> Self {
+        let ended = upstream::play(scenario, world, seed);
         let observations = Observations::of_azure(&ended.azure, ended.began_us).and_cluster(&ended.cluster);
         let manager = Some((ended.counters, 0));
-        let info = RunInfo { story, speed: 1, seed, began_us: ended.began_us, usage: None, manager };
+        let info = RunInfo { scenario, speed: 1, seed, began_us: ended.began_us, usage: None, manager };
         let report = Self::of(observations, &info, world, ended.outcome, ended.ended_us);
         Self { removal_delay_seconds: 0.0, ..report }
     }
@@ -199,13 +199,13 @@ impl Report {
         let end_us = observations.all_converged_us.filter(|_| converged).unwrap_or(now_us).max(info.began_us);
         picture.length_us = end_us.min(now_us) - info.began_us;
         picture.holds = holds.all().iter().filter_map(|hold| within(hold, info.began_us)).collect();
-        let happenings = info.story.happenings.iter();
-        picture.happenings = happenings.map(|one| (one.at_us, one.words.clone())).collect();
+        let timeline = info.scenario.timeline.iter();
+        picture.timeline = timeline.map(|one| (one.at_us, one.words.clone())).collect();
         Self {
             converged,
             wrong_pools: outcome.wrong_pools.len(),
             pools: observations.pools,
-            scenario: info.story.name.clone(),
+            scenario: info.scenario.name.clone(),
             speed: info.speed,
             services: world.size().services,
             load_balancers: world.size().load_balancers,
@@ -224,7 +224,7 @@ impl Report {
             unserved: unserved(&observations.outages, now_us),
             admin_state,
             flows_reset: observations.outages.flows_reset(),
-            lane_turn_seconds: seconds(info.story.lane_turn_us()),
+            lane_turn_seconds: seconds(info.scenario.lane_turn_us()),
             lease: lease(&holds, info.began_us, end_us),
             ccm: info.manager.map(manager),
             first_event_to_converged_seconds: observations.to_converged_us.filter(|_| converged).map(seconds),
@@ -235,7 +235,7 @@ impl Report {
                 .collect(),
             convergence_seconds: Convergence::of(&observations.waits_us, observations.waiting),
             removal_seconds: Convergence::of(&observations.removals_us, observations.leaving),
-            removal_delay_seconds: info.story.removal_delay().as_secs_f64(),
+            removal_delay_seconds: info.scenario.removal_delay().as_secs_f64(),
             retries: events.get(RETRYING).copied().unwrap_or(0),
             events,
             cpu_seconds: info.usage.map(|usage| usage.cpu_seconds),

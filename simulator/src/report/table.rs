@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{Convergence, DrainReport, Lease, Report, SERVICE, Times, UPSTREAM, Unserved};
+use crate::expected_members::WrongEntry;
 use crate::post_run_checks::{Held, PostRunChecks};
-use crate::truth::WrongEntry;
 
 type Row = (&'static str, String);
 
@@ -106,16 +106,16 @@ fn leaving(admin_state: &DrainReport) -> Vec<Row> {
     }
     let times =
         |Times { p50, p99, max }: Times| format!("p50 {}, p99 {}, max {}", span(p50), span(p99), span(max));
-    let cut = times(admin_state.cut_seconds);
+    let drained = times(admin_state.drained_seconds);
     let nodes = format!(
-        "{reached_in_time} of {nodes} in time ({best_possible} possible), {late} late, {never} never; {cut}"
+        "{reached_in_time} of {nodes} in time ({best_possible} possible), {late} late, {never} never; {drained}"
     );
-    let DrainReport { puts, puts_per_pool_max, puts_in_vain, .. } = admin_state;
+    let DrainReport { puts, puts_per_pool_max, puts_without_effect, .. } = admin_state;
     let sent = times(admin_state.sent_seconds);
     let puts = format!(
-        "{puts}, at most {puts_per_pool_max} for a pool, {puts_in_vain} without effect; first {sent}"
+        "{puts}, at most {puts_per_pool_max} for a pool, {puts_without_effect} without effect; first {sent}"
     );
-    vec![("nodes cut off", nodes), ("PUTs for them", puts)]
+    vec![("nodes drained", nodes), ("PUTs for them", puts)]
 }
 
 /// Returns the rows about requests to ARM.

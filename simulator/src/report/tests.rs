@@ -5,10 +5,10 @@ use simulator_models::kube::{self, KubeModel};
 
 use super::measure::{events_by_reason, warnings};
 use super::*;
+use crate::expected_members::WrongEntry;
 use crate::holds::{Hold, OURS};
 use crate::lanes::{Fate, Write};
 use crate::post_run_checks::{Held, StatusSample};
-use crate::truth::WrongEntry;
 
 fn report() -> Report {
     Report {
@@ -112,7 +112,7 @@ fn z2_the_json_report_has_every_promised_key() {
     }
     for key in ["p50", "p99", "max"] {
         assert_eq!(value["convergence_seconds"][key], 1.0, "{key}");
-        for times in ["cut_seconds", "sent_seconds"] {
+        for times in ["drained_seconds", "sent_seconds"] {
             assert!(value["admin_state"][times].get(key).is_some(), "{times} {key}");
         }
     }
@@ -150,7 +150,7 @@ fn n2_wrong_admin_states_and_unreached_nodes_fail_the_verdict() {
             never: 3 - reached_in_time,
             reached_expected,
             best_possible: 3,
-            cut_seconds: Times { p50: Some(1.5), p99: Some(2.0), max: Some(2.0) },
+            drained_seconds: Times { p50: Some(1.5), p99: Some(2.0), max: Some(2.0) },
             ..DrainReport::default()
         };
         Report { admin_state, ..report() }
@@ -162,8 +162,8 @@ fn n2_wrong_admin_states_and_unreached_nodes_fail_the_verdict() {
         let row = "2 of 3 in time (3 possible), 0 late, 1 never; p50 1.500 s, p99 2.000 s, max 2.000 s";
         assert_eq!(text.matches(row).count(), 1, "{text}");
     }
-    assert!(missed.html().contains("<b>2 of 3</b><span>nodes cut off in time</span>"));
-    assert!(!report().text().contains("nodes cut off") && !report().html().contains("cut off in time"));
+    assert!(missed.html().contains("<b>2 of 3</b><span>nodes drained in time</span>"));
+    assert!(!report().text().contains("nodes drained") && !report().html().contains("drained in time"));
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn drawn() -> Report {
         ],
         holds: vec![hold(OURS, 1_000_000), hold("ccm", 12_000_000)],
         requests: vec![(1_000_000, true, false), (2_000_000, false, false), (3_000_000, true, true)],
-        happenings: vec![(10_000_000, "arm fault any 503 every 2 & more".to_owned())],
+        timeline: vec![(10_000_000, "arm fault any 503 every 2 & more".to_owned())],
     };
     let upstream = Report { wrong_pools: 2, converged: false, picture: picture.clone(), ..report() };
     let samples = [(1.0, 9, 0, false), (10.0, 40, 60, false), (20.0, 30, 60, true), (61.0, 0, 0, false)];

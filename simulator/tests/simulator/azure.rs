@@ -6,7 +6,7 @@ use reqwest::{Client, Response};
 use serde_json::{Value, json};
 use simulator::models::arm::topology::{Topology, public_ip_name};
 use simulator::models::arm::{self, Kind, Latency, PoolSpec};
-use simulator::{Fakes, PoolName, Settings, Wanted, fault};
+use simulator::{ExpectedPool, Fakes, PoolName, Settings, fault};
 use tokio::time::Instant;
 
 use super::soon;
@@ -54,7 +54,7 @@ pub async fn ips(fakes: &Fakes) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn z1_a_pool_is_read_and_written_and_its_convergence_is_tracked() {
     let (fakes, client) = start(quick()).await;
-    let wanted = Wanted {
+    let wanted = ExpectedPool {
         required: ["10.0.0.1".parse().expect("an address")].into(),
         allowed: ["10.0.0.1".parse().expect("an address")].into(),
     };
@@ -151,7 +151,7 @@ async fn z1_convergence_follows_a_failed_operation() {
     };
     let faults = vec![arm::Fault { effect, ..arm::Fault::every_nth_put(1, 500, "", None) }];
     let (fakes, client) = start(arm::Settings { operation, faults, ..quick() }).await;
-    let wanted = Wanted {
+    let wanted = ExpectedPool {
         required: ["10.0.0.1".parse().expect("an address")].into(),
         allowed: ["10.0.0.1".parse().expect("an address")].into(),
     };

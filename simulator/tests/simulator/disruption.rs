@@ -6,20 +6,23 @@ use std::time::Duration;
 
 use reqwest::Client;
 use simulator::models::kube::{KubeModel, Resource};
-use simulator::{Churn, Fakes, Outcome, Pattern, Play, Settings, Size, Story, World, vnet_id, wanted_pools};
+use simulator::{
+    Churn, Fakes, Outcome, Pattern, Play, Scenario, Settings, Size, World, expected_pools, vnet_id,
+};
 
 use super::azure::url;
 
 const SIZE: Size = Size { services: 30, load_balancers: 2, nodes: 12, endpoints: 3, dual_stack: false };
 
 /// Runs a scenario that consists of these actions, without a controller.
-async fn play(acts: &[&str]) -> (Fakes, Outcome) {
+async fn play(actions: &[&str]) -> (Fakes, Outcome) {
     let fakes = Fakes::start(Settings::default()).await.expect("a free port");
     let world = World::new(SIZE, 1);
     world.populate(&fakes, &vnet_id()).await;
-    let lines: Vec<String> = acts.iter().enumerate().map(|(ms, act)| format!("at {ms}ms {act}\n")).collect();
-    let story = Story::read(&lines.concat()).expect("a story");
-    let play = Play::new(&fakes, world, Churn::new(Pattern::Still, 1)).await.with(&story.timetable());
+    let lines: Vec<String> =
+        actions.iter().enumerate().map(|(ms, action)| format!("at {ms}ms {action}\n")).collect();
+    let scenario = Scenario::read(&lines.concat()).expect("a scenario");
+    let play = Play::new(&fakes, world, Churn::new(Pattern::Still, 1)).await.with(&scenario.timetable());
     let outcome = play.run(Duration::ZERO, |_| ()).await;
     (fakes, outcome)
 }
@@ -29,7 +32,7 @@ async fn query<T: Send + 'static>(fakes: &Fakes, query: impl FnOnce(&KubeModel) 
 }
 
 async fn required(fakes: &Fakes) -> BTreeMap<String, BTreeSet<IpAddr>> {
-    let wanted = query(fakes, wanted_pools).await;
+    let wanted = query(fakes, expected_pools).await;
     wanted.into_iter().map(|(pool, wanted)| (pool, wanted.required)).collect()
 }
 
@@ -167,8 +170,8 @@ async fn z2_a_deleted_namespace_leaves_no_objects_or_pools() {
     let fakes = Fakes::start(Settings::default()).await.expect("a free port");
     let world = World::new(SIZE, 1);
     world.populate(&fakes, &vnet_id()).await;
-    let story = Story::read("at 0s namespace delete\nat 1s arm up\n").expect("a story");
-    let play = Play::new(&fakes, world, Churn::new(Pattern::Still, 1)).await.with(&story.timetable());
+    let scenario = Scenario::read("at 0s namespace delete\nat 1s arm up\n").expect("a scenario");
+    let play = Play::new(&fakes, world, Churn::new(Pattern::Still, 1)).await.with(&scenario.timetable());
     let again = async {
         let gone = async || fakes.members("kubernetes", "team-000-web-00000").await.is_none();
         while !gone().await {
@@ -184,8 +187,8 @@ async fn z2_a_deleted_namespace_leaves_no_objects_or_pools() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn z2_lists_of_one_kind_are_empty_and_clocks_jump_on_both_sides() {
-    let acts = ["lists empty nodes", "clocks jump 2h", "arm fault any 429 every 1 retry-after date+30"];
-    let (fakes, _) = play(&acts).await;
+    let actions = ["lists empty nodes", "clocks jump 2h", "arm fault any 429 every 1 retry-after date+30"];
+    let (fakes, _) = play(&actions).await;
     let client = Client::builder().no_proxy().build().expect("a client");
     let count = async |path: &str| -> usize {
         let url = format!("{}{path}", fakes.kubernetes_url);
@@ -240,9 +243,10 @@ async fn z2_when_lists_become_empty_all_clients_list_again() {
                 cluster.model.apply(object, now_us).expect("it was served before")
             };
             let newest = fakes.cluster.ask(touch).await;
-            let story = Story::read(&format!("pods still\nat 0s lists empty {word}\n")).expect("a story");
+            let scenario =
+                Scenario::read(&format!("pods still\nat 0s lists empty {word}\n")).expect("a scenario");
             let churn = Churn::new(Pattern::Still, 1);
-            let play = Play::new(&fakes, world, churn).await.with(&story.timetable());
+            let play = Play::new(&fakes, world, churn).await.with(&scenario.timetable());
             play.run(Duration::ZERO, |_| ()).await;
             let (event, list) = resume_watch(&fakes, path, newest).await;
             assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &410.into()), "{word}");

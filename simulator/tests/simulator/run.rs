@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use simulator::models::arm::{self, Latency};
 use simulator::{
-    Churn, Fakes, Outcome, Pattern, Play, Report, RunInfo, Settings, Size, Stage, Story, Wanted, World,
-    vnet_id, wanted_pools, wrong_pools,
+    Churn, ExpectedPool, Fakes, Outcome, Pattern, Play, Report, RunInfo, Scenario, Settings, Size, Stage,
+    World, expected_pools, vnet_id, wrong_pools,
 };
 
 const SIZE: Size = Size { services: 10, load_balancers: 2, nodes: 8, endpoints: 3, dual_stack: false };
@@ -24,8 +24,8 @@ async fn control(fakes: &Fakes) {
     let mut changed = fakes.cluster.revision();
     loop {
         changed.borrow_and_update();
-        let wanted: BTreeMap<String, Wanted> =
-            fakes.cluster.ask(|cluster, _| wanted_pools(&cluster.model)).await;
+        let wanted: BTreeMap<String, ExpectedPool> =
+            fakes.cluster.ask(|cluster, _| expected_pools(&cluster.model)).await;
         let write = move |azure: &mut simulator::Azure, now_us| {
             for wrong in wrong_pools(&azure.model, &wanted) {
                 let ips: Vec<String> = wanted[&wrong.pool].required.iter().map(ToString::to_string).collect();
@@ -50,8 +50,8 @@ async fn z2_a_run_converges_behind_a_controller_and_is_measured() {
         () = control(&fakes) => unreachable!("it never ends"),
     };
     assert_eq!((stages.first(), stages.last()), (Some(&Stage::Changing), Some(&Stage::Settling)));
-    let story = Story { size: SIZE, ..Story::default() };
-    let info = RunInfo { story: &story, speed: 1, seed: 1, began_us, usage: None, manager: None };
+    let scenario = Scenario { size: SIZE, ..Scenario::default() };
+    let info = RunInfo { scenario: &scenario, speed: 1, seed: 1, began_us, usage: None, manager: None };
     let report = Report::gather(&fakes, &info, &world, outcome).await;
     assert!(report.passed(), "{}", report.text());
     assert_eq!((report.changes, report.pools, report.convergence_seconds.waiting), (100, 10, 0));
@@ -64,12 +64,12 @@ async fn z2_a_run_converges_behind_a_controller_and_is_measured() {
 async fn z2_a_run_without_a_controller_names_the_pools_out_of_sync() {
     let (fakes, world) = start().await;
     let churn = Churn::new(Pattern::Burst, 1);
-    let story =
-        Story::read("at 1ms apiserver restart\nat 1ms etcd save\nat 2ms etcd restore\n").expect("a story");
-    let story = Story { size: SIZE, ..story };
-    let play = Play::new(&fakes, world.clone(), churn).await.with(&story.timetable());
+    let scenario = Scenario::read("at 1ms apiserver restart\nat 1ms etcd save\nat 2ms etcd restore\n")
+        .expect("a scenario");
+    let scenario = Scenario { size: SIZE, ..scenario };
+    let play = Play::new(&fakes, world.clone(), churn).await.with(&scenario.timetable());
     let outcome = play.run(Duration::from_millis(50), |_| ()).await;
-    let info = RunInfo { story: &story, speed: 1, seed: 1, began_us: 0, usage: None, manager: None };
+    let info = RunInfo { scenario: &scenario, speed: 1, seed: 1, began_us: 0, usage: None, manager: None };
     let report = Report::gather(&fakes, &info, &world, outcome).await;
     assert!(!report.passed() && !report.converged, "{}", report.text());
     assert_eq!((report.changes, report.wrong_pools), (50, 10));

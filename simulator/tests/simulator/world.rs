@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use simulator::models::kube::build::Family;
 use simulator::{
-    CLUSTER_NAME, Change, Churn, Fakes, FileOptions, Files, Pattern, Phase, Settings, Size, World, vnet_id,
-    wanted_pools, wrong_pools,
+    CLUSTER_NAME, Change, Churn, Fakes, FileOptions, Files, Pattern, Phase, Settings, Size, World,
+    expected_pools, vnet_id, wrong_pools,
 };
 
 const SIZE: Size = Size { services: 40, load_balancers: 3, nodes: 12, endpoints: 3, dual_stack: true };
@@ -128,7 +128,7 @@ async fn z2_a_world_begins_with_pools_in_sync_on_load_balancers() {
     let fakes = Fakes::start(Settings::default()).await.expect("a free port");
     let world = World::new(SIZE, 1);
     world.populate(&fakes, &vnet_id()).await;
-    let wanted = fakes.cluster.ask(|cluster, _| wanted_pools(&cluster.model)).await;
+    let wanted = fakes.cluster.ask(|cluster, _| expected_pools(&cluster.model)).await;
     assert_eq!(wanted.len(), SIZE.services * 2);
     assert!(wanted.values().all(|wanted| wanted.required.len() == SIZE.endpoints));
     let (wrong, pools) = fakes

@@ -25,7 +25,7 @@ pub(super) enum Within {
 
 /// The rights that are needed on one kind.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Right {
+pub(super) struct RequiredPermission {
     pub(super) group: &'static str,
     pub(super) resource: &'static str,
     pub(super) verbs: &'static [&'static str],
@@ -35,85 +35,85 @@ pub(super) struct Right {
 }
 
 /// All rights that the controller needs.
-pub(super) const RIGHTS: [Right; 12] = [
-    Right {
+pub(super) const RIGHTS: [RequiredPermission; 12] = [
+    RequiredPermission {
         group: "",
         resource: "services",
         verbs: &["list", "watch"],
         within: Within::Cluster,
         without: "Services cannot be read, so nothing is written",
     },
-    Right {
+    RequiredPermission {
         group: "",
         resource: "nodes",
         verbs: &["list", "watch"],
         within: Within::Cluster,
         without: "Nodes cannot be read, so nothing is written",
     },
-    Right {
+    RequiredPermission {
         group: "",
         resource: "nodes",
         verbs: &["patch"],
         within: Within::Cluster,
         without: "evicted nodes get no taint, so Pods are still scheduled on them, and a new leader may miss the eviction",
     },
-    Right {
+    RequiredPermission {
         group: "discovery.k8s.io",
         resource: "endpointslices",
         verbs: &["list", "watch"],
         within: Within::Cluster,
         without: "EndpointSlices cannot be read, so nothing is written",
     },
-    Right {
+    RequiredPermission {
         group: "",
         resource: "events",
         verbs: &["create", "patch", "list"],
         within: Within::Cluster,
         without: "Services and Nodes get no events, or lock failures of the cloud-controller-manager are not counted",
     },
-    Right {
+    RequiredPermission {
         group: "",
         resource: "events",
         verbs: &["watch"],
         within: Within::Cluster,
         without: "evictions of nodes are not seen, so traffic reaches them until their probes fail",
     },
-    Right {
+    RequiredPermission {
         group: "authentication.k8s.io",
         resource: "tokenreviews",
         verbs: &["create"],
         within: Within::Cluster,
         without: "the admin API cannot authenticate clients, and refuses requests that need a token",
     },
-    Right {
+    RequiredPermission {
         group: "authorization.k8s.io",
         resource: "subjectaccessreviews",
         verbs: &["create"],
         within: Within::Cluster,
         without: "the admin API cannot authorize clients, and refuses requests that need a token",
     },
-    Right {
+    RequiredPermission {
         group: "coordination.k8s.io",
         resource: "leases",
         verbs: &["get", "create", "update", "watch"],
         within: Within::Own,
         without: "this replica never leads, so nothing is written",
     },
-    Right {
+    RequiredPermission {
         group: "coordination.k8s.io",
         resource: "leases",
         verbs: &["get", "create", "update", "watch"],
         within: Within::Shared,
         without: "this replica may never write beside the cloud-controller-manager, so nothing is written",
     },
-    Right {
+    RequiredPermission {
         group: "",
         resource: "configmaps",
         verbs: &["get", "create", "update"],
         within: Within::Own,
         without: "nothing is written, because pauses and node records cannot be read",
     },
-    Right {
+    RequiredPermission {
         group: "apps",
         resource: "deployments",
         verbs: &["get"],
@@ -150,7 +150,7 @@ impl Within {
     }
 }
 
-impl Right {
+impl RequiredPermission {
     /// Returns the attributes of the access review of one verb.
     fn attributes(&self, verb: &str, object: Option<&NamespacedName>) -> Value {
         let mut attributes = json!({ "group": self.group, "resource": self.resource, "verb": verb });

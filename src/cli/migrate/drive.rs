@@ -28,13 +28,13 @@ use crate::wiring::params;
 /// prolong the outage.
 const CONTINUE_FOR: Duration = Duration::from_secs(8);
 /// The time to wait for the answers to changes after that: a PUT takes no longer.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time to wait for the release of both Leases at the end.
-const RELEASE_WITHIN: Duration = Duration::from_secs(5);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum time from the signal to the end of the process; Kubernetes kills it later.
 #[cfg(test)]
-const END_WITHIN: Duration =
-    Duration::from_secs(CONTINUE_FOR.as_secs() + ANSWERS_WITHIN.as_secs() + RELEASE_WITHIN.as_secs());
+const END_TIMEOUT: Duration =
+    Duration::from_secs(CONTINUE_FOR.as_secs() + ANSWER_TIMEOUT.as_secs() + RELEASE_TIMEOUT.as_secs());
 /// The maximum duration of a permit to send a change, as for the controller.
 const PERMIT_FOR: Duration = Duration::from_secs(60);
 
@@ -215,7 +215,7 @@ impl<'a> Run<'a> {
             return;
         }
         let clock = self.environment.clock;
-        let end = clock.now().plus(RELEASE_WITHIN);
+        let end = clock.now().plus(RELEASE_TIMEOUT);
         self.lease(LeaseName::Shared, LeaseIn::Want(false));
         self.lease(LeaseName::Own, LeaseIn::Want(false));
         while !(self.own.is_free() && self.shared.is_free()) && clock.now() < end {
@@ -276,7 +276,7 @@ impl<'a> Run<'a> {
     /// Waits for the answers to changes that were sent, without sending more.
     async fn wait_for_answers(&mut self) {
         let clock = self.environment.clock;
-        let end = clock.now().plus(ANSWERS_WITHIN);
+        let end = clock.now().plus(ANSWER_TIMEOUT);
         while (self.is_recording || !self.changing.is_empty()) && clock.now() < end {
             let leases = earliest(self.own.deadline(), self.shared.deadline());
             tokio::select! {
@@ -397,6 +397,6 @@ mod tests {
 
     #[test]
     fn w8_ending_in_an_outage_takes_no_longer_than_a_controller() {
-        assert!(END_WITHIN <= SHUTDOWN_TIMEOUT + Duration::from_secs(http::END_WITHIN));
+        assert!(END_TIMEOUT <= SHUTDOWN_TIMEOUT + Duration::from_secs(http::END_TIMEOUT));
     }
 }

@@ -137,7 +137,7 @@ impl<'a> Unattended<'a> {
                     continue;
                 }
             };
-            let machine = if self.service.is_some() { machine.without_patience() } else { machine };
+            let machine = if self.service.is_some() { machine.with_few_retakes() } else { machine };
             return Ok(Finished::RunResult(run.drive(machine, &self.store).await));
         }
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use model::assignment::PausedBy;
 use model::ids::{Family, PoolId};
-use model::level::{Keeps, Level};
+use model::level::{Level, SurplusPolicy};
 use model::redact::Printable;
 use model::view::Snapshot;
 use serde_json::Value;
@@ -61,7 +61,9 @@ impl Finding {
         let has_current_members = image.has_current_members(document);
         let pauses = if evidence.named { Vec::new() } else { pauses(&image.id, evidence.snapshot) };
         let level = match level(image, evidence.snapshot) {
-            Ok(level) if has_current_members && pauses.is_empty() && level.keeps != Keeps::All => {
+            Ok(level)
+                if has_current_members && pauses.is_empty() && level.keeps != SurplusPolicy::KeepAll =>
+            {
                 return Finding::InSync;
             }
             Ok(_) | Err(_) if has_current_members => return Finding::Same,
@@ -76,7 +78,7 @@ impl Finding {
         if !pauses.is_empty() {
             return Finding::Paused(pauses.join("; "));
         }
-        if level.keeps == Keeps::All {
+        if level.keeps == SurplusPolicy::KeepAll {
             return Finding::Unserved;
         }
         let present: BTreeSet<IpAddr> = now.keys().copied().collect();
@@ -165,7 +167,7 @@ fn level<'a>(image: &Image, snapshot: &'a Snapshot) -> Result<&'a Level, Finding
     match (snapshot.pools.get(&image.id), &image.members) {
         (None, _) => Err(Finding::Foreign),
         (Some(_), Err(reason)) => Err(unusable(reason)),
-        (Some(view), Ok(_)) if view.paused.contains(&PausedBy::NoPin) || !fits(image, view.family) => {
+        (Some(view), Ok(_)) if view.paused.contains(&PausedBy::NotInRestore) || !fits(image, view.family) => {
             let reason = "its members in the snapshot are of the other IP family";
             Err(Finding::NotManageable(reason.to_owned()))
         }

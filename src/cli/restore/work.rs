@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::bail;
 use model::assignment::PausedBy;
 use model::ids::PoolId;
-use model::level::Keeps;
+use model::level::SurplusPolicy;
 use model::machine::Now;
-use model::operator_request::{Answer, Refusal, Scope, Wanted};
+use model::operator_request::{Answer, OperatorAction, Refusal, Scope};
 use model::sample::{AttemptEnd, PoolState};
 use model::view::{LeadershipView, PoolView, Snapshot};
 
@@ -59,7 +59,7 @@ impl Outcome {
         };
         let end = view.last_end.as_ref().filter(|last| last.at >= since).map(|last| last.end);
         let reason = || view.last_error.as_deref().unwrap_or("unknown error").to_owned();
-        if view.level.keeps == Keeps::All {
+        if view.level.keeps == SurplusPolicy::KeepAll {
             return Outcome::Failed(
                 "its endpoints have moved to other nodes meanwhile: it would serve no traffic now".to_owned(),
             );
@@ -93,7 +93,7 @@ impl Outcome {
 fn is_single(paused: &PausedBy) -> bool {
     match paused {
         PausedBy::Pool | PausedBy::Service(_) | PausedBy::Annotation(_) => true,
-        PausedBy::Mode | PausedBy::Everything | PausedBy::NoPin => false,
+        PausedBy::Mode | PausedBy::Everything | PausedBy::NotInRestore => false,
     }
 }
 
@@ -168,7 +168,7 @@ impl PoolRestore<'_> {
             return Ok(is_paused);
         }
         let (scope, by) = (Scope::Everything, Some(Arc::from("restore")));
-        let request = Wanted::Pause { scope, by, reason: Some(Arc::clone(reason)) };
+        let request = OperatorAction::Pause { scope, by, reason: Some(Arc::clone(reason)) };
         let reason: Arc<str> = match service.requests.send(request).await {
             // The published snapshot follows.
             Some(Answer::Done(_)) => {

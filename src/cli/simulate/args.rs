@@ -1,4 +1,4 @@
-//! The flags of `simulate`, and the story that follows from them and a scenario.
+//! The flags of `simulate`, and the scenario that follows from them and a scenario.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use model::redact::Printable;
 use simulator::models::arm::{Fault, Latency};
-use simulator::{CcmMode, FileOptions, NAMED, Pattern, Story, lay_over};
+use simulator::{CcmMode, FileOptions, NAMED, Pattern, Scenario, merge_overlay};
 
 use super::us;
 
@@ -155,21 +155,21 @@ impl SimulateArgs {
     }
 
     /// Returns the scenario with the changes by the flags.
-    pub(super) fn story(&self) -> anyhow::Result<Story> {
-        let mut story = self.scenario()?;
-        let size = &mut story.size;
+    pub(super) fn scenario(&self) -> anyhow::Result<Scenario> {
+        let mut scenario = self.load_scenario()?;
+        let size = &mut scenario.size;
         size.services = self.services.unwrap_or(size.services);
         size.load_balancers = self.load_balancers.unwrap_or(size.load_balancers);
         size.nodes = self.nodes.unwrap_or(size.nodes);
         size.endpoints = self.endpoints.unwrap_or(size.endpoints);
         size.dual_stack |= self.dual_stack;
-        story.pattern = self.pattern(story.pattern);
-        story.ccm_mode = self.ccm.unwrap_or(story.ccm_mode);
+        scenario.pattern = self.pattern(scenario.pattern);
+        scenario.ccm_mode = self.ccm.unwrap_or(scenario.ccm_mode);
         if let (Some(duration), None) = (self.duration, &self.scenario) {
-            story.settle = duration + SETTLE;
+            scenario.settle = duration + SETTLE;
         }
-        story.settle = self.settle.unwrap_or(story.settle);
-        let arm = &mut story.arm;
+        scenario.settle = self.settle.unwrap_or(scenario.settle);
+        let arm = &mut scenario.arm;
         arm.seed = self.seed;
         arm.get_latency = self.arm_get_latency.unwrap_or(arm.get_latency);
         arm.put_latency = self.arm_put_latency.unwrap_or(arm.put_latency);
@@ -185,18 +185,18 @@ impl SimulateArgs {
             let text = text.with_context(|| format!("failed to read {}", path.display()))?;
             let keys = FileOptions::overlay(&text);
             let keys = keys.with_context(|| format!("failed to use {}", path.display()))?;
-            lay_over(&mut story.controller, &keys);
+            merge_overlay(&mut scenario.controller, &keys);
         }
         if let Some(delay) = self.removal_delay {
-            story.controller["members"]["removalDelay"] = format!("{}ms", delay.as_millis()).into();
+            scenario.controller["members"]["removalDelay"] = format!("{}ms", delay.as_millis()).into();
         }
-        Ok(story)
+        Ok(scenario)
     }
 
-    fn scenario(&self) -> anyhow::Result<Story> {
-        let Some(name) = &self.scenario else { return Ok(Story::default()) };
-        if let Some(story) = Story::named(name) {
-            return Ok(story?);
+    fn load_scenario(&self) -> anyhow::Result<Scenario> {
+        let Some(name) = &self.scenario else { return Ok(Scenario::default()) };
+        if let Some(scenario) = Scenario::named(name) {
+            return Ok(scenario?);
         }
         let text = match std::fs::read_to_string(name) {
             Ok(text) => text,
@@ -205,8 +205,8 @@ impl SimulateArgs {
                 bail!("`{name}` is neither a scenario ({scenario_names}) nor a readable file: {error}")
             }
         };
-        let story = Story::read(&text).with_context(|| format!("failed to use {name}"))?;
-        Ok(Story { name: Some(name.clone()), ..story })
+        let scenario = Scenario::read(&text).with_context(|| format!("failed to use {name}"))?;
+        Ok(Scenario { name: Some(name.clone()), ..scenario })
     }
 
     /// Returns the pattern that the flags choose, or the default of the scenario.
@@ -257,12 +257,12 @@ mod tests {
 
     #[test]
     fn z2_without_flags_writes_are_synchronous_with_defaults() {
-        let story = args(&[]).story().unwrap();
-        assert_eq!(story.arm.operation, None);
-        assert_eq!(story.size, Size::default());
-        assert_eq!(story.controller, json!({}));
-        assert_eq!(story.pattern, Pattern::Churn { rate: 5.0, duration_us: 60_000_000 });
-        assert_eq!((story.settle, story.ccm_mode), (Duration::from_secs(180), CcmMode::Off));
+        let scenario = args(&[]).scenario().unwrap();
+        assert_eq!(scenario.arm.operation, None);
+        assert_eq!(scenario.size, Size::default());
+        assert_eq!(scenario.controller, json!({}));
+        assert_eq!(scenario.pattern, Pattern::Churn { rate: 5.0, duration_us: 60_000_000 });
+        assert_eq!((scenario.settle, scenario.ccm_mode), (Duration::from_secs(180), CcmMode::Off));
     }
 
     #[test]
@@ -277,24 +277,32 @@ mod tests {
             "--rate",
             "0",
         ];
-        let story = args(&line).story().unwrap();
+        let scenario = args(&line).scenario().unwrap();
         let operation = Latency::LogNormal { median_us: 5_000_000, p95_us: 20_000_000 };
-        assert_eq!((story.arm.operation, story.arm.operation_retry_after_s), (Some(operation), Some(1)));
-        assert_eq!((story.arm.faults.len(), story.arm.faults[0].every), (1, 20));
-        assert_eq!(story.pattern, Pattern::Still);
-        let story = args(&["--duration", "10s", "--pattern", "rollout", "--ccm", "updater"]).story().unwrap();
-        assert_eq!(story.pattern, Pattern::Rollout { within_us: 10_000_000, step_us: 2_000_000 });
-        assert_eq!((story.settle, story.ccm_mode), (Duration::from_secs(130), CcmMode::ManagerAndUpdater));
+        assert_eq!(
+            (scenario.arm.operation, scenario.arm.operation_retry_after_s),
+            (Some(operation), Some(1))
+        );
+        assert_eq!((scenario.arm.faults.len(), scenario.arm.faults[0].every), (1, 20));
+        assert_eq!(scenario.pattern, Pattern::Still);
+        let scenario =
+            args(&["--duration", "10s", "--pattern", "rollout", "--ccm", "updater"]).scenario().unwrap();
+        assert_eq!(scenario.pattern, Pattern::Rollout { within_us: 10_000_000, step_us: 2_000_000 });
+        assert_eq!(
+            (scenario.settle, scenario.ccm_mode),
+            (Duration::from_secs(130), CcmMode::ManagerAndUpdater)
+        );
     }
 
     #[test]
     fn z2_flags_win_over_the_scenario_and_leave_the_rest_of_it() {
-        let default = args(&["--scenario", "realistic"]).story().unwrap();
+        let default = args(&["--scenario", "realistic"]).scenario().unwrap();
         assert_eq!((default.size.services, default.ccm_mode), (200, CcmMode::Manager));
-        let story = args(&["--scenario", "realistic", "--services", "20", "--ccm", "off"]).story().unwrap();
-        assert_eq!((story.size.services, story.ccm_mode), (20, CcmMode::Off));
-        assert_eq!((story.size.load_balancers, story.arm.operation), (10, default.arm.operation));
-        assert_eq!((story.pattern, story.settle), (default.pattern, default.settle));
+        let scenario =
+            args(&["--scenario", "realistic", "--services", "20", "--ccm", "off"]).scenario().unwrap();
+        assert_eq!((scenario.size.services, scenario.ccm_mode), (20, CcmMode::Off));
+        assert_eq!((scenario.size.load_balancers, scenario.arm.operation), (10, default.arm.operation));
+        assert_eq!((scenario.pattern, scenario.settle), (default.pattern, default.settle));
     }
 
     #[test]
@@ -302,12 +310,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("own.txt");
         std::fs::write(&file, "services 7\nat 1s arm down\nat 2s arm sideways\n").unwrap();
-        let error = args(&["--scenario", file.to_str().unwrap()]).story().unwrap_err();
+        let error = args(&["--scenario", file.to_str().unwrap()]).scenario().unwrap_err();
         assert!(format!("{error:#}").contains("line 3: `at 2s arm sideways`"), "{error:#}");
         std::fs::write(&file, "services 7\nat 1s arm down\n").unwrap();
-        let story = args(&["--scenario", file.to_str().unwrap()]).story().unwrap();
-        assert_eq!((story.size.services, story.happenings.len()), (7, 1));
-        let unknown = args(&["--scenario", "no-such-thing"]).story().unwrap_err();
+        let scenario = args(&["--scenario", file.to_str().unwrap()]).scenario().unwrap();
+        assert_eq!((scenario.size.services, scenario.timeline.len()), (7, 1));
+        let unknown = args(&["--scenario", "no-such-thing"]).scenario().unwrap_err();
         assert!(unknown.to_string().contains("etcd-restored"), "{unknown}");
     }
 
@@ -317,8 +325,8 @@ mod tests {
         let file = folder.path().join("controller.yaml");
         std::fs::write(&file, "members: {removalDelay: 9s, add: ready}\n").unwrap();
         let file = file.to_str().unwrap();
-        let story = args(&["--controller-config", file, "--removal-delay", "0"]).story().unwrap();
-        assert_eq!(story.controller, json!({"members": {"removalDelay": "0ms", "add": "ready"}}));
+        let scenario = args(&["--controller-config", file, "--removal-delay", "0"]).scenario().unwrap();
+        assert_eq!(scenario.controller, json!({"members": {"removalDelay": "0ms", "add": "ready"}}));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::cli::eprint_lines;
 
 /// The interval between lines without a terminal.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// Template of a bar, which fits 80 columns with counts of five digits.
 const BAR: &str = "{prefix:>13} [{bar:24}] {pos}/{len} {msg}";
 
@@ -42,7 +42,11 @@ impl ProgressDisplay {
     /// Shows this state.
     pub(super) fn show(&mut self, progress: &Progress) {
         let Progress {
-            stage, changes: changes_made, changes_total, in_sync: InSync { pools, keeping }, ..
+            stage,
+            changes: changes_made,
+            changes_total,
+            in_sync: InSync { pools, with_delayed_removals },
+            ..
         } = *progress;
         let gets = progress.arm.load_balancer_gets + progress.arm.pool_gets;
         let puts = progress.arm.pool_puts;
@@ -60,13 +64,13 @@ impl ProgressDisplay {
                 if now < *next {
                     return;
                 }
-                *next = now + LINE_EVERY;
+                *next = now + LINE_INTERVAL;
                 let stage = match stage {
                     Stage::Changing => "changing",
                     Stage::Settling => "settling",
                 };
                 eprint_lines([printable!(
-                    "{stage}: {changes_made}/{changes_total} changes, {pools}/{} pools in sync ({keeping} within \
+                    "{stage}: {changes_made}/{changes_total} changes, {pools}/{} pools in sync ({with_delayed_removals} within \
                      removalDelay), {gets} GETs, {puts} PUTs",
                     progress.pools
                 )]);
@@ -157,7 +161,7 @@ mod tests {
             stage: Stage::Settling,
             changes: 99_999,
             changes_total: 99_999,
-            in_sync: InSync { pools: 99_990, keeping: 7 },
+            in_sync: InSync { pools: 99_990, with_delayed_removals: 7 },
             pools: 99_999,
             arm,
         };

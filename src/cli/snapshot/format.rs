@@ -71,7 +71,7 @@ pub(in crate::cli) struct Pool {
 /// The fields that every version of the file has.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Head {
+struct SnapshotHeader {
     schema: String,
     schema_version: u32,
 }
@@ -204,7 +204,7 @@ impl Snapshot {
     /// # Errors
     /// The file is not a snapshot of this version, or was changed.
     pub(in crate::cli) fn read(text: &str) -> Result<Snapshot, Unusable> {
-        let head: Head = serde_json::from_str(text).map_err(Unusable::NoSnapshot)?;
+        let head: SnapshotHeader = serde_json::from_str(text).map_err(Unusable::NoSnapshot)?;
         if head.schema != SCHEMA {
             return Err(Unusable::OtherSchema(head.schema));
         }

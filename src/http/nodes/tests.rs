@@ -102,7 +102,7 @@ fn h3_a_node_is_listed_with_its_number_of_pools_per_state() {
         "retries": 2,
         "nextInSeconds": 1.5,
         "lastError": "HTTP 503",
-        "leftOut": null,
+        "excludedBy": null,
     });
     assert_eq!(shown, wanted);
 }
@@ -145,7 +145,7 @@ fn fact(name: &str, last: u8) -> NodeFact {
         ips: [[10, 0, 0, last].into()].into(),
         instance: None,
         ready: true,
-        left_out: Some(LeftOut::ControlPlane),
+        excluded: Some(ExclusionRule::ControlPlane),
         taints: Vec::new(),
         created: None,
         preempt: None,
@@ -171,16 +171,16 @@ fn h3_a_node_that_stays_is_shown_with_its_pools() {
     let known = Snapshot { pools: [observed("a", &[]), observed("b", &[1])].into(), ..snapshot(Vec::new()) };
     let shown = json!(quiet(&fact("node-1", 1), &known));
     let pools = json!([
-        { "loadBalancer": "lb", "backendPool": "a", "listed": true, "state": "open", "adminState": "None" },
+        { "loadBalancer": "lb", "backendPool": "a", "listed": true, "state": "in_service", "adminState": "None" },
         { "loadBalancer": "lb", "backendPool": "b", "listed": true, "state": "foreign", "adminState": "Down" },
     ]);
     assert_eq!((&shown["inPools"], &shown["state"]), (&pools, &json!("in_service")));
     assert_eq!((&shown["pools"]["total"], &shown["pools"]["foreign"]), (&json!(2), &json!(1)));
-    assert_eq!(shown["leftOut"]["rule"], "control_plane");
+    assert_eq!(shown["excludedBy"]["rule"], "control_plane");
     let taint =
         Taint { key: "node.kubernetes.io/out-of-service".into(), value: "".into(), effect: "".into() };
     let shown = json!(quiet(&NodeFact { taints: vec![taint], ..fact("node-3", 3) }, &known));
-    assert_eq!((&shown["inPools"], &shown["state"]), (&json!([]), &json!("not_followed")));
+    assert_eq!((&shown["inPools"], &shown["state"]), (&json!([]), &json!("not_managed")));
     assert_eq!(shown["reasons"], json!(["out-of-service"]));
     let whole = json!(whole(&view("node-1", NodeState::Down, &[]), &known, &show()));
     let fields = |shown: &Value| shown.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();

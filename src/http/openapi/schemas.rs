@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[derive(Serialize, ToSchema)]
-    struct Whole {
+    struct FullSchema {
         #[serde(flatten)]
         #[schema(inline)]
         part: Part,
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn h3_answers_have_every_field_and_no_other() {
         let mut schemas = Schemas::default();
-        assert_eq!(schemas.of::<Whole>().ref_location, "#/components/schemas/Whole");
+        assert_eq!(schemas.of::<FullSchema>().ref_location, "#/components/schemas/FullSchema");
         let text = json!({ "type": ["string", "null"], "description": "A text of two lines." });
         let count = json!({ "type": "integer", "minimum": 0 });
         let expected = json!({

@@ -138,14 +138,14 @@ fn listed() -> Listed {
 
 /// A pool that is filled from a source.
 fn pool() -> PoolView {
-    let remarks = [
+    let diagnostics = [
         model::xds::diagnostic::Diagnostic::WeightsIgnored,
         model::xds::diagnostic::Diagnostic::PriorityUsed(1),
     ]
     .into();
     let id = PoolId::new(LbName::new("edge"), PoolName::new("web"));
     PoolView {
-        source: Source::Xds { name: name("cluster:web"), note: "xDS node id: pools".into(), remarks },
+        source: Source::Xds { name: name("cluster:web"), note: "xDS node id: pools".into(), diagnostics },
         services: [(ServiceUid::new("cluster:web"), ServiceKey::of_source("cluster:web"))].into(),
         ..views::pool(id, PoolState::InSync)
     }
@@ -172,9 +172,9 @@ fn show() -> Show {
     Show { clock: Clock::start(), now: Now::ZERO.plus(Duration::from_secs(100)) }
 }
 
-fn asked(query: &str) -> Result<Asked, Wrong> {
+fn asked(query: &str) -> Result<ResourceFilter, QueryError> {
     let uri = format!("/api/v1/resources{query}");
-    Asked::of(&TestRequest::with_uri(&uri).to_http_request())
+    ResourceFilter::of(&TestRequest::with_uri(&uri).to_http_request())
 }
 
 fn answered(query: &str, snapshot: &Snapshot) -> Value {
@@ -362,11 +362,11 @@ fn h3_resources_are_filtered_by_type_state_and_name() {
 fn h3_a_wrong_parameter_is_named_with_its_valid_values() {
     let states = "one of REQUESTED, DOES_NOT_EXIST, ACKED, NACKED, RECEIVED_ERROR, TIMEOUT";
     for (query, wrong) in [
-        ("?state=acked", Wrong::new("state", "acked", states)),
-        ("?type=Cluster", Wrong::new("type", "Cluster", &format!("one of {CLUSTER}, {ENDPOINTS}"))),
-        ("?after=nonsense", Wrong::new("after", "nonsense", "the `next` of a page")),
-        ("?after=Cluster%2Fweb", Wrong::new("after", "Cluster/web", "the `next` of a page")),
-        ("?limit=0", Wrong::new("limit", "0", "a whole number from 1 to 1000")),
+        ("?state=acked", QueryError::new("state", "acked", states)),
+        ("?type=Cluster", QueryError::new("type", "Cluster", &format!("one of {CLUSTER}, {ENDPOINTS}"))),
+        ("?after=nonsense", QueryError::new("after", "nonsense", "the `next` of a page")),
+        ("?after=Cluster%2Fweb", QueryError::new("after", "Cluster/web", "the `next` of a page")),
+        ("?limit=0", QueryError::new("limit", "0", "a whole number from 1 to 1000")),
     ] {
         assert_eq!(asked(query).err(), Some(wrong), "{query}");
     }
@@ -411,7 +411,7 @@ fn x4_a_pool_of_a_source_has_the_source_and_its_state() {
         { "reason": "priority_used", "detail": "endpoints of priority 1 are used" },
         { "reason": "weights_ignored", "detail": "weights are ignored, because a backend pool has none" },
     ]);
-    assert_eq!(shown["remarks"], expected);
+    assert_eq!(shown["diagnostics"], expected);
     fits("Pool", &shown);
     let pools = [configured("edge", "web", "cluster:web")];
     fits("Setting", &json!({ "key": "pools", "value": pools, "origin": "file", "variable": null }));

@@ -85,11 +85,11 @@ pub(super) struct LaneWaiting {
     seconds: Seconds,
 }
 
-/// The throttle gate and the budget of a class of requests to Azure.
+/// The throttle gate and the budget of a request class to Azure.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Gate {
-    /// The class of requests.
+    /// The request class.
     class: enums::GateClass,
     /// Why no write starts: `throttled` or `budget`. Null: one may.
     blocked_by: Option<enums::BlockedBy>,

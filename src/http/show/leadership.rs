@@ -46,7 +46,7 @@ pub(super) struct SharedLease<'a> {
     /// The holder, as last seen.
     holder: Option<&'a str>,
     /// The kind of the holder.
-    whose: enums::Whose,
+    holder_kind: enums::LeaseHolderKind,
     /// How long this process has seen it held by this holder, in seconds. Null: no client holds it.
     holder_seconds: Option<Seconds>,
     /// When the state ends at the latest, in seconds. Null: unknown.
@@ -66,7 +66,7 @@ pub(super) struct Pauses<'a> {
     /// The keys that look like pauses and cannot be read.
     unreadable: Vec<Unreadable<'a>>,
     /// Whether a new leader waits for them.
-    term_waits: bool,
+    leader_waits: bool,
     /// The last error, until a request succeeds.
     last_error: Option<&'a str>,
 }
@@ -121,7 +121,7 @@ impl Show {
             state: enums::SharedLeaseState(lease.state),
             state_seconds: self.age(lease.since),
             holder: lease.holder.as_deref(),
-            whose: enums::Whose(lease.whose.as_str()),
+            holder_kind: enums::LeaseHolderKind(lease.holder_kind.as_str()),
             holder_seconds: lease.held_since.map(|at| self.age(at)),
             ends_in_seconds: lease.until.filter(|at| *at != Now::NEVER).map(|at| self.until(at)),
             wanted_seconds: lease.wanted_since.map(|at| self.age(at)),
@@ -131,13 +131,13 @@ impl Show {
 
     /// The pauses.
     pub(super) fn policy<'a>(&self, view: &'a PolicyView) -> Pauses<'a> {
-        let PolicyView { mode: _, policy, unreadable, term_waits, last_error } = view;
+        let PolicyView { mode: _, policy, unreadable, leader_waits, last_error } = view;
         let items = policy.as_ref().map(|policy| policy.pauses().map(|(of, pause)| self.pause(&of, pause)));
         let unreadable = unreadable.iter().map(|(key, why)| Unreadable { key, why, remedy: UNREADABLE });
         Pauses {
             items: items.map(Iterator::collect),
             unreadable: unreadable.collect(),
-            term_waits: *term_waits,
+            leader_waits: *leader_waits,
             last_error: last_error.as_deref(),
         }
     }

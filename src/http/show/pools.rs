@@ -7,7 +7,7 @@ use model::assignment;
 use model::ids::PoolId;
 use model::level::Source;
 use model::policy::Pause;
-use model::view::{self, GuardsView, LeftOutView, PoolView, Snapshot};
+use model::view::{self, ExcludedNodeView, GuardsView, PoolView, Snapshot};
 use model::write_record::{self, MemberList, WriteRecord};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -70,12 +70,12 @@ pub(in crate::http) struct Pool<'a> {
     line: PoolLine<'a>,
     /// The family of its members.
     family: enums::Family,
-    /// The nodes with endpoints that are left out, 100 at most for each Service.
-    left_out: Vec<LeftOut<'a>>,
+    /// The nodes with endpoints that are excluded, 100 at most for each Service.
+    excluded_nodes: Vec<ExcludedNode<'a>>,
     /// The errors of its xDS source, or else the node id that its control plane receives. Null: it has no such source.
     note: Option<&'a str>,
-    /// Remarks on the choice of members from the assignment of its xDS source. Null: it has no such source.
-    remarks: Option<Vec<Remark>>,
+    /// Diagnostics about the choice of members from the assignment of its xDS source. Null: it has no such source.
+    diagnostics: Option<Vec<PoolDiagnostic>>,
     /// How its desired members have reached the controller.
     provenance: enums::Provenance,
     /// Its members.
@@ -111,7 +111,7 @@ struct Members<'a> {
     /// The members that it lacks. Null: it was not read.
     missing: Option<Vec<Address>>,
     /// The members that must be removed. Null: it was not read.
-    must_go: Option<Vec<Address>>,
+    surplus: Option<Vec<Address>>,
 }
 
 /// A member that a pool must have.
@@ -250,25 +250,25 @@ pub(super) struct PausedBy<'a> {
     reason: Option<&'a str>,
 }
 
-/// A node with endpoints of a Service that is left out of a pool of it.
+/// A node with endpoints of a Service that is excluded from a pool of it.
 #[derive(Serialize, ToSchema)]
-pub(super) struct LeftOut<'a> {
+pub(super) struct ExcludedNode<'a> {
     /// The node.
     node: &'a str,
     /// The family of the pool.
     family: enums::Family,
-    /// The rule that leaves it out.
-    rule: enums::LeftOutRule,
+    /// The rule that excludes it.
+    rule: enums::ExclusionRule,
     /// The rule, as text.
     detail: String,
 }
 
-/// A remark on the choice of the members of a pool.
+/// A diagnostic about the choice of the members of a pool.
 #[derive(Serialize, ToSchema)]
-struct Remark {
+struct PoolDiagnostic {
     /// The subject.
-    reason: enums::RemarkReason,
-    /// The remark, as text.
+    reason: enums::DiagnosticReason,
+    /// The diagnostic as a sentence.
     detail: String,
 }
 
@@ -305,9 +305,9 @@ impl Show {
         Pool {
             line: self.pool_line(pool, snapshot),
             family: enums::Family(family(pool.family)),
-            left_out: snapshot.left_out_of(pool).into_iter().map(left_out).collect(),
+            excluded_nodes: snapshot.excluded_nodes_of(pool).into_iter().map(excluded_node).collect(),
             note: pool.source.note().map(|note| &**note),
-            remarks: remarks(&pool.source),
+            diagnostics: diagnostics(&pool.source),
             provenance: enums::Provenance(pool.provenance.as_str()),
             members: members(pool),
             observed_at: pool.observed_at.and_then(|at| self.time(at)),
@@ -403,12 +403,12 @@ pub(super) fn paused_by<'a>(
     }
 }
 
-/// A node with endpoints of a Service that is left out of a pool of it.
-pub(super) fn left_out(of: &LeftOutView) -> LeftOut<'_> {
-    LeftOut {
+/// A node with endpoints of a Service that is excluded from a pool of it.
+pub(super) fn excluded_node(of: &ExcludedNodeView) -> ExcludedNode<'_> {
+    ExcludedNode {
         node: of.node.as_str(),
         family: enums::Family(family(of.family)),
-        rule: enums::LeftOutRule(of.why.as_str()),
+        rule: enums::ExclusionRule(of.why.as_str()),
         detail: of.why.to_string(),
     }
 }
@@ -427,14 +427,15 @@ fn filled_from(source: &Source) -> String {
 }
 
 /// What there is to know of how the members of a pool were chosen; `None` where they come from Services.
-fn remarks(source: &Source) -> Option<Vec<Remark>> {
-    let remarks = match source {
+fn diagnostics(source: &Source) -> Option<Vec<PoolDiagnostic>> {
+    let diagnostics = match source {
         Source::Kubernetes => return None,
-        Source::Xds { remarks, .. } => remarks,
+        Source::Xds { diagnostics, .. } => diagnostics,
     };
-    let shown = remarks
-        .iter()
-        .map(|remark| Remark { reason: enums::RemarkReason(remark.as_str()), detail: remark.to_string() });
+    let shown = diagnostics.iter().map(|diagnostic| PoolDiagnostic {
+        reason: enums::DiagnosticReason(diagnostic.as_str()),
+        detail: diagnostic.to_string(),
+    });
     Some(shown.collect())
 }
 
@@ -452,7 +453,7 @@ fn members(pool: &PoolView) -> Members<'_> {
         observed: pool.observed.as_ref().map(addresses),
         admin_states: pool.observed.as_ref().map(|observed| admin_states(pool, observed)),
         missing: missing.as_ref().map(addresses),
-        must_go: surplus.as_ref().map(addresses),
+        surplus: surplus.as_ref().map(addresses),
     }
 }
 

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::super::enums;
 use super::super::values::SnapshotAge;
 use super::super::verdict::{verdict, verdict_reason};
-use super::pools::{LeftOut, PausedBy, Pool, left_out, paused_by};
+use super::pools::{ExcludedNode, PausedBy, Pool, excluded_node, paused_by};
 use super::{Show, wished};
 
 /// A Service of type LoadBalancer.
@@ -40,8 +40,8 @@ struct Service<'a> {
     data_errors: Vec<&'a str>,
     /// The state of its EndpointSlices, by gRFC A88. Null unless it is a candidate.
     resource: Option<ServiceResource<'a>>,
-    /// The nodes with endpoints that are left out, 100 at most.
-    left_out: Vec<LeftOut<'a>>,
+    /// The nodes with endpoints that are excluded, 100 at most.
+    excluded_nodes: Vec<ExcludedNode<'a>>,
     /// The pools of its rules.
     pools: Vec<String>,
     /// Its pools that are not written.
@@ -191,7 +191,7 @@ fn shown<'a>(service: &'a ServiceView, snapshot: &'a Snapshot) -> Service<'a> {
         endpoints: service.endpoints,
         data_errors: service.data_errors.iter().map(|error| &**error).collect(),
         resource: service.resource.as_ref().map(resource),
-        left_out: service.left_out.iter().map(left_out).collect(),
+        excluded_nodes: service.excluded.iter().map(excluded_node).collect(),
         pools: service.pools.iter().map(ToString::to_string).collect(),
         not_manageable: not_manageable.collect(),
     }

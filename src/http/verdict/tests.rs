@@ -11,10 +11,10 @@ use model::error::NotManageable;
 use model::ids::{AddressName, Epoch, Family, LbName, NodeName, PoolName, ServiceKey, ServiceUid};
 use model::level::{Level, Member};
 use model::machine::{Now, Wall};
-use model::object::LeftOut;
+use model::object::ExclusionRule;
 use model::policy::{Mode, OperatorPolicy, Pause};
 use model::sample::GateClass;
-use model::view::{GateView, LaneView, LeadershipView, PolicyView, SharedLeaseView, Whose};
+use model::view::{GateView, LaneView, LeadershipView, LeaseHolderKind, PolicyView, SharedLeaseView};
 use pool_testing::views;
 
 use super::*;
@@ -33,7 +33,7 @@ fn service() -> ServiceView {
         endpoints: 1,
         data_errors: Vec::new(),
         resource: None,
-        left_out: Vec::new(),
+        excluded: Vec::new(),
         pools: vec![id()],
         not_manageable: Vec::new(),
     }
@@ -179,7 +179,7 @@ fn g6_a_pause_has_its_author_start_reason_and_scope() {
         mode: Mode::Enforce,
         policy: Some(Arc::new(policy)),
         unreadable: Vec::new(),
-        term_waits: false,
+        leader_waits: false,
         last_error: None,
     };
     let paused = PoolView {
@@ -214,11 +214,11 @@ fn due() -> PoolView {
     PoolView { since: Now::from_millis(79_000), ..pool(PoolState::Due) }
 }
 
-fn lease(state: &'static str, whose: Whose) -> Snapshot {
+fn lease(state: &'static str, holder_kind: LeaseHolderKind) -> Snapshot {
     let lease = SharedLeaseView {
         state,
         holder: Some("another".into()),
-        whose,
+        holder_kind,
         held_since: Some(Now::from_millis(40_000)),
         since: Now::from_millis(90_000),
         until: Some(Now::from_millis(105_000)),
@@ -267,15 +267,15 @@ fn h3_a_due_pool_names_its_reason_and_time_to_wait() {
         (gated(gate(later(Blocked::Throttled))), "Azure throttles writes for 30 s more"),
         (gated(gate(later(Blocked::Budget))), "the budget for writes is spent for 30 s more"),
         (
-            lease("waiting", Whose::Stranger),
+            lease("waiting", LeaseHolderKind::Other),
             "the shared Lease, wanted for 20 s, which another, an unknown client, has held for 60 s, for 5 s more at \
              most",
         ),
-        (lease("off", Whose::Nobody), "is left to other clients, for 5 s more at most"),
+        (lease("cooldown", LeaseHolderKind::None), "is left to other clients, for 5 s more at most"),
         (led(leads("standby", None)), "no leader is known: this replica has been standby for 40 s"),
         (led(leads("standby", Some("them"))), "does not write it; them leads"),
         (led(leads("leader", Some("us"))), "its turn among the load balancers"),
-        (lease("held", Whose::Us), "its turn among the load balancers"),
+        (lease("held", LeaseHolderKind::Controller), "its turn among the load balancers"),
         (on(lane()), "its turn among the load balancers"),
     ];
     for (snapshot, cause) in cases {
@@ -347,18 +347,20 @@ fn d2_d6_a_refused_pool_and_a_data_error_are_named() {
 }
 
 #[test]
-fn d5_nodes_that_are_left_out_are_named_with_the_rule() {
-    let left_out =
-        |node: &str, family, why| LeftOutView { node: NodeName::new(node), family, ips: [].into(), why };
-    let one =
-        ServiceView { left_out: vec![left_out("k3s", Family::V4, LeftOut::ExcludedByLabel)], ..service() };
-    let expected = "in sync: every pool matches its endpoints; node k3s is left out of its IPv4 pool, because it has the \
+fn d5_excluded_nodes_are_named_with_the_rule() {
+    let excluded =
+        |node: &str, family, why| ExcludedNodeView { node: NodeName::new(node), family, ips: [].into(), why };
+    let one = ServiceView {
+        excluded: vec![excluded("k3s", Family::V4, ExclusionRule::ExcludedByLabel)],
+        ..service()
+    };
+    let expected = "in sync: every pool matches its endpoints; node k3s is excluded from its IPv4 pool, because it has the \
                     label node.kubernetes.io/exclude-from-external-load-balancers";
     assert_eq!(said(&one, Some(pool(PoolState::InSync))), expected);
-    let all = (0..3).map(|n| left_out(&format!("n{n}"), Family::V6, LeftOut::OtherFamily));
-    let three = ServiceView { left_out: all.collect(), ..service() };
-    let expected = "node n0 is left out of its IPv6 pool, because its endpoints are all of the other address family; 2 more \
-                    are left out";
+    let all = (0..3).map(|n| excluded(&format!("n{n}"), Family::V6, ExclusionRule::OtherFamily));
+    let three = ServiceView { excluded: all.collect(), ..service() };
+    let expected = "node n0 is excluded from its IPv6 pool, because its endpoints are all of the other address family; 2 more \
+                    are excluded";
     assert!(said(&three, Some(pool(PoolState::InSync))).ends_with(expected));
 }
 

@@ -3,7 +3,7 @@
 use model::blocked::{Blocked, BlockedUntil};
 use model::machine::Now;
 use model::sample::GateClass;
-use model::view::{LeadershipView, PoolView, SharedLeaseView, Snapshot, Whose};
+use model::view::{LeadershipView, LeaseHolderKind, PoolView, SharedLeaseView, Snapshot};
 
 use super::super::show::Show;
 use super::super::values::Seconds;
@@ -114,15 +114,18 @@ fn shared_lease(lease: &SharedLeaseView, show: &Show) -> Option<String> {
     let said = match lease.state {
         "held" => return None,
         "waiting" => {
-            let whose = match lease.whose {
-                Whose::Stranger => ", an unknown client,",
-                Whose::Namesake => ", another process with the controller's name,",
-                Whose::CloudControllerManager | Whose::Us | Whose::Nobody | Whose::Unknown => "",
+            let holder_kind = match lease.holder_kind {
+                LeaseHolderKind::Other => ", an unknown client,",
+                LeaseHolderKind::SameName => ", another process with the controller's name,",
+                LeaseHolderKind::CloudControllerManager
+                | LeaseHolderKind::Controller
+                | LeaseHolderKind::None
+                | LeaseHolderKind::Unknown => "",
             };
             let holder = lease.holder.as_deref().unwrap_or("an unknown client");
             let held = lease.held_since.map_or_else(String::new, |at| format!(" for {}", span(show.age(at))));
             format!(
-                "the shared Lease, wanted for {wanted}, which {holder}{whose} has held{held}{}",
+                "the shared Lease, wanted for {wanted}, which {holder}{holder_kind} has held{held}{}",
                 left(lease.until)
             )
         }

@@ -68,7 +68,7 @@ const WORDS = {
     "held": ["bad", "leaves service, and waits: as many Ready nodes as allowed are Down already"],
     "recording": ["wait", "the controller records that it sets the node Down"],
     "draining": ["wait", "its entries are being set to Down"],
-    "down": ["", "each of its entries is Down, except those that are left out"],
+    "down": ["", "each of its entries is Down, except those that are excluded"],
     "restoring": ["wait", "the entries that the controller set to Down are being restored"],
     "gone": ["", "the Node object is gone, and entries that are Down remain"]
   },
@@ -81,7 +81,7 @@ const WORDS = {
     "held": ["wait", "a removal is held back"],
     "out_of_sync": ["wait", "a pool does not match its endpoints yet"],
     "no_rule": ["wait", "no load-balancing rule was found yet"],
-    "incomplete": ["wait", "its pools are in sync, but a member is Down, a node is left out, or an endpoint has no usable node"],
+    "incomplete": ["wait", "its pools are in sync, but a member is Down, a node is excluded, or an endpoint has no usable node"],
     "in_sync": ["good", "each of its pools is in sync"],
     "not_managed": ["", "the controller does not manage it"]
   },

@@ -71,7 +71,7 @@ const ROWS = {
 /** What is wrong with a node that leaves, or comes back. */
 function nodeTroubles({ retries, nextInSeconds, lastError, pools: told }) {
   const pools = told ?? {};
-  const left = [pools.foreign && `${count(pools.foreign, 'pool')} set to Down by another writer`, pools.unknown && `${count(pools.unknown, 'pool')} with an unknown admin state`, pools.excluded && `${count(pools.excluded, 'pool')} left out`];
+  const left = [pools.foreign && `${count(pools.foreign, 'pool')} set to Down by another writer`, pools.unknown && `${count(pools.unknown, 'pool')} with an unknown admin state`, pools.excluded && `${count(pools.excluded, 'pool')} excluded`];
   return [lastError, retries ? `failed ${count(retries, 'time')}` : '', nextInSeconds ? `tried again in ${span(nextInSeconds)}` : '', ...left].filter(Boolean).join('; ');
 }
 const entries = ({ addresses, instance }) => joined([...each(addresses), ...(instance ? [instance] : [])]);

@@ -6,10 +6,10 @@ const lines = (all) => (each(all).length ? each(all).map((line) => h('div', null
 /** What pauses it, each with who has made the pause, since when and why. */
 const pauses = (all) => lines(each(all).map(({ scope, target, by, since, reason }) =>
   `${PAUSED_BY[scope] ?? scope}${target ? ` ${target}` : ''}${by ? ` by ${by}` : ''}${since ? ` since ${clock(since)}` : ''}${reason ? `: ${reason}` : ''}`));
-const PAUSED_BY = { mode: 'the mode observe', everything: 'a pause of everything', pool: 'a pause of the pool', service: 'a pause of Service', annotation: 'the annotation azure-backend-pool-controller.io/pause of Service', no_pin: 'a restore of other pools' };
+const PAUSED_BY = { mode: 'the mode observe', everything: 'a pause of everything', pool: 'a pause of the pool', service: 'a pause of Service', annotation: 'the annotation azure-backend-pool-controller.io/pause of Service', not_in_restore: 'a restore of other pools' };
 
-/** Nodes with endpoints that a rule leaves out. */
-const leftOut = (all) => lines(each(all).map(({ node, family, detail }) => [opener('node', node), ` (${family}): ${detail}`]));
+/** Nodes with endpoints that a rule excludes. */
+const excludedNodes = (all) => lines(each(all).map(({ node, family, detail }) => [opener('node', node), ` (${family}): ${detail}`]));
 
 function drawHeld(pool) {
   const held = pool.held ?? pool.wouldHold;
@@ -21,11 +21,11 @@ function drawHeld(pool) {
 
 /** Each address of a pool once, what is wrong first. */
 function members(pool) {
-  const { required, tolerated, observed, adminStates, missing, mustGo } = pool.members ?? {};
+  const { required, tolerated, observed, adminStates, missing, surplus } = pool.members ?? {};
   const named = new Map(each(required).map((member) => [member.ip, member]));
   const states = new Map(Object.entries(adminStates ?? {}));
-  const all = [...new Set([...each(missing), ...each(mustGo), ...named.keys(), ...each(tolerated), ...each(observed)])];
-  const [lacks, goes, may, seen, kept] = [missing, mustGo, tolerated, observed, pool.held?.members].map((names) => new Set(each(names)));
+  const all = [...new Set([...each(missing), ...each(surplus), ...named.keys(), ...each(tolerated), ...each(observed)])];
+  const [lacks, goes, may, seen, kept] = [missing, surplus, tolerated, observed, pool.held?.members].map((names) => new Set(each(names)));
   return all.map((ip) => {
     const how = lacks.has(ip) ? ['bad', 'missing: required'] : goes.has(ip) ? ['wait', 'in the pool, surplus']
       : kept.has(ip) ? ['wait', 'in the pool, its removal is held'] : named.has(ip) ? (observed ? ['good', 'in the pool, required'] : ['', 'required; not read yet'])
@@ -71,11 +71,11 @@ function drawPool({ pool, verdicts }) {
       ['Out of sync', pool.outOfSyncSeconds !== null && `for ${pool.outOfSyncAtLeast ? 'at least ' : ''}${span(pool.outOfSyncSeconds)}, since ${clock(pool.outOfSyncSince)}`],
       ['Last error', pool.lastError], ['Paused by', pauses(pool.pausedBy)],
       ['Members', `${some(observed && observed.length)} observed, ${each(required).length} required, ${each(tolerated).length} tolerated, ${each(pool.held?.members).length} held`],
-      ['Would change', would], ['Left out', leftOut(pool.leftOut)], ['Oldest change has waited', inSeconds(pool.waitingSeconds)],
+      ['Would change', would], ['Excluded nodes', excludedNodes(pool.excludedNodes)], ['Oldest change has waited', inSeconds(pool.waitingSeconds)],
       ['Waits because', pool.blockedBy && meaning('blockedBy', pool.blockedBy)], ['May go on in', inSeconds(pool.blockedForSeconds)], ['Attempt under way', pool.attempt], ['Last attempt', lastAttempt(pool.lastAttempt)],
       ['Retries by Service', retries.join('; ')], ['Lost writes', pool.lostWrites || null], ['Observed at', pool.observedAt ? clock(pool.observedAt) : 'not yet'],
       ['Filled from', pool.source !== 'kubernetes' && pool.source], ['Its control plane', pool.note],
-      ['Remarks', lines(each(pool.remarks).map(({ detail }) => detail))],
+      ['Diagnostics', lines(each(pool.diagnostics).map(({ detail }) => detail))],
       ['Known from', `${pool.provenance}, ${pool.family}`],
     ]),
     drawHeld(pool),
@@ -93,7 +93,7 @@ function drawService({ verdict, verdictReason, service, pools }) {
     facts([
       ['Pools', each(service.pools).length ? each(service.pools).map((pool) => h('div', null, known.has(pool) ? opener('pool', pool) : pool)) : 'none'],
       ['Not written', lines(each(service.notManageable).map(({ pool, reason, detail }) => `${pool}: ${detail} (${reason})`))],
-      ['Data errors', lines(service.dataErrors)], ['Left out', leftOut(service.leftOut)], ['Paused by', pauses(service.pausedBy)],
+      ['Data errors', lines(service.dataErrors)], ['Excluded nodes', excludedNodes(service.excludedNodes)], ['Paused by', pauses(service.pausedBy)],
       ['Candidacy', service.candidacy?.replaceAll('_', ' ')], ['EndpointSlices', service.endpointSlices], ['Endpoints', service.endpoints], ['UID', service.uid],
     ]),
     serviceRequests(service, pools),
@@ -101,7 +101,7 @@ function drawService({ verdict, verdictReason, service, pools }) {
 }
 
 // What is said of nodes that are in no list.
-const IN_SERVICE = { in_service: 'none of its entries is to be Down', not_followed: 'a taint says that it leaves service, and this process does not act on that: it does not lead, or admin states are switched off' };
+const IN_SERVICE = { in_service: 'none of its entries is to be Down', not_managed: 'a taint says that it leaves service, and this process does not act on that: it does not lead, or admin states are switched off' };
 
 function drawNode({ node }) {
   const { state, reasons, ready, signalSeconds, inPools } = node;
@@ -111,7 +111,7 @@ function drawNode({ node }) {
     h('p', null, word('nodeState', state), ` ${meaning('nodeState', state) || (IN_SERVICE[state] ?? '')}`),
     facts([
       ['Reasons', each(reasons).length ? joined(reasons) : null], ['For', signalSeconds === null ? null : span(signalSeconds)], ['Ready', ready ? 'yes' : 'no'],
-      ['Why not', nodeTroubles(node)], ['Left out', node.leftOut?.detail], ['Entries', entries(node)],
+      ['Why not', nodeTroubles(node)], ['Excluded by', node.excludedBy?.detail], ['Entries', entries(node)],
       ['Set by another writer', lines(each(node.foreign).map((of) => `${of.adminState} in ${poolName(of)}`))],
       ['Pools', `${some(pools.total)}; set to Down by this controller in ${some(pools.down)}`], ['UID', node.uid],
     ]),

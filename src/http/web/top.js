@@ -93,7 +93,7 @@ function ofPauses({ mode, pauses }, bad, wait, strong) {
   if (mode === 'observe') wait(strong('Mode observe: '), 'nothing is written.');
   if (mode === 'add-only') wait(strong('Mode add-only: '), 'members are added and none is removed.');
   if (!pauses) return;
-  if (pauses.termWaits) bad(strong('The term waits: '), 'nothing is written until the ConfigMap with the pauses can be read.');
+  if (pauses.leaderWaits) bad(strong('The leader waits: '), 'nothing is written until the ConfigMap with the pauses can be read.');
   if (pauses.lastError) bad(strong('Pauses: '), pauses.lastError);
   for (const { key, why, remedy } of each(pauses.unreadable)) bad(strong(`Pause ${key} cannot be read: `), `${why}; ${remedy}`);
   const told = ({ by, since, ageSeconds, reason }) =>
@@ -148,9 +148,9 @@ function nodesAtWork(said) {
 
 function ofAzure({ sharedLease, lanes, gates, loadBalancers }, bad, wait, strong) {
   if (sharedLease) {
-    const { state, holder, whose, wantedSeconds, lastError, endsInSeconds } = sharedLease;
+    const { state, holder, holderKind, wantedSeconds, lastError, endsInSeconds } = sharedLease;
     const ends = endsInSeconds === null ? '' : `, ${span(endsInSeconds)} more at most`;
-    if (state === 'waiting') (wantedSeconds > 120 ? bad : wait)(strong('The shared Lease '), `is held by ${holder ?? '?'} (${whose?.replaceAll('_', ' ')}); a write waits for ${span(wantedSeconds)}${ends}.`);
+    if (state === 'waiting') (wantedSeconds > 120 ? bad : wait)(strong('The shared Lease '), `is held by ${holder ?? '?'} (${holderKind?.replaceAll('_', ' ')}); a write waits for ${span(wantedSeconds)}${ends}.`);
     if (lastError) bad(strong('The shared Lease: '), lastError);
   }
   for (const { loadBalancer, blockedBy, blockedForSeconds, fault } of each(lanes)) {
@@ -197,7 +197,7 @@ function drawNumbers() {
 
 function drawLease(lease) {
   if (!lease) return card('Shared Lease', 'not used');
-  const held = lease.holder ? `${lease.holder} (${lease.whose?.replaceAll('_', ' ')}) for ${span(lease.holderSeconds)}` : 'no holder';
+  const held = lease.holder ? `${lease.holder} (${lease.holderKind?.replaceAll('_', ' ')}) for ${span(lease.holderSeconds)}` : 'no holder';
   return card('Shared Lease', `${lease.state} for ${span(lease.stateSeconds)}`, h('div', { class: 'faint' }, held));
 }
 

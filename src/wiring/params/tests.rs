@@ -91,13 +91,13 @@ fn w9_the_rates_of_the_cloud_configuration_become_the_writers() {
 
 #[test]
 fn w7_w8_replicas_compete_for_one_lease_and_share_the_other() {
-    let keys = "leaderElection: {namespace: pools, name: ours}\nlease: {maxHold: 7s, minOff: 9s, bypassForDrain: true}\n";
+    let keys = "leaderElection: {namespace: pools, name: ours}\nlease: {maxHold: 7s, minCooldown: 9s, bypassForDrain: true}\n";
     let (config, machines) = of("", keys, false);
     assert_eq!(&*machines.leader.identity, "pod_1");
     assert_eq!(machines.leader.election, leader::LeaderElection::Enabled(leader::Times::W8));
     let lease = machines.writer.lease.expect("the shared Lease is used");
     assert_eq!(&*lease.holder, "azure-backend-pool-controller");
-    assert_eq!((lease.max_hold, lease.min_off), (Duration::from_secs(7), Duration::from_secs(9)));
+    assert_eq!((lease.max_hold, lease.min_cooldown), (Duration::from_secs(7), Duration::from_secs(9)));
     assert!(lease.bypass_for_drain);
     let LeaseNames { own, shared } = leases(&config);
     assert_eq!(own.to_string(), "pools/ours");

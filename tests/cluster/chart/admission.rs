@@ -5,9 +5,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{Release, store_cloud_config, values};
-use crate::cluster::Story;
+use crate::cluster::TestEnvironment;
 use crate::support::kubernetes::{self, Cluster};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 const NAMESPACE: &str = "chart-admission";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -38,23 +38,23 @@ fn remove(path: &str) -> Value {
 
 /// The requests of one user about the test's node.
 struct User<'a> {
-    story: &'a Story<&'a Cluster>,
+    env: &'a TestEnvironment<&'a Cluster>,
     name: String,
 }
 
 impl<'a> User<'a> {
-    fn account(story: &'a Story<&'a Cluster>, account: &str) -> Self {
-        Self { story, name: format!("system:serviceaccount:{NAMESPACE}:{account}") }
+    fn account(env: &'a TestEnvironment<&'a Cluster>, account: &str) -> Self {
+        Self { env, name: format!("system:serviceaccount:{NAMESPACE}:{account}") }
     }
 
     async fn ask(&self, method: Method, path: &str, body: &Value) -> (u16, String) {
-        let answer = self.story.api.ask_as(&self.name, method, path, body).await;
+        let answer = self.env.api.ask_as(&self.name, method, path, body).await;
         answer.expect("the API server answers")
     }
 
     /// Patches the node. Returns the reason of a refusal.
     async fn patch(&self, patch: &Value) -> Result<(), String> {
-        match self.ask(Method::PATCH, &format!("{NODES}/{}", self.story.node(1)), patch).await {
+        match self.ask(Method::PATCH, &format!("{NODES}/{}", self.env.node(1)), patch).await {
             (200, _) => Ok(()),
             (status, text) => Err(format!("{status}: {text}")),
         }
@@ -66,7 +66,7 @@ impl<'a> User<'a> {
         let role = json!({ "kind": "ClusterRole", "name": role, "apiGroup": "rbac.authorization.k8s.io" });
         let object = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
             "metadata": { "name": binding }, "roleRef": role, "subjects": [subject] });
-        self.story.api.create(&format!("{RBAC}/clusterrolebindings"), &object).await;
+        self.env.api.create(&format!("{RBAC}/clusterrolebindings"), &object).await;
     }
 }
 
@@ -104,24 +104,24 @@ fn refused_patches() -> Vec<(Value, &'static str)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_account_may_change_only_its_taint_of_nodes() {
     let Some(cluster) = kubernetes::shared().await else { return };
-    let story = Story::begin(cluster, NAMESPACE, 1).await;
-    store_cloud_config(&story).await;
-    let release = Release::install(&story, "admission", &values(NAMESPACE)).await;
+    let env = TestEnvironment::begin(cluster, NAMESPACE, 1).await;
+    store_cloud_config(&env).await;
+    let release = Release::install(&env, "admission", &values(NAMESPACE)).await;
     let policy = release.full_name();
-    let (controller, other) = (User::account(&story, &policy), User::account(&story, "default"));
-    story.is_bare(1).await;
-    story.taint(1, "example.com/foreign=stays:NoSchedule").await;
+    let (controller, other) = (User::account(&env, &policy), User::account(&env, "default"));
+    env.is_bare(1).await;
+    env.taint(1, "example.com/foreign=stays:NoSchedule").await;
     let label = add("/metadata/labels/example.com~1a", "a");
     assert_eq!(controller.patch(&label).await, Ok(()), "RBAC alone does not limit what is patched");
     // A patch that changes nothing is allowed.
     let take_label_away = async || {
-        let node = format!("{NODES}/{}", story.node(1));
-        story.api.merge(&node, &json!({ "metadata": { "labels": { "example.com/a": null } } })).await;
+        let node = format!("{NODES}/{}", env.node(1));
+        env.api.merge(&node, &json!({ "metadata": { "labels": { "example.com/a": null } } })).await;
     };
     take_label_away().await;
 
     release.upgrade("admissionPolicy.enabled=true").await;
-    eventually("the policy is in force", PATIENCE, || async {
+    eventually("the policy is in force", TEST_TIMEOUT, || async {
         match controller.patch(&label).await {
             Ok(()) => {
                 take_label_away().await;
@@ -145,23 +145,23 @@ async fn the_account_may_change_only_its_taint_of_nodes() {
         }
     }
     assert_eq!(controller.patch(&remove("/spec/taints/1")).await, Ok(()));
-    story.has_taints(1, ["example.com/foreign=stays:NoSchedule"]).await;
-    story.taint(1, "example.com/foreign-").await;
+    env.has_taints(1, ["example.com/foreign=stays:NoSchedule"]).await;
+    env.taint(1, "example.com/foreign-").await;
     assert_eq!(controller.patch(&add("/spec/taints", json!([our_taint()]))).await, Ok(()));
     assert_eq!(controller.patch(&remove("/spec/taints/0")).await, Ok(()));
-    story.has_taints(1, []).await;
+    env.has_taints(1, []).await;
 
-    whatever_rbac_grants(&story, &controller, &policy).await;
+    whatever_rbac_grants(&env, &controller, &policy).await;
 
     other.is_granted("chart-admission-other", &policy).await;
-    eventually("the policy does not apply to another account", PATIENCE, || other.patch(&label)).await;
-    story.taint(1, "example.com/foreign=again:NoExecute").await;
+    eventually("the policy does not apply to another account", TEST_TIMEOUT, || other.patch(&label)).await;
+    env.taint(1, "example.com/foreign=again:NoExecute").await;
 }
 
 /// Asserts that the policy rejects requests that only another role grants.
-async fn whatever_rbac_grants(story: &Story<&Cluster>, controller: &User<'_>, policy: &str) {
+async fn whatever_rbac_grants(env: &TestEnvironment<&Cluster>, controller: &User<'_>, policy: &str) {
     controller.is_granted("chart-admission-more", "cluster-admin").await;
-    let node = format!("{NODES}/{}", story.node(1));
+    let node = format!("{NODES}/{}", env.node(1));
     let status = add("/status/addresses", json!([{ "type": "InternalIP", "address": "10.9.9.9" }]));
     let made = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "chart-admission-made" } });
     let requests = [
@@ -170,7 +170,7 @@ async fn whatever_rbac_grants(story: &Story<&Cluster>, controller: &User<'_>, po
         (Method::POST, NODES.to_owned(), made),
     ];
     for (method, path, body) in requests {
-        eventually(&format!("{method} {path} is refused by the policy"), PATIENCE, || async {
+        eventually(&format!("{method} {path} is refused by the policy"), TEST_TIMEOUT, || async {
             let (_, answer) = controller.ask(method.clone(), &path, &body).await;
             if is_refusal(&answer, policy, TAINTS_ONLY) { Ok(()) } else { Err(answer) }
         })

@@ -11,10 +11,10 @@ use super::pod::{self, Container, Pod};
 use super::{Release, rendered, secured, store_cloud_config, values};
 use crate::cluster::leaving::{EVICTED, NOT_EVICTED};
 use crate::cluster::replicas::has_role;
-use crate::cluster::{Story, load_balancer};
+use crate::cluster::{TestEnvironment, load_balancer};
 use crate::support::controller::Controller;
 use crate::support::kubernetes::{self, Cluster, Request, credential_of};
-use crate::support::{PATIENCE, azure, eventually, objects};
+use crate::support::{TEST_TIMEOUT, azure, eventually, objects};
 
 const NAMESPACE: &str = "chart-rights";
 /// The account of the release `rights` in it.
@@ -76,11 +76,11 @@ impl Grant {
 }
 
 /// Returns the grants of all roles of a release to the controller's account.
-async fn grants(story: &Story<&Cluster>, release: &str) -> Vec<Grant> {
+async fn grants(env: &TestEnvironment<&Cluster>, release: &str) -> Vec<Grant> {
     let selector = format!("app.kubernetes.io/instance={release},app.kubernetes.io/component!=operator");
     let mut grants = Vec::new();
     for kind in ["clusterroles", "roles"] {
-        let roles = story.api.items(&format!("{RBAC}/{kind}?labelSelector={selector}")).await;
+        let roles = env.api.items(&format!("{RBAC}/{kind}?labelSelector={selector}")).await;
         for role in roles.expect("the API server lists roles") {
             grants.extend(granted(&role));
         }
@@ -131,72 +131,72 @@ pub(super) fn unused<'a>(grants: &'a [Grant], requests: &[Request]) -> Vec<&'a G
 /// Runs the daily work of two replicas: rollouts, scaling, repeated events, a pause by the operator, a change of the
 /// leader, an evicted node.
 async fn daily_work(
-    story: &Story<&Cluster>,
+    env: &TestEnvironment<&Cluster>,
     release: &Release<'_>,
     (leader, standby): (Controller, Controller),
     renewed: &[String],
 ) {
     let names = ["web-0".to_owned(), "web-1".to_owned()];
-    story.rolled_out(&names).await;
-    story.converged("the first rollout").await;
+    env.rolled_out(&names).await;
+    env.converged("the first rollout").await;
     for (name, replicas) in names.iter().zip([4, 1]) {
-        story.scale(name, replicas).await;
+        env.scale(name, replicas).await;
     }
-    story.rolled_out(&names).await;
-    story.converged("scaling").await;
+    env.rolled_out(&names).await;
+    env.converged("scaling").await;
     let containers = objects::containers("example/web:2");
     for name in &names {
-        story.respec(name, &json!({ "template": { "spec": { "containers": containers } } })).await;
+        env.respec(name, &json!({ "template": { "spec": { "containers": containers } } })).await;
     }
-    story.rolled_out(&names).await;
-    story.converged("a new image").await;
-    story.event("web-0", "LoadBalancerBackendPoolUpdated").await;
+    env.rolled_out(&names).await;
+    env.converged("a new image").await;
+    env.event("web-0", "LoadBalancerBackendPoolUpdated").await;
 
     // From the tenth on, similar events are combined, which patches the existing one.
     for number in [2, 1].repeat(6) {
-        move_to(story, number).await;
+        move_to(env, number).await;
     }
     let path = format!("/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=involvedObject.name={MOVING}");
-    eventually("an event was counted again", PATIENCE, || async {
-        let events = story.api.items(&path).await?;
+    eventually("an event was counted again", TEST_TIMEOUT, || async {
+        let events = env.api.items(&path).await?;
         let is_again = events.iter().any(|event| event["count"].as_u64() >= Some(2));
         if is_again { Ok(()) } else { Err(format!("{events:#?}")) }
     })
     .await;
 
-    pause_and_resume(story, release, &leader, &standby).await;
-    wait_for_tokens(story, renewed).await;
+    pause_and_resume(env, release, &leader, &standby).await;
+    wait_for_tokens(env, renewed).await;
 
     leader.terminate().await;
     has_role(&standby, "leader").await;
-    move_to(story, 4).await;
-    evict(story, 4).await;
-    let unused_yet = grants(story, release.name).await;
-    eventually("every right was used", PATIENCE, || {
-        let unused = format!("{:#?}", unused(&unused_yet, &story.cluster.requests()));
+    move_to(env, 4).await;
+    evict(env, 4).await;
+    let unused_yet = grants(env, release.name).await;
+    eventually("every right was used", TEST_TIMEOUT, || {
+        let unused = format!("{:#?}", unused(&unused_yet, &env.cluster.requests()));
         async move { if unused == "[]" { Ok(()) } else { Err(unused) } }
     })
     .await;
-    story.end(standby).await;
+    env.end(standby).await;
 }
 
 /// Posts an eviction notice for the node of the Service's only endpoint, like a node problem detector. The node is
 /// tainted and gets no traffic until the operator removes the taint.
-async fn evict(story: &Story<&Cluster>, number: u8) {
-    story.create_notice(number).await;
-    story.has_taints(number, [EVICTED]).await;
-    story.are_down([format!("10.1.0.{number}").as_str()]).await;
-    story.node_event(number, "LoadBalancerAdminStateDown").await;
-    story.taint(number, NOT_EVICTED).await;
-    story.are_down([]).await;
-    story.node_event(number, "LoadBalancerAdminStateNone").await;
-    story.are_recorded([]).await;
+async fn evict(env: &TestEnvironment<&Cluster>, number: u8) {
+    env.create_notice(number).await;
+    env.has_taints(number, [EVICTED]).await;
+    env.are_down([format!("10.1.0.{number}").as_str()]).await;
+    env.node_event(number, "LoadBalancerAdminStateDown").await;
+    env.taint(number, NOT_EVICTED).await;
+    env.are_down([]).await;
+    env.node_event(number, "LoadBalancerAdminStateNone").await;
+    env.are_recorded([]).await;
 }
 
 /// Waits until the log has a request with each of these tokens. The controller reads the token file once a minute.
-async fn wait_for_tokens(story: &Story<&Cluster>, renewed: &[String]) {
-    eventually("renewed tokens are used", PATIENCE, || {
-        let requests = story.cluster.requests();
+async fn wait_for_tokens(env: &TestEnvironment<&Cluster>, renewed: &[String]) {
+    eventually("renewed tokens are used", TEST_TIMEOUT, || {
+        let requests = env.cluster.requests();
         let was_used = |token: &&String| requests.iter().any(|request| request.credential == **token);
         let unused: Vec<&String> = renewed.iter().filter(|token| !was_used(token)).collect();
         let unused = if unused.is_empty() { Ok(()) } else { Err(format!("{unused:?} are not")) };
@@ -206,14 +206,14 @@ async fn wait_for_tokens(story: &Story<&Cluster>, renewed: &[String]) {
 }
 
 /// Moves the Service's only endpoint to this node, and waits until its pool has followed.
-async fn move_to(story: &Story<&Cluster>, number: u8) {
-    story.replace_by_hand(MOVING, &[("10.220.0.1", Some(&story.node(number)))]).await;
-    story.holds(MOVING, [format!("10.1.0.{number}").as_str()]).await;
+async fn move_to(env: &TestEnvironment<&Cluster>, number: u8) {
+    env.replace_by_hand(MOVING, &[("10.220.0.1", Some(&env.node(number)))]).await;
+    env.holds(MOVING, [format!("10.1.0.{number}").as_str()]).await;
 }
 
 /// Asserts that only the chart's account for operators may pause everything, at each replica.
 async fn pause_and_resume(
-    story: &Story<&Cluster>,
+    env: &TestEnvironment<&Cluster>,
     release: &Release<'_>,
     leader: &Controller,
     standby: &Controller,
@@ -224,35 +224,35 @@ async fn pause_and_resume(
     assert_eq!(installation["namespace"], NAMESPACE, "{installation}");
     assert_eq!(installation["deployment"], release.full_name(), "{installation}");
     let operator = installation["operatorServiceAccount"].as_str().expect("the chart names it");
-    let token = story.cluster.token(NAMESPACE, operator).await;
-    let stranger = story.cluster.token(NAMESPACE, "default").await;
+    let token = env.cluster.token(NAMESPACE, operator).await;
+    let unauthorized = env.cluster.token(NAMESPACE, "default").await;
     let everything = json!({ "scope": "everything", "reason": "a drill" });
-    let (status, text) = standby.post("/api/v1/pause", &stranger, &everything).await;
+    let (status, text) = standby.post("/api/v1/pause", &unauthorized, &everything).await;
     assert_eq!(status, 403, "{text}");
     let (status, text) = standby.post("/api/v1/pause", &token, &everything).await;
     assert_eq!(status, 200, "{text}");
     let path = format!("/api/v1/queues/{}/{}", load_balancer(MOVING), azure::pool_name(NAMESPACE, MOVING));
     let shown = async |wanted: &str| {
-        eventually(&format!("the pool is {wanted}"), PATIENCE, || async {
+        eventually(&format!("the pool is {wanted}"), TEST_TIMEOUT, || async {
             let pool = leader.get(&path).await?["pool"].clone();
             if pool["state"] == wanted { Ok(()) } else { Err(pool.to_string()) }
         })
         .await;
     };
     shown("paused").await;
-    let before = story.azure.puts().await.len();
-    let node = story.node(2);
-    story.replace_by_hand(MOVING, &[("10.220.0.1", Some(&node))]).await;
-    eventually("the leader has seen the move", PATIENCE, || async {
+    let before = env.azure.puts().await.len();
+    let node = env.node(2);
+    env.replace_by_hand(MOVING, &[("10.220.0.1", Some(&node))]).await;
+    eventually("the leader has seen the move", TEST_TIMEOUT, || async {
         let pool = leader.get(&path).await?["pool"].clone();
         let knows = pool["wouldChange"]["add"] == json!(["10.1.0.2"]);
         if knows { Ok(()) } else { Err(pool.to_string()) }
     })
     .await;
-    assert_eq!(story.azure.puts().await.len(), before, "nothing is written while everything is paused");
+    assert_eq!(env.azure.puts().await.len(), before, "nothing is written while everything is paused");
     let (status, text) = standby.post("/api/v1/resume", &token, &json!({ "scope": "everything" })).await;
     assert_eq!(status, 200, "{text}");
-    story.holds(MOVING, ["10.1.0.2"]).await;
+    env.holds(MOVING, ["10.1.0.2"]).await;
     shown("in_sync").await;
 }
 
@@ -281,11 +281,11 @@ async fn check_of(release: &Release<'_>) -> Pod {
 
 /// Removes each right, one after the other: `check` names exactly that one.
 async fn assert_check_names_each_missing_right(
-    story: &Story<&Cluster>,
+    env: &TestEnvironment<&Cluster>,
     release: &Release<'_>,
     grants: &[Grant],
 ) {
-    let mut check = check_of(release).await.container(story.cluster).await;
+    let mut check = check_of(release).await.container(env.cluster).await;
     check.replace_argument("--output=text", "--output=json");
     assert_eq!(missing(&check).await, Vec::<String>::new());
     for grant in grants {
@@ -293,14 +293,14 @@ async fn assert_check_names_each_missing_right(
         let all: Vec<Value> = of_role.iter().map(|other| other.rule()).collect();
         let others: Vec<Value> =
             of_role.iter().filter(|other| **other != grant).map(|other| other.rule()).collect();
-        story.api.merge(&grant.role, &json!({ "rules": others })).await;
+        env.api.merge(&grant.role, &json!({ "rules": others })).await;
         let wanted = grant.missed();
-        eventually(&format!("check says: {wanted}"), PATIENCE, || async {
+        eventually(&format!("check says: {wanted}"), TEST_TIMEOUT, || async {
             let text = missing(&check).await;
             if text.len() == 1 && text[0].contains(&wanted) { Ok(()) } else { Err(format!("{text:?}")) }
         })
         .await;
-        story.api.merge(&grant.role, &json!({ "rules": all })).await;
+        env.api.merge(&grant.role, &json!({ "rules": all })).await;
     }
 }
 
@@ -310,8 +310,8 @@ async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
     if !pod::supports_mount_namespaces().await {
         return;
     }
-    let story = Story::begin(&cluster, NAMESPACE, 4).await;
-    store_cloud_config(&story).await;
+    let env = TestEnvironment::begin(&cluster, NAMESPACE, 4).await;
+    store_cloud_config(&env).await;
     let mut values = values(NAMESPACE);
     // Read through the API server, which needs a right as well.
     values["cloudConfig"] = json!({ "source": "api", "api": { "namespace": NAMESPACE } });
@@ -322,13 +322,13 @@ async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
     // The probes use this port.
     values["config"]["http"] = json!({ "healthListen": "0.0.0.0:9080" });
     for (name, replicas) in [("web-0", 2), ("web-1", 3)] {
-        story.deploy(name, replicas).await;
+        env.deploy(name, replicas).await;
     }
-    let node = story.node(1);
-    story.set_endpoints_by_hand(MOVING, &[("10.220.0.1", Some(&node))]).await;
+    let node = env.node(1);
+    env.set_endpoints_by_hand(MOVING, &[("10.220.0.1", Some(&node))]).await;
     // This comes first, because the release's own Service needs no load balancer.
-    story.provision(NAMESPACE).await;
-    let release = Release::install(&story, "rights", &values).await;
+    env.provision(NAMESPACE).await;
+    let release = Release::install(&env, "rights", &values).await;
     let (mut running, mut renewed) = (Vec::new(), Vec::new());
     for (pod, role) in release.pods().await.iter().zip(["leader", "standby"]) {
         let container = pod.container(&cluster).await;
@@ -341,12 +341,12 @@ async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
         running.push(controller);
     }
     let [leader, standby] = <[Controller; 2]>::try_from(running).ok().expect("the chart runs two");
-    story.converged("the start").await;
+    env.converged("the start").await;
     secured::assert_every_request_is_authorized(&release, &leader, MOVING).await;
     secured::assert_each_verb_is_needed(&release, &leader).await;
-    daily_work(&story, &release, (leader, standby), &renewed).await;
+    daily_work(&env, &release, (leader, standby), &renewed).await;
 
-    let (grants, requests) = (grants(&story, release.name).await, cluster.requests());
+    let (grants, requests) = (grants(&env, release.name).await, cluster.requests());
     assert!(grants.iter().any(|grant| grant.namespace.is_none()), "{grants:#?}");
     let own = |request: &&Request| request.resource == "deployments" && request.name == release.full_name();
     assert_eq!(requests.iter().filter(own).count(), 2, "each replica reads its Deployment once");
@@ -361,7 +361,7 @@ async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
         "requests without a right of the chart"
     );
 
-    assert_check_names_each_missing_right(&story, &release, &grants).await;
+    assert_check_names_each_missing_right(&env, &release, &grants).await;
 }
 
 /// Returns the roles, bindings and the account of some YAML, by kind, namespace and name, without labels.

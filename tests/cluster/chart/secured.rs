@@ -9,7 +9,7 @@ use serde_json::json;
 use super::Release;
 use crate::cluster::load_balancer;
 use crate::support::controller::Controller;
-use crate::support::{PATIENCE, azure, eventually};
+use crate::support::{TEST_TIMEOUT, azure, eventually};
 
 const STATUS: &str = "/api/v1/status";
 /// A POST that changes nothing.
@@ -34,8 +34,8 @@ fn paths(heading: &str, namespace: &str, service: &str) -> Vec<String> {
 
 /// Returns a client that trusts only the authority of the release's certificate.
 async fn client(release: &Release<'_>) -> Client {
-    let path = release.story.path("secrets", &format!("{}-admin-tls", release.full_name()));
-    let secret = release.story.api.get(&path).await.expect("the Secret exists");
+    let path = release.env.path("secrets", &format!("{}-admin-tls", release.full_name()));
+    let secret = release.env.api.get(&path).await.expect("the Secret exists");
     let authority = STANDARD.decode(secret["data"]["ca.crt"].as_str().expect("it has an authority"));
     let trusted = Certificate::from_pem(&authority.expect("a Secret is in base64")).expect("a certificate");
     Client::builder().no_proxy().tls_certs_only([trusted]).build().expect("a client")
@@ -48,11 +48,11 @@ pub(super) async fn assert_every_request_is_authorized(
     controller: &Controller,
     service: &str,
 ) {
-    let (story, http) = (release.story, client(release).await);
-    let operator = story.cluster.token(story.namespace, &format!("{}-operator", release.full_name())).await;
-    let stranger = story.cluster.token(story.namespace, "default").await;
-    let looks = paths("Admin API\n", story.namespace, service);
-    let requests = paths("Requests\n", story.namespace, service);
+    let (env, http) = (release.env, client(release).await);
+    let operator = env.cluster.token(env.namespace, &format!("{}-operator", release.full_name())).await;
+    let unauthorized = env.cluster.token(env.namespace, "default").await;
+    let looks = paths("Admin API\n", env.namespace, service);
+    let requests = paths("Requests\n", env.namespace, service);
     assert!(looks.len() >= 7 && requests.len() >= 6, "{looks:?} {requests:?}");
     // No node has the name of a Service.
     let found_at = |path: &str| if path.contains("/nodes/") { 404 } else { 200 };
@@ -60,7 +60,7 @@ pub(super) async fn assert_every_request_is_authorized(
     // A request whose body is read was authorized.
     let all = all.chain(requests.iter().map(|path| (Method::POST, path, NONSENSE, 400)));
     for (method, path, body, answered) in all {
-        for (token, status) in [(None, 401), (Some(&stranger), 403), (Some(&operator), answered)] {
+        for (token, status) in [(None, 401), (Some(&unauthorized), 403), (Some(&operator), answered)] {
             let found = controller
                 .secured(&http, (method.clone(), path.as_str(), body), token.map(String::as_str))
                 .await;
@@ -77,20 +77,20 @@ pub(super) async fn assert_every_request_is_authorized(
 
 /// Removes each verb of the operator's role: only requests that need it are refused.
 pub(super) async fn assert_each_verb_is_needed(release: &Release<'_>, controller: &Controller) {
-    let (story, http) = (release.story, client(release).await);
+    let (env, http) = (release.env, client(release).await);
     let operator = format!("{}-operator", release.full_name());
     let role = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{operator}");
-    let rules = story.api.get(&role).await.expect("the role exists")["rules"].clone();
+    let rules = env.api.get(&role).await.expect("the role exists")["rules"].clone();
     assert_eq!(rules[0]["verbs"], json!(["get", "post"]));
     for (taken, ..) in &VERBS {
         let mut fewer = rules.clone();
         fewer[0]["verbs"] = VERBS.iter().map(|(verb, ..)| *verb).filter(|verb| verb != taken).collect();
-        story.api.merge(&role, &json!({ "rules": fewer })).await;
+        env.api.merge(&role, &json!({ "rules": fewer })).await;
         for (verb, method, path) in &VERBS {
             let wanted = if verb == taken { 403 } else { 200 };
-            eventually(&format!("without {taken}, {method} {path} is {wanted}"), PATIENCE, || async {
+            eventually(&format!("without {taken}, {method} {path} is {wanted}"), TEST_TIMEOUT, || async {
                 // The authorization of reads is cached for each token.
-                let token = story.cluster.token(story.namespace, &operator).await;
+                let token = env.cluster.token(env.namespace, &operator).await;
                 let request = (method.clone(), *path, if *method == Method::POST { "{}" } else { "" });
                 let found = controller.secured(&http, request, Some(&token)).await;
                 if found == wanted { Ok(()) } else { Err(found.to_string()) }
@@ -98,5 +98,5 @@ pub(super) async fn assert_each_verb_is_needed(release: &Release<'_>, controller
             .await;
         }
     }
-    story.api.merge(&role, &json!({ "rules": rules })).await;
+    env.api.merge(&role, &json!({ "rules": rules })).await;
 }

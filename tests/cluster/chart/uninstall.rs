@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::rights::{Grant, granted, unused};
 use super::{Process, Release, pod, store_cloud_config, values};
-use crate::cluster::Story;
+use crate::cluster::TestEnvironment;
 use crate::cluster::leaving::OUT_OF_SERVICE;
 use crate::cluster::replicas::has_role;
 use crate::support::controller::shared_lease;
 use crate::support::kubernetes::{self, Cluster, Request};
-use crate::support::{PATIENCE, eventually, objects};
+use crate::support::{TEST_TIMEOUT, eventually, objects};
 
 const NAMESPACE: &str = "chart-uninstall";
 /// The account of the hook of the release `leaving` in it.
@@ -27,9 +27,9 @@ const GROWING: &str = "growing-2";
 const WRITE_TAKES: Duration = Duration::from_secs(3);
 
 /// Returns a Lease.
-async fn lease(story: &Story<&Cluster>, namespace: &str, name: &str) -> Value {
+async fn lease(env: &TestEnvironment<&Cluster>, namespace: &str, name: &str) -> Value {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}");
-    story.api.get(&path).await.expect("the Lease exists")
+    env.api.get(&path).await.expect("the Lease exists")
 }
 
 /// Returns whether a Lease has no holder.
@@ -38,13 +38,13 @@ fn is_free(lease: &Value) -> bool {
 }
 
 /// Adds a second endpoint to the Service, and waits until its write is in flight.
-async fn begin_a_write(story: &Story<&Cluster>) {
-    let before = story.azure.puts().await.len();
-    let nodes = [1, 2].map(|number| story.node(number));
+async fn begin_a_write(env: &TestEnvironment<&Cluster>) {
+    let before = env.azure.puts().await.len();
+    let nodes = [1, 2].map(|number| env.node(number));
     let endpoints = [("10.222.0.1", Some(nodes[0].as_str())), ("10.222.0.2", Some(nodes[1].as_str()))];
-    story.replace_by_hand(GROWING, &endpoints).await;
-    eventually("a write is in flight", PATIENCE, || async {
-        let (puts, now_us) = (story.azure.puts().await, story.azure.now_us());
+    env.replace_by_hand(GROWING, &endpoints).await;
+    eventually("a write is in flight", TEST_TIMEOUT, || async {
+        let (puts, now_us) = (env.azure.puts().await, env.azure.now_us());
         let in_flight = puts[before..].iter().any(|put| now_us + 1_500_000 < put.answered_us);
         if in_flight { Ok(()) } else { Err(format!("{} writes", puts.len() - before)) }
     })
@@ -53,18 +53,18 @@ async fn begin_a_write(story: &Story<&Cluster>) {
 
 /// Acts as the kubelet of a deleted Pod: stops its process, and removes the Pod when the process has ended. The leader
 /// has restored nodes before, and is stopped during a write.
-async fn ends_with_its_pod(story: &Story<&Cluster>, process: Process, leads: bool) {
+async fn ends_with_its_pod(env: &TestEnvironment<&Cluster>, process: Process, leads: bool) {
     let Process { name, controller } = process;
-    story.is_being_deleted(&name).await;
+    env.is_being_deleted(&name).await;
     if leads {
-        assert_eq!(story.downs().await, Ok(BTreeSet::new()), "the controller's Downs are restored first");
-        assert_eq!(story.records().await, Ok(BTreeMap::new()));
-        begin_a_write(story).await;
-        let shared = lease(story, "kube-system", &shared_lease(NAMESPACE)).await;
+        assert_eq!(env.downs().await, Ok(BTreeSet::new()), "the controller's Downs are restored first");
+        assert_eq!(env.records().await, Ok(BTreeMap::new()));
+        begin_a_write(env).await;
+        let shared = lease(env, "kube-system", &shared_lease(NAMESPACE)).await;
         assert!(!is_free(&shared) && shared["spec"]["leaseDurationSeconds"] == 60, "{shared}");
     }
     controller.terminate().await;
-    story.let_go(&name).await;
+    env.release(&name).await;
 }
 
 /// Returns the grants of the roles of the release's hooks, which exist while the hook runs.
@@ -81,41 +81,41 @@ async fn n4_w7_w8_helm_uninstall_in_a_write_restores_nodes() {
     if !pod::supports_mount_namespaces().await {
         return;
     }
-    let story = Story::begin(&cluster, NAMESPACE, 2).await;
-    store_cloud_config(&story).await;
-    story.set_endpoints_by_hand(GROWING, &[("10.222.0.1", Some(&story.node(1)))]).await;
-    story.provision(NAMESPACE).await;
-    let release = Release::install(&story, "leaving", &values(NAMESPACE)).await;
+    let env = TestEnvironment::begin(&cluster, NAMESPACE, 2).await;
+    store_cloud_config(&env).await;
+    env.set_endpoints_by_hand(GROWING, &[("10.222.0.1", Some(&env.node(1)))]).await;
+    env.provision(NAMESPACE).await;
+    let release = Release::install(&env, "leaving", &values(NAMESPACE)).await;
     let grants = rights_of_hooks(&release).await;
     let mut running = Vec::new();
     for (pod, role) in release.pods().await.iter().zip(["leader", "standby"]) {
-        let process = Process::start(&story, pod).await;
+        let process = Process::start(&env, pod).await;
         has_role(&process.controller, role).await;
-        story.keep(&process.name).await;
+        env.keep(&process.name).await;
         running.push(process);
     }
     let [leader, standby] = <[Process; 2]>::try_from(running).ok().expect("the chart runs two");
-    story.holds(GROWING, ["10.1.0.1"]).await;
-    story.taint(1, OUT_OF_SERVICE).await;
-    story.are_down(["10.1.0.1"]).await;
-    story.are_recorded([story.uid(1).await.as_str()]).await;
-    story.azure.set_write_latency(WRITE_TAKES, Duration::ZERO).await;
+    env.holds(GROWING, ["10.1.0.1"]).await;
+    env.taint(1, OUT_OF_SERVICE).await;
+    env.are_down(["10.1.0.1"]).await;
+    env.are_recorded([env.uid(1).await.as_str()]).await;
+    env.azure.set_write_latency(WRITE_TAKES, Duration::ZERO).await;
 
     tokio::join!(
         release.uninstall(),
-        ends_with_its_pod(&story, leader, true),
-        ends_with_its_pod(&story, standby, false),
+        ends_with_its_pod(&env, leader, true),
+        ends_with_its_pod(&env, standby, false),
     );
     // The running write was completed, and the node that is still tainted was not changed again.
-    story.holds(GROWING, ["10.1.0.1", "10.1.0.2"]).await;
-    assert_eq!(story.downs().await, Ok(BTreeSet::new()));
-    let own = lease(&story, NAMESPACE, objects::ACCOUNT).await;
+    env.holds(GROWING, ["10.1.0.1", "10.1.0.2"]).await;
+    assert_eq!(env.downs().await, Ok(BTreeSet::new()));
+    let own = lease(&env, NAMESPACE, objects::ACCOUNT).await;
     assert!(is_free(&own), "{own}");
-    let shared = lease(&story, "kube-system", &shared_lease(NAMESPACE)).await;
+    let shared = lease(&env, "kube-system", &shared_lease(NAMESPACE)).await;
     assert!(is_free(&shared) && shared["spec"]["leaseDurationSeconds"] == 900, "{shared}");
     assert_eq!(release.left().await, Vec::<String>::new());
     // The ConfigMap stays, as README says, without anything that would block the next installation.
-    let notes = story.api.get(&story.path("configmaps", objects::ACCOUNT)).await.expect("it stays");
+    let notes = env.api.get(&env.path("configmaps", objects::ACCOUNT)).await.expect("it stays");
     let mut keys = notes["data"].as_object().into_iter().flat_map(serde_json::Map::keys);
     assert!(keys.all(|key| key != "admin-state.off" && !key.starts_with("down.")), "{notes}");
 
@@ -133,7 +133,7 @@ async fn hook_fails(release: &Release<'_>, slow: &str) -> String {
     let mut labels = String::new();
     for attempt in ["first", "second"] {
         let pod = release.hook("pre-delete").await;
-        let mut container = pod.container(release.story.cluster).await;
+        let mut container = pod.container(release.env.cluster).await;
         // A longer wait has the same result.
         container.replace_argument("--within=100s", "--within=8s");
         labels = container.argument("--selector=");
@@ -155,12 +155,12 @@ async fn w8_helm_uninstall_waits_for_pods_and_can_be_run_again() {
     if !pod::supports_mount_namespaces().await {
         return;
     }
-    let story = Story::begin(cluster, "chart-stuck", 2).await;
-    store_cloud_config(&story).await;
-    let release = Release::install(&story, "stuck", &values(story.namespace)).await;
+    let env = TestEnvironment::begin(cluster, "chart-stuck", 2).await;
+    store_cloud_config(&env).await;
+    let release = Release::install(&env, "stuck", &values(env.namespace)).await;
     let pods = release.pods().await;
     let slow = pods.first().expect("the chart runs two").name();
-    story.keep(slow).await;
+    env.keep(slow).await;
     let before = release.left().await;
     assert!(before.contains(&format!("Deployment {}", release.full_name())), "{before:?}");
 
@@ -176,8 +176,8 @@ async fn w8_helm_uninstall_waits_for_pods_and_can_be_run_again() {
         left.into_iter().partition(|object| object.ends_with(&format!(" {job}")));
     assert_eq!(rest, before);
     assert!(of_hook.contains(&format!("Job {job}")), "the Job stays: {of_hook:?}");
-    let path = story.path("deployments", &release.full_name());
-    let deployment = story.api.get(&path).await.expect("the Deployment stays");
+    let path = env.path("deployments", &release.full_name());
+    let deployment = env.api.get(&path).await.expect("the Deployment stays");
     assert_eq!(deployment["spec"]["replicas"], 0);
     // The hook finds the Pods even if the Deployment is already deleted.
     let labels = deployment["spec"]["selector"]["matchLabels"].as_object().expect("its selector has labels");
@@ -187,12 +187,12 @@ async fn w8_helm_uninstall_waits_for_pods_and_can_be_run_again() {
 
     // After a rollback the replicas are back.
     let rolled_back = release.helm(&["rollback", release.name, "1", "--wait"]).await;
-    let deployment = story.api.get(&path).await.expect("the Deployment stays");
+    let deployment = env.api.get(&path).await.expect("the Deployment stays");
     assert_eq!(deployment["spec"]["replicas"], 2, "{rolled_back}");
     let (message, _) = tokio::join!(release.helm_fails(&uninstall), hook_fails(&release, slow));
     assert!(message.contains(&job), "{message}");
 
-    story.let_go(slow).await;
+    env.release(slow).await;
     release.uninstall().await;
     assert_eq!(release.left().await, Vec::<String>::new());
 }

@@ -6,9 +6,9 @@ use simulator::{Azure, Exchange, Fate};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Bench, Pool, Running, all_paused, is_restored, overwrite, result_line, snapshot_with_old_member,
+    Fixture, Pool, Running, all_paused, is_restored, overwrite, result_line, snapshot_with_old_member,
 };
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 /// Returns the pools of one load balancer, which are written one after the other.
 fn of_one_balancer(pools: &[Pool]) -> Vec<Pool> {
@@ -16,14 +16,14 @@ fn of_one_balancer(pools: &[Pool]) -> Vec<Pool> {
 }
 
 /// Returns the entry that pauses everything.
-async fn pause_entry(bench: &Bench) -> Option<String> {
-    let map = bench.config_map().await?;
+async fn pause_entry(fixture: &Fixture) -> Option<String> {
+    let map = fixture.config_map().await?;
     map["data"]["pause.everything"].as_str().map(str::to_owned)
 }
 
 /// Runs `restore` and kills it at the read of a pool after this number of writes. That read is never answered, so
 /// nothing is written later.
-async fn killed_after(bench: &Bench, file: &str, writes: usize) {
+async fn killed_after(fixture: &Fixture, file: &str, writes: usize) {
     let (reads, mut read) = mpsc::unbounded_channel();
     let mut written = Vec::new();
     let hook = move |_: &mut Azure, request: &Request, _| {
@@ -41,85 +41,85 @@ async fn killed_after(bench: &Bench, file: &str, writes: usize) {
         reads.send(hold).expect("the test continues");
         Fate::Held(release)
     };
-    bench.fakes.azure.ask(move |azure, _| azure.wire.intercept(hook)).await;
-    let before = bench.puts().len();
-    let mut restore = Running::start(bench, "restore", &[file, "--yes"], "killed.log");
-    let hold = tokio::time::timeout(PATIENCE, read.recv()).await.expect("it reads the next pool");
-    eventually("everything is paused", PATIENCE, || async {
-        pause_entry(bench).await.ok_or("no pause".to_owned())
+    fixture.fakes.azure.ask(move |azure, _| azure.wire.intercept(hook)).await;
+    let before = fixture.puts().len();
+    let mut restore = Running::start(fixture, "restore", &[file, "--yes"], "killed.log");
+    let hold = tokio::time::timeout(TEST_TIMEOUT, read.recv()).await.expect("it reads the next pool");
+    eventually("everything is paused", TEST_TIMEOUT, || async {
+        pause_entry(fixture).await.ok_or("no pause".to_owned())
     })
     .await;
     restore.signal(Signal::KILL);
     restore.child.wait().await.expect("it is our child");
-    bench.fakes.azure.ask(|azure, _| azure.wire.intercept(|_, _, _| Fate::Answered)).await;
+    fixture.fakes.azure.ask(|azure, _| azure.wire.intercept(|_, _, _| Fate::Answered)).await;
     drop(hold);
-    assert_eq!(bench.puts().len(), before + writes, "writes before it was killed");
+    assert_eq!(fixture.puts().len(), before + writes, "writes before it was killed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g6_a_second_restore_completes_a_killed_one() {
-    let bench = Bench::new(2).await;
-    let file = bench.path("pools.json");
-    let pools = snapshot_with_old_member(&bench, &file).await;
+    let fixture = Fixture::new(2).await;
+    let file = fixture.path("pools.json");
+    let pools = snapshot_with_old_member(&fixture, &file).await;
     for pool in &pools {
-        overwrite(&bench, pool).await;
+        overwrite(&fixture, pool).await;
     }
-    killed_after(&bench, &file, 0).await;
-    let paused = pause_entry(&bench).await.expect("the pause stays");
+    killed_after(&fixture, &file, 0).await;
+    let paused = pause_entry(&fixture).await.expect("the pause stays");
     assert!(paused.contains("by: restore"), "{paused}");
 
-    let ended = bench.run("restore", &[&file, "--yes"]).await;
+    let ended = fixture.run("restore", &[&file, "--yes"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stderr.contains("leads: nothing is restored before it ends"), "{ended:?}");
     for pool in &pools {
-        assert!(is_restored(&bench, pool).await, "{pool:?}: {ended:?}");
+        assert!(is_restored(&fixture, pool).await, "{pool:?}: {ended:?}");
         assert_eq!(result_line(&ended, pool), "restored", "{ended:?}");
     }
-    assert_eq!(bench.puts().len(), pools.len());
-    assert_eq!(pause_entry(&bench).await, Some(paused), "the pause is the first one's");
+    assert_eq!(fixture.puts().len(), pools.len());
+    assert_eq!(pause_entry(&fixture).await, Some(paused), "the pause is the first one's");
     assert!(ended.stdout.contains("everything is paused: no controller changes these pools"), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g6_a_restore_killed_midway_leaves_everything_paused() {
-    let bench = Bench::new(4).await;
-    let file = bench.path("pools.json");
-    let pools = of_one_balancer(&snapshot_with_old_member(&bench, &file).await);
+    let fixture = Fixture::new(4).await;
+    let file = fixture.path("pools.json");
+    let pools = of_one_balancer(&snapshot_with_old_member(&fixture, &file).await);
     assert_eq!(pools.len(), 2, "{pools:?}");
     for pool in &pools {
-        overwrite(&bench, pool).await;
+        overwrite(&fixture, pool).await;
     }
-    killed_after(&bench, &file, 1).await;
-    let restored = [is_restored(&bench, &pools[0]).await, is_restored(&bench, &pools[1]).await];
+    killed_after(&fixture, &file, 1).await;
+    let restored = [is_restored(&fixture, &pools[0]).await, is_restored(&fixture, &pools[1]).await];
     assert_ne!(restored[0], restored[1], "one of two pools was written");
-    let paused = pause_entry(&bench).await.expect("the pause stays");
+    let paused = pause_entry(&fixture).await.expect("the pause stays");
 
     // A controller that starts neither reverts nor completes the restore.
-    let (controller, admin) = Running::start_leader(&bench).await;
+    let (controller, admin) = Running::start_leader(&fixture).await;
     all_paused(&admin).await;
     controller.signal(Signal::TERM);
     controller.ended().await;
-    assert_eq!(bench.puts().len(), 1);
-    assert_eq!(pause_entry(&bench).await, Some(paused.clone()));
+    assert_eq!(fixture.puts().len(), 1);
+    assert_eq!(pause_entry(&fixture).await, Some(paused.clone()));
 
-    let ended = bench.run("restore", &[&file, "--yes"]).await;
+    let ended = fixture.run("restore", &[&file, "--yes"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for (pool, was_restored) in pools.iter().zip(restored) {
-        assert!(is_restored(&bench, pool).await, "{pool:?}: {ended:?}");
+        assert!(is_restored(&fixture, pool).await, "{pool:?}: {ended:?}");
         assert_eq!(result_line(&ended, pool), if was_restored { "" } else { "restored" }, "{ended:?}");
     }
-    assert_eq!(bench.puts().len(), 2, "pools in sync were not written again");
-    assert_eq!(pause_entry(&bench).await, Some(paused));
+    assert_eq!(fixture.puts().len(), 2, "pools in sync were not written again");
+    assert_eq!(pause_entry(&fixture).await, Some(paused));
 
     // When the operator resumes, the pools follow endpoints again.
-    let mut map = bench.config_map().await.expect("the controller's ConfigMap");
+    let mut map = fixture.config_map().await.expect("the controller's ConfigMap");
     map["data"].as_object_mut().expect("data").shift_remove("pause.everything");
-    bench.fakes.apply(vec![map]).await.expect("a good ConfigMap");
-    let (controller, _) = Running::start_leader(&bench).await;
-    eventually("the pools match the endpoints", PATIENCE, || async {
+    fixture.fakes.apply(vec![map]).await.expect("a good ConfigMap");
+    let (controller, _) = Running::start_leader(&fixture).await;
+    eventually("the pools match the endpoints", TEST_TIMEOUT, || async {
         let mut restored = Vec::new();
         for pool in &pools {
-            restored.push(is_restored(&bench, pool).await);
+            restored.push(is_restored(&fixture, pool).await);
         }
         if restored == [false, false] { Ok(()) } else { Err(format!("{restored:?}")) }
     })

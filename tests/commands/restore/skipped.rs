@@ -19,17 +19,17 @@ fn service(pool: &Pool) -> (String, String) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g2_a_pool_without_members_needs_a_flag() {
-    let bench = Bench::new(2).await;
-    let file = bench.path("pools.json");
-    let pools_of_file = take_snapshot(&bench, &bench.path("before.json")).await;
+    let fixture = Fixture::new(2).await;
+    let file = fixture.path("pools.json");
+    let pools_of_file = take_snapshot(&fixture, &fixture.path("before.json")).await;
     let (unserved, other) = (pools_of_file[0].clone(), pools_of_file[1].clone());
     let all = unserved.members.len();
-    foreign_put(&bench, &unserved, &[(OLD.to_owned(), "old-node".to_owned())]).await;
-    let unserved_image = take_snapshot(&bench, &file).await.remove(0);
-    foreign_put(&bench, &unserved, &unserved.members).await;
-    overwrite(&bench, &other).await;
+    foreign_put(&fixture, &unserved, &[(OLD.to_owned(), "old-node".to_owned())]).await;
+    let unserved_image = take_snapshot(&fixture, &file).await.remove(0);
+    foreign_put(&fixture, &unserved, &unserved.members).await;
+    overwrite(&fixture, &other).await;
 
-    let ended = bench.run("restore", &[&file, "--yes"]).await;
+    let ended = fixture.run("restore", &[&file, "--yes"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let loss =
         format!("warning: of the {all} nodes with endpoints it has {all}, and would have 0, and no traffic");
@@ -37,15 +37,15 @@ async fn g2_a_pool_without_members_needs_a_flag() {
     assert!(result_line(&ended, &unserved).contains("pass --allow-unserved"), "{ended:?}");
     let gain = format!("of the {} nodes with endpoints it has 0, and will have", other.members.len());
     assert!(has_line(&ended, &other, &gain) && result_line(&ended, &other) == "restored", "{ended:?}");
-    assert!(is_restored(&bench, &unserved).await && is_restored(&bench, &other).await);
-    assert_eq!(bench.puts().len(), 1);
+    assert!(is_restored(&fixture, &unserved).await && is_restored(&fixture, &other).await);
+    assert_eq!(fixture.puts().len(), 1);
 
-    let ended = bench.run("restore", &[&file, "--yes", "--allow-unserved"]).await;
+    let ended = fixture.run("restore", &[&file, "--yes", "--allow-unserved"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(has_line(&ended, &unserved, "will have 0, and no traffic will be served"), "{ended:?}");
-    assert!(is_restored(&bench, &unserved_image).await, "{ended:?}");
+    assert!(is_restored(&fixture, &unserved_image).await, "{ended:?}");
 
-    let ended = bench.run("restore", &[&file, "--dry-run"]).await;
+    let ended = fixture.run("restore", &[&file, "--dry-run"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(
         has_line(&ended, &unserved, "it has 0, so no traffic is served"),
@@ -56,9 +56,9 @@ async fn g2_a_pool_without_members_needs_a_flag() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d1_g6_paused_pools_are_skipped_unless_they_are_named() {
-    let mut bench = Bench::new(4).await;
-    let file = bench.path("pools.json");
-    let pools = snapshot_with_old_member(&bench, &file).await;
+    let mut fixture = Fixture::new(4).await;
+    let file = fixture.path("pools.json");
+    let pools = snapshot_with_old_member(&fixture, &file).await;
     let [by_pool, by_service, by_annotation, free] = &pools[..] else { panic!("{pools:?}") };
     let ((namespace, name), annotated) = (service(by_service), service(by_annotation));
     let note = "since: 2026-11-20T08:00:00Z\nby: alice\nreason: we look into it\n";
@@ -74,12 +74,12 @@ async fn d1_g6_paused_pools_are_skipped_unless_they_are_named() {
     let get = move |cluster: &mut simulator::Cluster, _: u64| {
         cluster.model.get(Resource::Services, &annotated.0, &annotated.1)
     };
-    let mut object = bench.fakes.cluster.ask(get).await.expect("the Service");
+    let mut object = fixture.fakes.cluster.ask(get).await.expect("the Service");
     object["metadata"]["annotations"]["azure-backend-pool-controller.io/pause"] = json!("true");
-    bench.fakes.apply(vec![map, object]).await.expect("good objects");
-    bench.reset_baseline().await;
+    fixture.fakes.apply(vec![map, object]).await.expect("good objects");
+    fixture.reset_baseline().await;
     for pool in &pools {
-        overwrite(&bench, pool).await;
+        overwrite(&fixture, pool).await;
     }
     let who = "since 2026-11-20T08:00:00Z by alice, we look into it";
     let skipped = [
@@ -88,7 +88,7 @@ async fn d1_g6_paused_pools_are_skipped_unless_they_are_named() {
         (by_annotation, "has the annotation azure-backend-pool-controller.io/pause".to_owned()),
     ];
 
-    let ended = bench.run("restore", &[&file, "--dry-run"]).await;
+    let ended = fixture.run("restore", &[&file, "--dry-run"]).await;
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(
         ended.stdout.contains("1 pools would be written, 2 are in sync, 3 are left as they are"),
@@ -98,24 +98,24 @@ async fn d1_g6_paused_pools_are_skipped_unless_they_are_named() {
         ended.stdout.contains("warning: the key pause.of-what of the controller's ConfigMap"),
         "{ended:?}"
     );
-    bench.assert_nothing_written().await;
+    fixture.assert_nothing_written().await;
 
-    let ended = bench.run("restore", &[&file, "--yes", "--leave-unpaused"]).await;
+    let ended = fixture.run("restore", &[&file, "--yes", "--leave-unpaused"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     for (pool, words) in &skipped {
         let outcome = result_line(&ended, pool);
         assert!(outcome.starts_with("left as it is: ") && outcome.contains(words.as_str()), "{ended:?}");
         assert!(outcome.contains("--pool"), "{ended:?}");
-        assert_eq!(current_members(&bench, pool).await, [(WRONG.to_owned(), "wrong".to_owned())]);
+        assert_eq!(current_members(&fixture, pool).await, [(WRONG.to_owned(), "wrong".to_owned())]);
     }
-    assert!(result_line(&ended, free) == "restored" && is_restored(&bench, free).await, "{ended:?}");
-    assert_eq!(bench.puts().len(), 1);
+    assert!(result_line(&ended, free) == "restored" && is_restored(&fixture, free).await, "{ended:?}");
+    assert_eq!(fixture.puts().len(), 1);
 
     let names: Vec<&str> = skipped.iter().flat_map(|(pool, _)| ["--pool", &pool.name]).collect();
-    let ended = bench.run("restore", &[&[&file, "--yes"][..], &names].concat()).await;
+    let ended = fixture.run("restore", &[&[&file, "--yes"][..], &names].concat()).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for (pool, words) in &skipped {
         assert!(has_line(&ended, pool, words), "it is shown in any case: {ended:?}");
-        assert!(result_line(&ended, pool) == "restored" && is_restored(&bench, pool).await, "{ended:?}");
+        assert!(result_line(&ended, pool) == "restored" && is_restored(&fixture, pool).await, "{ended:?}");
     }
 }

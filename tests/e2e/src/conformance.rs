@@ -1,5 +1,5 @@
 //! The conformance suite: questions about Azure that public sources leave open, each asked by experiment. The answers
-//! show which knobs of the simulated ARM (`simulator/models/src/arm/settings.rs`) come closest to Azure.
+//! show which settings of the simulated ARM (`simulator/models/src/arm/settings.rs`) come closest to Azure.
 //!
 //! Everything happens in resources of the suite's own in the resource group, which it deletes at the end.
 
@@ -19,20 +19,20 @@ use stage::Stage;
 
 /// Result of an experiment.
 enum Finding {
-    /// The answer, and the resulting knobs.
+    /// The answer, and the resulting settings.
     Answered(String, Vec<(&'static str, Value)>),
     /// The question stays open, for this reason.
     Open(String),
 }
 
-/// Returns an answer without a knob.
+/// Returns an answer without a setting.
 fn answered(text: impl Into<String>) -> anyhow::Result<Finding> {
     Ok(Finding::Answered(text.into(), Vec::new()))
 }
 
-/// Returns an answer from which one knob follows.
-fn turns(knob: &'static str, value: impl Into<Value>, text: impl Into<String>) -> anyhow::Result<Finding> {
-    Ok(Finding::Answered(text.into(), vec![(knob, value.into())]))
+/// Returns an answer from which one setting follows.
+fn turns(setting: &'static str, value: impl Into<Value>, text: impl Into<String>) -> anyhow::Result<Finding> {
+    Ok(Finding::Answered(text.into(), vec![(setting, value.into())]))
 }
 
 fn open(reason: impl Into<String>) -> anyhow::Result<Finding> {
@@ -82,13 +82,13 @@ pub(crate) fn names() -> Vec<&'static str> {
     questions().map(|question| question.name).collect()
 }
 
-/// Runs the selected questions; returns the cases and the resulting knobs.
+/// Runs the selected questions; returns the cases and the resulting settings.
 pub(crate) async fn run(options: &Options, azure: &Azure) -> (Vec<Case>, Map<String, Value>) {
     let selected = questions().filter(|question| options.selects(Suite::Conformance, question.name));
     let selected: Vec<&Question> = selected.collect();
-    let (mut cases, mut knobs) = (Vec::new(), Map::new());
+    let (mut cases, mut model_settings) = (Vec::new(), Map::new());
     if selected.is_empty() {
-        return (cases, knobs);
+        return (cases, model_settings);
     }
     let begin = Instant::now();
     let case = |name, about, outcome, begin: Instant| Case {
@@ -104,14 +104,14 @@ pub(crate) async fn run(options: &Options, azure: &Azure) -> (Vec<Case>, Map<Str
             let reason = Outcome::Failed(format!("{error:#}"));
             cases.push(case("set-up", "The suite's own resources are created.", reason, begin));
             cases.extend(stage.clear_up().await);
-            return (cases, knobs);
+            return (cases, model_settings);
         }
     };
     for question in selected {
         let begin = Instant::now();
         let outcome = match ask(question, &stage).await {
             Ok(Finding::Answered(text, turned)) => {
-                knobs.extend(turned.into_iter().map(|(name, value)| (name.to_owned(), value)));
+                model_settings.extend(turned.into_iter().map(|(name, value)| (name.to_owned(), value)));
                 Outcome::Passed(text)
             }
             Ok(Finding::Open(reason)) => Outcome::Skipped(reason),
@@ -120,7 +120,7 @@ pub(crate) async fn run(options: &Options, azure: &Azure) -> (Vec<Case>, Map<Str
         cases.push(case(question.name, question.about, outcome, begin));
     }
     cases.extend(stage.clear_up().await);
-    (cases, knobs)
+    (cases, model_settings)
 }
 
 async fn ask(question: &Question, stage: &Stage<'_>) -> anyhow::Result<Finding> {
@@ -145,8 +145,9 @@ async fn latency(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     };
     let text =
         format!("median and 95th percentile: GET {get:.1?}, {get_p95:.1?}; PUT {put:.1?}, {put_p95:.1?}");
-    let knobs = vec![("getLatency", log_normal(get, get_p95)), ("putLatency", log_normal(put, put_p95))];
-    Ok(Finding::Answered(text, knobs))
+    let model_settings =
+        vec![("getLatency", log_normal(get, get_p95)), ("putLatency", log_normal(put, put_p95))];
+    Ok(Finding::Answered(text, model_settings))
 }
 
 async fn quota(stage: &Stage<'_>) -> anyhow::Result<Finding> {

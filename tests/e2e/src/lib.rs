@@ -61,8 +61,8 @@ pub struct Options {
 impl Options {
     /// Returns whether a test of this suite and name is selected.
     fn selects(&self, suite: Suite, name: &str) -> bool {
-        let is_left_out = self.skip.as_deref().is_some_and(|skip| !skip.is_empty() && name.contains(skip));
-        (self.suite == suite || self.suite == Suite::All) && name.contains(&self.focus) && !is_left_out
+        let is_skipped = self.skip.as_deref().is_some_and(|skip| !skip.is_empty() && name.contains(skip));
+        (self.suite == suite || self.suite == Suite::All) && name.contains(&self.focus) && !is_skipped
     }
 }
 
@@ -99,9 +99,9 @@ pub async fn run(options: &Options, variables: &BTreeMap<String, String>) -> any
         }
     }
     if options.suite != Suite::Cluster {
-        let (cases, knobs) = conformance::run(&options, &azure).await;
+        let (cases, model_settings) = conformance::run(&options, &azure).await;
         cases.into_iter().for_each(|case: Case| report.add(case));
-        report.knobs = knobs;
+        report.model_settings = model_settings;
     }
     let folder = options.reports.join(&environment.cluster_name);
     report.write(&folder).with_context(|| format!("failed to write the reports to {}", folder.display()))?;

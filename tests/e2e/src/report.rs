@@ -1,4 +1,4 @@
-//! The reports: JUnit for programs, text for operators, and the knobs of the simulated ARM.
+//! The reports: JUnit for programs, text for operators, and the settings of the simulated ARM.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -33,12 +33,12 @@ pub(crate) struct Report {
     cluster: String,
     cases: Vec<Case>,
     /// The settings of the simulated ARM that follow from the answers.
-    pub(crate) knobs: Map<String, Value>,
+    pub(crate) model_settings: Map<String, Value>,
 }
 
 impl Report {
     pub(crate) fn new(cluster: &str) -> Self {
-        Self { cluster: cluster.to_owned(), cases: Vec::new(), knobs: Map::new() }
+        Self { cluster: cluster.to_owned(), cases: Vec::new(), model_settings: Map::new() }
     }
 
     pub(crate) fn add(&mut self, case: Case) {
@@ -50,13 +50,13 @@ impl Report {
         self.cases.iter().any(|case| matches!(case.outcome, Outcome::Failed(_)))
     }
 
-    /// Writes `junit.xml`, and `knobs.json` where there are knobs.
+    /// Writes `junit.xml`, and `model-settings.json` where there are settings.
     pub(crate) fn write(&self, folder: &Path) -> std::io::Result<()> {
         std::fs::create_dir_all(folder)?;
         std::fs::write(folder.join("junit.xml"), self.junit())?;
-        if !self.knobs.is_empty() {
-            let knobs = Value::Object(self.knobs.clone());
-            std::fs::write(folder.join("knobs.json"), format!("{knobs:#}\n"))?;
+        if !self.model_settings.is_empty() {
+            let model_settings = Value::Object(self.model_settings.clone());
+            std::fs::write(folder.join("model-settings.json"), format!("{model_settings:#}\n"))?;
         }
         Ok(())
     }
@@ -76,9 +76,9 @@ impl Report {
                 text.push_str(&format!("       {}\n", detail.replace('\n', "\n       ")));
             }
         }
-        if !self.knobs.is_empty() {
-            text.push_str("\nKnobs of the simulated ARM that follow (docs/simulator.md):\n");
-            for (name, value) in &self.knobs {
+        if !self.model_settings.is_empty() {
+            text.push_str("\nSettings of the simulated ARM that follow (docs/simulator.md):\n");
+            for (name, value) in &self.model_settings {
                 text.push_str(&format!("  {name}: {value}\n"));
             }
         }

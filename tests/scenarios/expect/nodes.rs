@@ -8,11 +8,11 @@ use simulator::models::arm::{Flows, LogEntry, Member, Method, Traffic};
 use simulator::models::kube::Resource;
 use simulator::{Azure, Cluster};
 
-use super::{Done, Patience};
+use super::{Done, Polling};
 use crate::scenarios::azure::Entry;
 use crate::scenarios::signals::Taint;
 use crate::scenarios::stage::Stage;
-use crate::scenarios::world::{NOBODY, ServiceName};
+use crate::scenarios::world::{NO_MEMBERS, ServiceName};
 
 /// Namespace and name of the controller's ConfigMap.
 const CONFIG_MAP: [&str; 2] = ["kube-system", "azure-backend-pool-controller"];
@@ -51,14 +51,14 @@ impl About {
 /// Parses a list of nodes, which may be empty.
 pub(super) fn nodes<'w>(words: &[&'w str]) -> Result<Vec<&'w str>, String> {
     match words {
-        [] => Err(format!("nodes are missing at the end of the line; {NOBODY} means none")),
-        words => Ok(words.iter().copied().filter(|word| *word != NOBODY).collect()),
+        [] => Err(format!("nodes are missing at the end of the line; {NO_MEMBERS} means none")),
+        words => Ok(words.iter().copied().filter(|word| *word != NO_MEMBERS).collect()),
     }
 }
 
 /// Returns whether these entries belong to these nodes, one entry per node.
 pub(super) fn are_of(nodes: &[&str], entries: &[Entry], is_of: impl Fn(&str, &Entry) -> bool) -> bool {
-    let nodes: Vec<&str> = nodes.iter().copied().filter(|node| *node != NOBODY).collect();
+    let nodes: Vec<&str> = nodes.iter().copied().filter(|node| *node != NO_MEMBERS).collect();
     let is_there = |node: &&str| entries.iter().any(|entry| is_of(node, entry));
     entries.len() == nodes.len() && nodes.iter().all(is_there)
 }
@@ -74,7 +74,7 @@ impl Stage {
     /// Asserts that exactly the entries of these nodes are Down in a pool.
     pub(super) async fn expect_down(&mut self, pool: &str, words: &[&str]) -> Done {
         let (nodes, (lb, name)) = (nodes(words)?, self.lb_and_pool(pool).await?);
-        let mut again = Patience::of(self);
+        let mut again = Polling::of(self);
         loop {
             let members = self.fakes.members(&lb, &name).await;
             let mut down = members.ok_or_else(|| format!("{lb} has no pool {name}"))?;
@@ -101,7 +101,7 @@ impl Stage {
             None => (nodes(words)?, Vec::new()),
         };
         let (lb, name) = self.lb_and_pool(pool).await?;
-        let mut again = Patience::of(self);
+        let mut again = Polling::of(self);
         loop {
             let (lb, name) = (lb.clone(), name.clone());
             let query = move |azure: &mut Azure, _| {
@@ -138,7 +138,7 @@ impl Stage {
             ["none"] => BTreeSet::new(),
             taints => taints.iter().map(|taint| Taint::parse(taint)).collect::<Result<_, _>>()?,
         };
-        let mut again = Patience::of(self);
+        let mut again = Polling::of(self);
         loop {
             let name = node.to_owned();
             let query = move |cluster: &mut Cluster, _| cluster.model.get(Resource::Nodes, "", &name);
@@ -156,7 +156,7 @@ impl Stage {
     /// Asserts that the controller's ConfigMap has records of exactly these nodes (N4).
     pub(super) async fn expect_records(&mut self, words: &[&str]) -> Done {
         let wanted: BTreeSet<String> = nodes(words)?.into_iter().map(str::to_owned).collect();
-        let mut again = Patience::of(self);
+        let mut again = Polling::of(self);
         loop {
             let query = |cluster: &mut Cluster, _| {
                 let [namespace, name] = CONFIG_MAP;
@@ -172,7 +172,7 @@ impl Stage {
 
     /// Waits until the controller has sent no request to ARM for this long.
     pub(super) async fn expect_quiet(&mut self, span_us: u64) -> Done {
-        let mut again = Patience::of(self);
+        let mut again = Polling::of(self);
         loop {
             let (log, now_us) = (self.fakes.log().await, self.now_us());
             let ours = log.iter().filter(|call| !call.foreign);
@@ -220,7 +220,7 @@ fn an_event_is_about_a_service_or_a_node() {
 #[test]
 fn a_list_of_nodes_may_be_empty_but_not_missing() {
     assert_eq!(nodes(&["node-1", "node-2"]), Ok(vec!["node-1", "node-2"]));
-    assert_eq!(nodes(&["nobody"]), Ok(vec![]));
+    assert_eq!(nodes(&["no-members"]), Ok(vec![]));
     assert!(nodes(&[]).expect_err("nothing").contains("means none"));
 }
 

@@ -8,10 +8,10 @@ use serde_json::Value;
 use simulator::models::ccm::Answer;
 
 use crate::support::ccm::answer_of;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 /// Maximum time of one call.
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A client with all permissions.
 #[derive(Clone)]
@@ -27,7 +27,7 @@ impl Api {
         let http = Client::builder()
             .tls_certs_only([Certificate::from_pem(&read("ca.crt")).expect("a certificate")])
             .identity(Identity::from_pem(&both).expect("a key and a certificate"))
-            .timeout(ANSWER_WITHIN)
+            .timeout(REQUEST_TIMEOUT)
             .build()
             .expect("a client");
         Self { http, server: server.to_owned() }
@@ -98,7 +98,7 @@ impl Api {
     /// Sends a change, and repeats it until it succeeds.
     async fn change(&self, method: Method, path: &str, kind: &str, body: &str, fine: &[u16]) -> Value {
         let what = format!("{method} {path}");
-        let answer = eventually(&what, PATIENCE, || {
+        let answer = eventually(&what, TEST_TIMEOUT, || {
             let call = self.call(method.clone(), path, kind, body.to_owned());
             async move {
                 match call.await? {

@@ -9,7 +9,7 @@ use crate::support::objects::ACCOUNT;
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// Returns its objects for a test in this namespace, each with the path of its collection.
-pub(super) fn of_story(namespace: &str) -> Vec<(String, Value)> {
+pub(super) fn of_test(namespace: &str) -> Vec<(String, Value)> {
     let documents: Vec<Value> =
         serde_saphyr::from_multiple(include_str!("../../../docs/rbac.yaml")).expect("docs/rbac.yaml is YAML");
     documents.into_iter().map(|object| placed(object, namespace)).collect()

@@ -12,7 +12,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::support::kubernetes::skip;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 /// Capacity of the command channel.
 const COMMAND_CAPACITY: usize = 8;
@@ -90,7 +90,7 @@ impl GoPlane {
 
     async fn start_on(program: PathBuf, cache: Cache, listen: SocketAddr) -> Self {
         // Another process may hold the port for a short time.
-        let (child, address, commands) = eventually("the control plane listens", PATIENCE, || async {
+        let (child, address, commands) = eventually("the control plane listens", TEST_TIMEOUT, || async {
             spawn(&program, cache, listen).await.map_err(|error| format!("{listen}: {error}"))
         })
         .await;
@@ -161,7 +161,7 @@ impl GoPlane {
 
     /// Waits until the statistics satisfy the condition, and returns them.
     pub async fn wait_for_stats(&self, what: &str, wanted: impl Fn(&Stats) -> bool) -> Stats {
-        eventually(what, PATIENCE, || async {
+        eventually(what, TEST_TIMEOUT, || async {
             let stats = self.stats().await;
             if wanted(&stats) { Ok(stats) } else { Err(stats.0.to_string()) }
         })

@@ -8,7 +8,7 @@ use serde_json::Value;
 use simulator::control_plane::Kind;
 use tokio::process::Command;
 
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 /// The status of the only xDS client in a process.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl Status {
     pub async fn of(program: &Path, address: &str, flags: &[&str]) -> Self {
         let mut command = Command::new(program);
         command.args(flags).arg(address).stdin(Stdio::null()).kill_on_drop(true);
-        let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("it ends in time");
+        let output = tokio::time::timeout(TEST_TIMEOUT, command.output()).await.expect("it ends in time");
         let output = output.expect("the program runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let mut answer: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
@@ -49,7 +49,7 @@ impl Status {
 
 /// Waits until all of these resources are in these states, and returns the status.
 pub async fn shows(program: &Path, address: &str, states: &[(Kind, &str, &str)]) -> Status {
-    eventually(&format!("CSDS shows {states:?}"), PATIENCE, || async {
+    eventually(&format!("CSDS shows {states:?}"), TEST_TIMEOUT, || async {
         let status = Status::of(program, address, &[]).await;
         if status.has(states) { Ok(status) } else { Err(format!("{status:?}")) }
     })

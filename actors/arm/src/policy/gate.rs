@@ -1,5 +1,5 @@
 //! Enforces the throttle gates on each try (W6). The writer decides when they open; here they are only stored, one
-//! number per verb class.
+//! number per request class.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use model::machine::Now;
 
 use crate::abort_reason::AbortReason;
 
-/// Time until which each verb class is closed; zero is open.
+/// Time until which each request class is closed; zero is open.
 #[derive(Default, Debug)]
 pub(crate) struct Gates {
     reads_until: AtomicU64,

@@ -105,7 +105,7 @@ pub enum Out {
     },
     /// To the process: the API server's storage was restored to an earlier state. The process logs this and ends; a new
     /// one lists everything (W8).
-    SetBack(SetBack),
+    StorageRollback(StorageRollback),
     /// To the writer, the admin state and the event emitter: whether this process may write.
     Leadership(Leadership),
     /// To the writer: the gate times that the predecessor recorded.
@@ -134,7 +134,7 @@ pub struct ReleasedLeases {
 /// Evidence that the API server's storage was restored: our own Lease is older than before. If both versions are equal,
 /// the same version has another content.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SetBack {
+pub struct StorageRollback {
     /// The newest version that this process has observed.
     pub known: ResourceVersion,
     /// The version that was read afterwards.
@@ -142,7 +142,7 @@ pub struct SetBack {
 }
 
 /// Time that the process waits, after the writer has become quiet, for the release of the Lease.
-const RELEASE_WITHIN: Duration = Duration::from_secs(3);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The election of the one process that may write (W8).
 #[derive(Debug)]
@@ -345,14 +345,14 @@ impl Leader {
     /// Ends the process, as in a crash, because the API server's storage was restored to an earlier state or is another
     /// one: what this process knows may never have happened there. The Lease stays as it is, and a new process waits
     /// until a hold in it has ended.
-    fn on_set_back(&mut self, now: Now, set_back: SetBack, out: &mut Vec<Out>) {
+    fn on_rollback(&mut self, now: Now, rollback: StorageRollback, out: &mut Vec<Out>) {
         self.client.set_error("the API server's storage was restored to an earlier state");
         self.end_term(now, out);
         self.client.stop();
         match self.shutdown {
             Shutdown::Not => {
                 self.enter(now, Phase::Done, out);
-                out.push(Out::SetBack(set_back));
+                out.push(Out::StorageRollback(rollback));
             }
             // The process ends anyway.
             Shutdown::Begun | Shutdown::Releasing { .. } => {}
@@ -374,7 +374,7 @@ impl Leader {
     fn on_writer_quiet(&mut self, now: Now, shared_is_free: bool, out: &mut Vec<Out>) {
         match self.shutdown {
             Shutdown::Begun => {
-                self.shutdown = Shutdown::Releasing { until: now.plus(RELEASE_WITHIN), shared_is_free };
+                self.shutdown = Shutdown::Releasing { until: now.plus(RELEASE_TIMEOUT), shared_is_free };
             }
             Shutdown::Not | Shutdown::Releasing { .. } => out.push(Out::Metric(Metric::UnmatchedAnswer)),
         }

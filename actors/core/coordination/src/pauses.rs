@@ -31,7 +31,7 @@ use model::policy::{Mode, OperatorPolicy, Pause};
 use model::sample::Metric;
 use model::view::PolicyView;
 use notes::PauseNotes;
-use requests::{ANSWERED_WITHIN, PauseRequest};
+use requests::{ANSWER_TIMEOUT, PauseRequest};
 
 /// Time for which the note applies that switches the admin state off, from its first observation.
 const OFF_NOTE_LIFETIME: Duration = Duration::from_secs(600);
@@ -329,7 +329,7 @@ impl Pauses {
             mode: self.params.mode,
             policy,
             unreadable,
-            term_waits: self.params.storage == PauseStorage::ConfigMap && self.newest_term > self.term,
+            leader_waits: self.params.storage == PauseStorage::ConfigMap && self.newest_term > self.term,
             last_error: self.client.last_error().cloned(),
         };
         let Some(view) = self.published.update(view) else { return };
@@ -340,7 +340,7 @@ impl Pauses {
             services: count(view.policy.as_ref().map_or(0, |policy| policy.services.len())),
             unreadable: count(view.unreadable.len()),
             fresh: self.state.is_some() && view.last_error.is_none(),
-            term_waits: view.term_waits,
+            leader_waits: view.leader_waits,
         }));
         out.push(Out::View(view));
     }
@@ -371,7 +371,7 @@ impl Machine for Pauses {
     }
 
     fn deadline(&self) -> Option<Now> {
-        let waits = self.requests.front().map(|request| request.received.plus(ANSWERED_WITHIN));
+        let waits = self.requests.front().map(|request| request.received.plus(ANSWER_TIMEOUT));
         let off = self.state.as_ref().and_then(ReadState::off_until);
         earliest(off, earliest(self.client.deadline(), waits))
     }

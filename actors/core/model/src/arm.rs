@@ -332,13 +332,13 @@ pub enum RetryAfter {
 
 impl RetryAfter {
     /// The longest delay that is respected before another try (W4).
-    const LONGEST: Duration = Duration::from_secs(60);
+    const MAX_DELAY: Duration = Duration::from_secs(60);
 
     /// The shortest delay before another try, capped; `None`: the header names none.
     #[must_use]
     pub fn before_next_try(self) -> Option<Duration> {
         match self {
-            RetryAfter::In(span) => Some(span.min(RetryAfter::LONGEST)),
+            RetryAfter::In(span) => Some(span.min(RetryAfter::MAX_DELAY)),
             RetryAfter::Absent | RetryAfter::Invalid => None,
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::arm::PoolFacts;
 use crate::ids::{Epoch, Family, PoolId, ServiceKey, ServiceUid};
-use crate::level::{Keeps, Level, Provenance, Source};
+use crate::level::{Level, Provenance, Source, SurplusPolicy};
 use crate::machine::Now;
 
 /// The complete desired state of one pool. A newer assignment replaces an older one.
@@ -49,7 +49,7 @@ pub enum PausedBy {
     /// The operator has paused everything.
     Everything,
     /// Pre-images are being restored, and this pool has none.
-    NoPin,
+    NotInRestore,
     /// The operator has paused this pool.
     Pool,
     /// The operator has paused this Service, which owns the pool.
@@ -65,7 +65,7 @@ impl PausedBy {
         match self {
             PausedBy::Mode => "mode",
             PausedBy::Everything => "everything",
-            PausedBy::NoPin => "no_pin",
+            PausedBy::NotInRestore => "not_in_restore",
             PausedBy::Pool => "pool",
             PausedBy::Service(_) => "service",
             PausedBy::Annotation(_) => "annotation",
@@ -76,7 +76,7 @@ impl PausedBy {
     #[must_use]
     pub fn service(&self) -> Option<&ServiceKey> {
         match self {
-            PausedBy::Mode | PausedBy::Everything | PausedBy::NoPin | PausedBy::Pool => None,
+            PausedBy::Mode | PausedBy::Everything | PausedBy::NotInRestore | PausedBy::Pool => None,
             PausedBy::Service(key) | PausedBy::Annotation(key) => Some(key),
         }
     }
@@ -106,7 +106,7 @@ impl Assignment {
                 .held
                 .iter()
                 .flat_map(|held| &held.members)
-                .all(|ip| level.keeps == Keeps::All || level.allows(ip))
+                .all(|ip| level.keeps == SurplusPolicy::KeepAll || level.allows(ip))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::machine::Now;
 use crate::object::{ApiObject, ObjectAnswer, ObjectRequest, ResourceVersion};
 
 /// How much longer than its requested duration a machine waits for the watch of a Lease. The port itself waits for the
-/// start of the answer ([`crate::object::ANSWER_WITHIN`]), rounds the duration up to whole seconds, and lets the
+/// start of the answer ([`crate::object::REQUEST_TIMEOUT`]), rounds the duration up to whole seconds, and lets the
 /// server be 2 s late: 8 s.
 pub const WATCH_MARGIN: Duration = Duration::from_secs(10);
 

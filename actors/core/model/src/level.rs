@@ -27,7 +27,7 @@ pub struct Level {
     /// Members that may stay; disjoint from `required`.
     pub tolerated: BTreeSet<IpAddr>,
     /// Which surplus members stay nevertheless. It depends on the effect on the pool, whatever the cause (G1).
-    pub keeps: Keeps,
+    pub keeps: SurplusPolicy,
     /// Admin states that the source of the level requests for its members, if it requests any.
     pub states: States,
     /// Addresses of nodes whose endpoints are all of the other family. They must go. The cloud-controller-manager adds
@@ -85,14 +85,14 @@ pub struct DrainingAddresses {
 /// Which surplus members of a pool stay nevertheless. The variants are ordered by caution: uniting two levels takes
 /// the later one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Keeps {
+pub enum SurplusPolicy {
     /// No surplus member stays.
     #[default]
-    Nothing,
+    RemoveAll,
     /// All surplus members stay while no required and no tolerated member is in the pool: it must not be emptied (G2).
-    Last,
+    KeepLast,
     /// All surplus members stay: nothing is removed (G4, G6).
-    All,
+    KeepAll,
 }
 
 impl Level {
@@ -111,9 +111,9 @@ impl Level {
     pub fn surplus<'a>(&'a self, observed: &'a BTreeSet<IpAddr>) -> impl Iterator<Item = &'a IpAddr> + 'a {
         let would_empty = self.required.is_empty() && !observed.iter().any(|ip| self.tolerated.contains(ip));
         let keeps = match self.keeps {
-            Keeps::Nothing => false,
-            Keeps::Last => would_empty,
-            Keeps::All => true,
+            SurplusPolicy::RemoveAll => false,
+            SurplusPolicy::KeepLast => would_empty,
+            SurplusPolicy::KeepAll => true,
         };
         observed.iter().filter(move |ip| !keeps && !self.allows(ip))
     }
@@ -216,8 +216,8 @@ pub enum Source {
         /// A text for every event, error and status of the pool: the error of the resource in use, or else the id by
         /// which the control plane identifies us (X4).
         note: Arc<str>,
-        /// Remarks on how the members were chosen.
-        remarks: BTreeSet<Diagnostic>,
+        /// Diagnostics about how the members were chosen.
+        diagnostics: BTreeSet<Diagnostic>,
     },
 }
 
@@ -240,7 +240,7 @@ mod tests {
         last.iter().map(|last| IpAddr::from([10, 0, 0, *last])).collect()
     }
 
-    fn level(required: &[u8], tolerated: &[u8], keeps: Keeps) -> Level {
+    fn level(required: &[u8], tolerated: &[u8], keeps: SurplusPolicy) -> Level {
         let member = Member { name: AddressName::new("n"), node_ready: true };
         let required = ips(required).into_iter().map(|ip| (ip, member.clone())).collect();
         Level { required, tolerated: ips(tolerated), keeps, ..Level::default() }
@@ -250,29 +250,29 @@ mod tests {
     fn g2_unwanted_members_stay_only_in_an_otherwise_empty_pool() {
         let surplus =
             |level: &Level, observed: &[u8]| level.surplus(&ips(observed)).copied().collect::<BTreeSet<_>>();
-        assert_eq!(surplus(&level(&[], &[], Keeps::Last), &[1, 2]), ips(&[]));
+        assert_eq!(surplus(&level(&[], &[], SurplusPolicy::KeepLast), &[1, 2]), ips(&[]));
         assert_eq!(
-            surplus(&level(&[], &[3], Keeps::Last), &[1, 2]),
+            surplus(&level(&[], &[3], SurplusPolicy::KeepLast), &[1, 2]),
             ips(&[]),
             "tolerated members are never added"
         );
-        assert_eq!(surplus(&level(&[], &[2], Keeps::Last), &[1, 2]), ips(&[1]));
+        assert_eq!(surplus(&level(&[], &[2], SurplusPolicy::KeepLast), &[1, 2]), ips(&[1]));
         assert_eq!(
-            surplus(&level(&[3], &[], Keeps::Last), &[1, 2]),
+            surplus(&level(&[3], &[], SurplusPolicy::KeepLast), &[1, 2]),
             ips(&[1, 2]),
             "a member comes in its place"
         );
-        assert_eq!(surplus(&level(&[], &[], Keeps::Nothing), &[1, 2]), ips(&[1, 2]));
-        assert!(level(&[], &[], Keeps::Last).is_in_sync(&ips(&[1])));
-        let kept = level(&[3], &[1], Keeps::All);
+        assert_eq!(surplus(&level(&[], &[], SurplusPolicy::RemoveAll), &[1, 2]), ips(&[1, 2]));
+        assert!(level(&[], &[], SurplusPolicy::KeepLast).is_in_sync(&ips(&[1])));
+        let kept = level(&[3], &[1], SurplusPolicy::KeepAll);
         assert_eq!(surplus(&kept, &[1, 2, 3]), ips(&[]), "nothing is removed at all");
         assert!(!kept.is_in_sync(&ips(&[1, 2])), "what is missing is added all the same");
     }
 
     #[test]
     fn a_united_level_allows_and_keeps_what_either_does() {
-        let mut both = level(&[1], &[2], Keeps::Nothing);
-        both.unite(&level(&[2], &[1, 3], Keeps::Last));
-        assert!(both.same_members(&level(&[1, 2], &[3], Keeps::Last)) && both.is_disjoint());
+        let mut both = level(&[1], &[2], SurplusPolicy::RemoveAll);
+        both.unite(&level(&[2], &[1, 3], SurplusPolicy::KeepLast));
+        assert!(both.same_members(&level(&[1, 2], &[3], SurplusPolicy::KeepLast)) && both.is_disjoint());
     }
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use crate::arm::Backend;
 use crate::ids::{InstanceId, NodeName, NodeUid};
 use crate::machine::Wall;
-use crate::object::{LeftOut, NodeObject, Preempt, ResourceVersion, Taint};
+use crate::object::{ExclusionRule, NodeObject, Preempt, ResourceVersion, Taint};
 
 /// The facts about a node that its admin state depends on.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,8 +22,8 @@ pub struct NodeFact {
     pub instance: Option<InstanceId>,
     /// True if its condition `Ready` is `True`.
     pub ready: bool,
-    /// Why it is left out of pools, if it is (D5).
-    pub left_out: Option<LeftOut>,
+    /// Why it is excluded from pools, if it is (D5).
+    pub excluded: Option<ExclusionRule>,
     /// Its taints, in the order of its spec.
     pub taints: Vec<Taint>,
     /// Creation time.
@@ -35,22 +35,22 @@ pub struct NodeFact {
 }
 
 impl NodeFact {
-    /// Returns true unless the node is left out of all pools.
+    /// Returns true unless the node is excluded from all pools.
     #[must_use]
     pub fn is_in_service(&self) -> bool {
-        !self.left_out.is_some_and(LeftOut::is_everywhere)
+        !self.excluded.is_some_and(ExclusionRule::is_everywhere)
     }
 
-    /// The facts of a Node object, which is left out of pools for this reason.
+    /// The facts of a Node object, which is excluded from pools for this reason.
     #[must_use]
-    pub fn of(object: &NodeObject, left_out: Option<LeftOut>) -> NodeFact {
+    pub fn of(object: &NodeObject, excluded: Option<ExclusionRule>) -> NodeFact {
         NodeFact {
             name: object.name.clone(),
             uid: object.uid.clone(),
             ips: object.internal_ips.iter().copied().collect(),
             instance: object.instance.clone(),
             ready: object.ready,
-            left_out,
+            excluded,
             taints: object.taints.clone(),
             created: object.created,
             preempt: object.preempt.clone(),
@@ -61,7 +61,7 @@ impl NodeFact {
     /// Returns true if the node could serve traffic, so that its Down reduces capacity (N5).
     #[must_use]
     pub fn serves(&self) -> bool {
-        self.ready && !self.left_out.is_some_and(LeftOut::is_everywhere)
+        self.ready && !self.excluded.is_some_and(ExclusionRule::is_everywhere)
     }
 
     /// The targets of the node's entries.

@@ -64,7 +64,7 @@ impl ResourceVersion {
 /// it sends no more PUTs (45 s less 25 s), and five before it becomes a standby (30 s). W7's figures leave room too.
 /// Writes may start for 20 s (`lease.maxHold`) after the request that takes the shared Lease is sent; an answer at the
 /// last moment leaves 15 s of them.
-pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a machine waits for the port's answer to such a request. This is longer than the port waits, so it covers
 /// only answers that are lost within the process.
@@ -227,9 +227,9 @@ pub struct SliceObject {
 /// Key of the taint that the cluster autoscaler puts on a node before it drains and deletes the node (D5).
 pub const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// Why a node that hosts endpoints of a Service is left out of a pool of that Service (D4, D5).
+/// Why a node that hosts endpoints of a Service is excluded from a pool of that Service (D4, D5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum LeftOut {
+pub enum ExclusionRule {
     /// Label `node.kubernetes.io/exclude-from-external-load-balancers`.
     ExcludedByLabel,
     /// Label `kubernetes.azure.com/managed=false`.
@@ -243,13 +243,15 @@ pub enum LeftOut {
     OtherFamily,
 }
 
-impl LeftOut {
-    /// Returns true if the node is left out of every pool.
+impl ExclusionRule {
+    /// Returns true if the node is excluded from every pool.
     #[must_use]
     pub fn is_everywhere(self) -> bool {
         match self {
-            LeftOut::ExcludedByLabel | LeftOut::NotManagedByAzure | LeftOut::ControlPlane => true,
-            LeftOut::ToBeDeleted | LeftOut::OtherFamily => false,
+            ExclusionRule::ExcludedByLabel
+            | ExclusionRule::NotManagedByAzure
+            | ExclusionRule::ControlPlane => true,
+            ExclusionRule::ToBeDeleted | ExclusionRule::OtherFamily => false,
         }
     }
 
@@ -257,25 +259,25 @@ impl LeftOut {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            LeftOut::ExcludedByLabel => "excluded_by_label",
-            LeftOut::NotManagedByAzure => "not_managed_by_azure",
-            LeftOut::ControlPlane => "control_plane",
-            LeftOut::ToBeDeleted => "to_be_deleted",
-            LeftOut::OtherFamily => "other_family",
+            ExclusionRule::ExcludedByLabel => "excluded_by_label",
+            ExclusionRule::NotManagedByAzure => "not_managed_by_azure",
+            ExclusionRule::ControlPlane => "control_plane",
+            ExclusionRule::ToBeDeleted => "to_be_deleted",
+            ExclusionRule::OtherFamily => "other_family",
         }
     }
 }
 
-impl fmt::Display for LeftOut {
+impl fmt::Display for ExclusionRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            LeftOut::ExcludedByLabel => "it has the label node.kubernetes.io/exclude-from-external-load-balancers",
-            LeftOut::NotManagedByAzure => "it has the label kubernetes.azure.com/managed=false",
-            LeftOut::ControlPlane => {
+            ExclusionRule::ExcludedByLabel => "it has the label node.kubernetes.io/exclude-from-external-load-balancers",
+            ExclusionRule::NotManagedByAzure => "it has the label kubernetes.azure.com/managed=false",
+            ExclusionRule::ControlPlane => {
                 "it is a control-plane node, and excludeMasterFromStandardLB of the cloud configuration is not false"
             }
-            LeftOut::ToBeDeleted => "the cluster autoscaler is about to delete it (taint ToBeDeletedByClusterAutoscaler)",
-            LeftOut::OtherFamily => "its endpoints are all of the other address family",
+            ExclusionRule::ToBeDeleted => "the cluster autoscaler is about to delete it (taint ToBeDeletedByClusterAutoscaler)",
+            ExclusionRule::OtherFamily => "its endpoints are all of the other address family",
         })
     }
 }

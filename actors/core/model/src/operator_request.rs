@@ -21,12 +21,12 @@ pub struct Request {
     /// Its id.
     pub id: RequestId,
     /// The action.
-    pub wanted: Wanted,
+    pub wanted: OperatorAction,
 }
 
 /// The action that the operator requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum OperatorAction {
     /// An immediate attempt for this pool (H3).
     Attempt(PoolId),
     /// The release of held removals (G5) and of waiting nodes (N5): everywhere, including the stop of all removals
@@ -62,20 +62,22 @@ pub enum Scope {
     Node(NodeName),
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for OperatorAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wanted::Attempt(pool) => write!(f, "an attempt of pool {pool}"),
-            Wanted::Release(scope) => write!(f, "the release of {scope}"),
-            Wanted::Compare(None) => f.write_str("a comparison of all load balancers"),
-            Wanted::Compare(Some(lb)) => write!(f, "a comparison of load balancer {}", lb.as_str()),
-            Wanted::OpenGates(None) => f.write_str("the opening of both throttle gates"),
-            Wanted::OpenGates(Some(class)) => {
+            OperatorAction::Attempt(pool) => write!(f, "an attempt of pool {pool}"),
+            OperatorAction::Release(scope) => write!(f, "the release of {scope}"),
+            OperatorAction::Compare(None) => f.write_str("a comparison of all load balancers"),
+            OperatorAction::Compare(Some(lb)) => write!(f, "a comparison of load balancer {}", lb.as_str()),
+            OperatorAction::OpenGates(None) => f.write_str("the opening of both throttle gates"),
+            OperatorAction::OpenGates(Some(class)) => {
                 write!(f, "the opening of the throttle gate of {}", class.as_str())
             }
-            Wanted::Pause { scope, reason: None, .. } => write!(f, "a pause of {scope}"),
-            Wanted::Pause { scope, reason: Some(reason), .. } => write!(f, "a pause of {scope}: {reason}"),
-            Wanted::Resume(scope) => write!(f, "the end of the pause of {scope}"),
+            OperatorAction::Pause { scope, reason: None, .. } => write!(f, "a pause of {scope}"),
+            OperatorAction::Pause { scope, reason: Some(reason), .. } => {
+                write!(f, "a pause of {scope}: {reason}")
+            }
+            OperatorAction::Resume(scope) => write!(f, "the end of the pause of {scope}"),
         }
     }
 }
@@ -160,7 +162,7 @@ pub enum Refusal {
     /// A pause, or a mode that only observes; the most important one.
     Paused(PausedBy),
     /// A release that releases nothing: it ends none of the holds in that scope.
-    NothingReleased(Stays),
+    NothingReleased(ReleaseRefusal),
     /// A dry run (C4), and this request is not shown.
     DryRun,
     /// A necessary step failed, and the result is not known; with the error.
@@ -169,7 +171,7 @@ pub enum Refusal {
 
 /// Why a release releases nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stays {
+pub enum ReleaseRefusal {
     /// Nothing is held back in that scope.
     NothingHeld,
     /// All removals are stopped; only a release of everything ends that (G4).

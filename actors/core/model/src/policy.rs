@@ -92,7 +92,7 @@ impl OperatorPolicy {
             PausedBy::Everything => self.everything.as_ref(),
             PausedBy::Pool => self.pools.get(pool),
             PausedBy::Service(key) => self.services.get(key),
-            PausedBy::Mode | PausedBy::NoPin | PausedBy::Annotation(_) => None,
+            PausedBy::Mode | PausedBy::NotInRestore | PausedBy::Annotation(_) => None,
         }
     }
 }

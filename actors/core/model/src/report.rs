@@ -7,7 +7,7 @@ use crate::arm::{AdminState, Failure};
 use crate::assignment::HeldReason;
 use crate::error::NotManageable;
 use crate::ids::{LbName, NodeName, NodeUid, PoolId, ServiceKey, ServiceUid};
-use crate::object::{Kind, LeftOut};
+use crate::object::{ExclusionRule, Kind};
 use crate::sample::Caller;
 use crate::signals::Signal;
 use crate::write_record::WriteRecord;
@@ -49,13 +49,13 @@ impl Subject {
     }
 }
 
-/// The nodes with endpoints of a Service that are left out of a pool (D5).
+/// The nodes with endpoints of a Service that are excluded from a pool (D5).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LeftOutNodes {
+pub struct ExcludedNodes {
     /// The first node by name.
     pub first: NodeName,
     /// The reason for the first node.
-    pub why: LeftOut,
+    pub why: ExclusionRule,
     /// Number of further nodes.
     pub more: usize,
 }
@@ -250,9 +250,9 @@ pub enum EventKind {
         members: usize,
         /// True if the members stay; false if guards only observe, so that the members go (G5).
         enforced: bool,
-        /// The left-out nodes of its endpoints, if that explains why no endpoint is usable or why these members would
+        /// The excluded nodes of its endpoints, if that explains why no endpoint is usable or why these members would
         /// be removed (D5).
-        left_out: Option<LeftOutNodes>,
+        excluded: Option<ExcludedNodes>,
     },
     /// All removals are held back, because too many pools would lose most of their members at once (G4).
     RemovalsStopped {

@@ -117,7 +117,7 @@ pub enum Metric {
         /// True if the last read of our ConfigMap, which holds the pauses, succeeded.
         fresh: bool,
         /// True if a term of leadership waits for the ConfigMap, so that nothing is written.
-        term_waits: bool,
+        leader_waits: bool,
     },
     /// A change of another client was reverted for the third time or more (W11).
     Contention,
@@ -134,16 +134,16 @@ pub enum Metric {
         /// Pools that are due and not granted.
         waiting: u64,
     },
-    /// The throttle gate of a verb class opened or closed.
+    /// The throttle gate of a request class opened or closed.
     Gate {
-        /// The verb class.
+        /// The request class.
         class: GateClass,
         /// True if it is closed.
         closed: bool,
     },
-    /// The remaining share of a verb class's budget, 0 to 1.
+    /// The remaining share of a request class's budget, 0 to 1.
     BudgetLeft {
-        /// The verb class.
+        /// The request class.
         class: GateClass,
         /// The share.
         share: f64,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::ids::{Family, NodeName, ServiceKey, ServiceUid};
 use crate::level::Provenance;
 use crate::machine::Now;
-use crate::object::LeftOut;
+use crate::object::ExclusionRule;
 use crate::view::{Candidacy, ResourceView};
 
 /// A Service and the members that its endpoints require.
@@ -130,7 +130,7 @@ impl IndexMut<&Family> for Parts {
 /// The members that the endpoints of one Service require in its pool of one family.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Part {
-    /// Addresses that must be in the pool: those of nodes with an endpoint that counts, except left-out nodes.
+    /// Addresses that must be in the pool: those of nodes with an endpoint that counts, except excluded nodes.
     pub required: BTreeMap<IpAddr, RequiredNode>,
     /// Addresses that may stay: those of nodes with any endpoint, further addresses of required nodes, and last known
     /// ones (D6).
@@ -138,8 +138,8 @@ pub struct Part {
     /// The addresses in `tolerated` that may stay only because they are last known (D6): their node is gone or has no
     /// address, or their endpoint has no nodeName.
     pub last_known: BTreeSet<IpAddr>,
-    /// The left-out nodes with endpoints of the Service, with their addresses of this family (D4, D5).
-    pub left_out: BTreeMap<NodeName, LeftOutNode>,
+    /// The excluded nodes with endpoints of the Service, with their addresses of this family (D4, D5).
+    pub excluded: BTreeMap<NodeName, ExcludedNode>,
     /// Number of EndpointSlices that count for this family.
     pub slices: usize,
     /// Number of endpoints in them.
@@ -153,13 +153,13 @@ pub struct Part {
     pub unusable: bool,
 }
 
-/// A node that is left out of a pool.
+/// A node that is excluded from a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LeftOutNode {
+pub struct ExcludedNode {
     /// Its addresses of the pool's family.
     pub ips: BTreeSet<IpAddr>,
     /// The reason.
-    pub why: LeftOut,
+    pub why: ExclusionRule,
 }
 
 /// The node behind a required address.

@@ -13,7 +13,7 @@ use crate::ids::{AttemptId, Epoch, Family, LbName, NodeName, PoolId, ServiceKey,
 use crate::level::{Level, Provenance, Source};
 use crate::machine::Now;
 use crate::node::NodeFact;
-use crate::object::{Kind, LeftOut};
+use crate::object::{ExclusionRule, Kind};
 use crate::policy::{Mode, OperatorPolicy};
 use crate::sample::{AttemptEnd, GateClass, PoolState};
 use crate::write_record::WriteRecord;
@@ -39,7 +39,7 @@ pub struct Snapshot {
     pub sources: BTreeMap<Kind, SourceView>,
     /// The load balancers as discovery last read them.
     pub load_balancers: BTreeMap<LbName, Arc<LbView>>,
-    /// Gates and budgets by verb class.
+    /// Gates and budgets by request class.
     pub gates: BTreeMap<GateClass, GateView>,
     /// Progress of startup: the first complete lists and the first discovery.
     pub synced: Synced,
@@ -73,7 +73,7 @@ pub struct PolicyView {
     /// Keys of our ConfigMap that look like pauses but cannot be read, with the reason.
     pub unreadable: Vec<(Arc<str>, &'static str)>,
     /// True if a term has begun and waits until the pauses have been read.
-    pub term_waits: bool,
+    pub leader_waits: bool,
     /// Message of the last failed request; cleared by the next success.
     pub last_error: Option<Arc<str>>,
 }
@@ -135,12 +135,12 @@ pub struct StoppedView {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedLeaseView {
     /// The state of this process: `free` (no write needs the Lease), `waiting` (another client holds it), `acquiring`,
-    /// `held`, `releasing` or `off` (left to others during the cooldown).
+    /// `held`, `releasing` or `cooldown` (left to others during the cooldown).
     pub state: &'static str,
     /// The holder of the Lease as last read.
     pub holder: Option<Arc<str>>,
     /// The kind of holder.
-    pub whose: Whose,
+    pub holder_kind: LeaseHolderKind,
     /// Time since which this process has seen the same holder; renewals do not reset it. `None` when no client holds
     /// the Lease.
     pub held_since: Option<Now>,
@@ -166,42 +166,42 @@ impl SharedLeaseView {
 
 /// The kind of client that holds the shared Lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Whose {
+pub enum LeaseHolderKind {
     /// Not known yet.
     Unknown,
     /// No client holds it, or it does not exist.
-    Nobody,
+    None,
     /// This process, or another replica.
-    Us,
+    Controller,
     /// An unknown process under our name. It counts as foreign until the Lease has not changed for 60 s (W7).
-    Namesake,
+    SameName,
     /// The cloud-controller-manager.
     CloudControllerManager,
     /// A client whose name is neither ours nor that of the cloud-controller-manager.
-    Stranger,
+    Other,
 }
 
-impl Whose {
+impl LeaseHolderKind {
     /// Every kind of holder.
-    pub const ALL: [Whose; 6] = [
-        Whose::Unknown,
-        Whose::Nobody,
-        Whose::Us,
-        Whose::Namesake,
-        Whose::CloudControllerManager,
-        Whose::Stranger,
+    pub const ALL: [LeaseHolderKind; 6] = [
+        LeaseHolderKind::Unknown,
+        LeaseHolderKind::None,
+        LeaseHolderKind::Controller,
+        LeaseHolderKind::SameName,
+        LeaseHolderKind::CloudControllerManager,
+        LeaseHolderKind::Other,
     ];
 
     /// The value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Whose::Unknown => "unknown",
-            Whose::Nobody => "nobody",
-            Whose::Us => "us",
-            Whose::Namesake => "namesake",
-            Whose::CloudControllerManager => "cloud_controller_manager",
-            Whose::Stranger => "stranger",
+            LeaseHolderKind::Unknown => "unknown",
+            LeaseHolderKind::None => "none",
+            LeaseHolderKind::Controller => "controller",
+            LeaseHolderKind::SameName => "same_name",
+            LeaseHolderKind::CloudControllerManager => "cloud_controller_manager",
+            LeaseHolderKind::Other => "other",
         }
     }
 }
@@ -429,11 +429,11 @@ impl Snapshot {
         BlockedUntil::first(all)
     }
 
-    /// The nodes left out of a pool, over all of its Services.
+    /// The nodes excluded from a pool, over all of its Services.
     #[must_use]
-    pub fn left_out_of(&self, pool: &PoolView) -> BTreeSet<&LeftOutView> {
+    pub fn excluded_nodes_of(&self, pool: &PoolView) -> BTreeSet<&ExcludedNodeView> {
         let services = pool.services.values().filter_map(|key| self.services.get(key));
-        services.flat_map(|service| &service.left_out).filter(|of| of.family == pool.family).collect()
+        services.flat_map(|service| &service.excluded).filter(|of| of.family == pool.family).collect()
     }
 
     /// The pools that should be written and have been out of sync for the longest time, with that time; at most
@@ -487,9 +487,9 @@ pub struct ServiceView {
     pub data_errors: Vec<Arc<str>>,
     /// The cache state of its EndpointSlices, by A88's states (X5); `None` unless the Service is a candidate.
     pub resource: Option<ResourceView>,
-    /// The nodes with endpoints of the Service that are left out of a pool, in order; at most
-    /// [`ServiceView::MAX_LEFT_OUT`].
-    pub left_out: Vec<LeftOutView>,
+    /// The nodes with endpoints of the Service that are excluded from a pool, in order; at most
+    /// [`ServiceView::MAX_EXCLUDED_NODES`].
+    pub excluded: Vec<ExcludedNodeView>,
     /// The pools that its load-balancing rules use.
     pub pools: Vec<PoolId>,
     /// Its pools whose membership is not written, with the reason (D2).
@@ -497,13 +497,13 @@ pub struct ServiceView {
 }
 
 impl ServiceView {
-    /// The maximum number of left-out nodes in a view.
-    pub const MAX_LEFT_OUT: usize = 100;
+    /// The maximum number of excluded nodes in a view.
+    pub const MAX_EXCLUDED_NODES: usize = 100;
 }
 
-/// A node with endpoints of a Service that is left out of a pool of that Service (D4, D5).
+/// A node with endpoints of a Service that is excluded from a pool of that Service (D4, D5).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct LeftOutView {
+pub struct ExcludedNodeView {
     /// The node.
     pub node: NodeName,
     /// Address family of the pool.
@@ -511,7 +511,7 @@ pub struct LeftOutView {
     /// The node's addresses of that family.
     pub ips: BTreeSet<IpAddr>,
     /// The reason.
-    pub why: LeftOut,
+    pub why: ExclusionRule,
 }
 
 /// Candidacy of a Service (D1).

@@ -9,8 +9,8 @@ use crate::object::{Object, ObjectKey, Owner, ResourceVersion};
 
 /// A message from a watcher to the cache of its objects.
 #[derive(Clone, Debug)]
-pub enum Seen {
-    /// A list begins. The objects up to [`Seen::ListDone`] are its complete content.
+pub enum WatchUpdate {
+    /// A list begins. The objects up to [`WatchUpdate::ListDone`] are its complete content.
     ListBegan(Provenance),
     /// An object: part of the list while one is running, else a change.
     Object(Object),
@@ -30,14 +30,14 @@ pub enum Seen {
         /// The decoding error.
         error: Arc<str>,
         /// An earlier observation of the object that was not delivered yet: its last good state, or its deletion.
-        before: Option<Box<Seen>>,
+        before: Option<Box<WatchUpdate>>,
     },
     /// The list is complete.
     ListDone {
         /// resourceVersion of the list.
         resource_version: ResourceVersion,
         /// The requests that the list serves.
-        serves: Serves,
+        serves: ListCoverage,
     },
     /// The list failed. What arrived since it began is void.
     ListAborted,
@@ -50,39 +50,41 @@ pub enum Seen {
     AnyList(Epoch),
 }
 
-impl Seen {
+impl WatchUpdate {
     /// The key of the object, if the message is about a single object with a known key.
     pub fn object(&self) -> Option<ObjectKey> {
         match self {
-            Seen::Object(object) => Some(object.key()),
-            Seen::Deleted { key, .. } => Some(key.clone()),
-            Seen::Undecodable { key, .. } => key.clone(),
-            Seen::ListBegan(_)
-            | Seen::ListDone { .. }
-            | Seen::ListAborted
-            | Seen::Bookmark(_)
-            | Seen::Reconnected
-            | Seen::AnyList(_) => None,
+            WatchUpdate::Object(object) => Some(object.key()),
+            WatchUpdate::Deleted { key, .. } => Some(key.clone()),
+            WatchUpdate::Undecodable { key, .. } => key.clone(),
+            WatchUpdate::ListBegan(_)
+            | WatchUpdate::ListDone { .. }
+            | WatchUpdate::ListAborted
+            | WatchUpdate::Bookmark(_)
+            | WatchUpdate::Reconnected
+            | WatchUpdate::AnyList(_) => None,
         }
     }
 
     /// Takes over the eviction notice of an Event that was deleted since, or became undecodable. The notice still
     /// counts (N1).
-    pub fn absorb_notice(&mut self, older: &Seen) {
-        if !matches!(self, Seen::Object(_)) && matches!(older, Seen::Object(_)) {
+    pub fn absorb_notice(&mut self, older: &WatchUpdate) {
+        if !matches!(self, WatchUpdate::Object(_)) && matches!(older, WatchUpdate::Object(_)) {
             *self = older.clone();
         }
     }
 
     /// Takes over what must survive of an older observation of the same object: the oldest trigger, and the last good
     /// state if this one cannot be decoded (D6). Each observation comes with the time when it was read.
-    pub fn absorb(&mut self, read: Now, (before_read, older): (Now, &Seen)) {
-        if let Seen::Undecodable { before, .. } = older {
+    pub fn absorb(&mut self, read: Now, (before_read, older): (Now, &WatchUpdate)) {
+        if let WatchUpdate::Undecodable { before, .. } = older {
             return before.iter().for_each(|before| self.absorb(read, (before_read, &**before)));
         }
         match (self, older) {
-            (Seen::Undecodable { before, .. }, older) => *before = Some(Box::new(older.clone())),
-            (Seen::Object(newer), Seen::Object(older)) => keep_trigger((read, newer), (before_read, older)),
+            (WatchUpdate::Undecodable { before, .. }, older) => *before = Some(Box::new(older.clone())),
+            (WatchUpdate::Object(newer), WatchUpdate::Object(older)) => {
+                keep_trigger((read, newer), (before_read, older))
+            }
             (_, _) => {}
         }
     }
@@ -100,7 +102,7 @@ pub fn keep_trigger((read, newer): (Now, &mut Object), (before, older): (Now, &O
 
 /// The requests that a list serves, because the list began after they were made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Serves {
+pub struct ListCoverage {
     /// The newest term of leadership that requires most recent data (W8).
     pub term: Option<Epoch>,
     /// The newest second read (G1).

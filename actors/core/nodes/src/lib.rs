@@ -126,7 +126,7 @@ pub enum In {
     /// The answer to a request about our ConfigMap.
     ConfigMap(CallId, ConfigMapAnswer),
     /// An observation of the watch on preemption events.
-    Preemption(watch::Seen),
+    Preemption(watch::WatchUpdate),
     /// The answer to a patch of a node's taints.
     Tainted(CallId, TaintAnswer),
     /// The admin states that the source of a listed pool sets. `None`: not known (X2).

@@ -23,7 +23,7 @@ use model::machine::Now;
 use model::node::NodeFact;
 use model::object::TaintAnswer;
 use model::sample::{Metric, TaintResult};
-use model::watch::Seen;
+use model::watch::WatchUpdate;
 use node::NoticedNode;
 
 /// Age of its eviction up to which a notice counts. Also the time for which a notice about an unknown node waits.
@@ -74,7 +74,7 @@ pub(super) struct EvictionNotices {
 
 impl EvictionNotices {
     /// Applies an observation of the watch on events.
-    pub(super) fn on_seen(&mut self, now: Now, seen: &Seen) {
+    pub(super) fn on_seen(&mut self, now: Now, seen: &WatchUpdate) {
         let Some(notified) = self.events.on_seen(now, seen) else { return };
         if !self.notify(now, &notified) {
             self.events.keep(notified);

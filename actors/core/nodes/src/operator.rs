@@ -4,7 +4,7 @@
 use super::nodes::Release;
 use super::{AdminState, In, Out};
 use model::ids::NodeName;
-use model::operator_request::{Answer, Done, Refusal, RequestId, Scope, Stays};
+use model::operator_request::{Answer, Done, Refusal, ReleaseRefusal, RequestId, Scope};
 
 impl AdminState {
     /// Releases one node, or everything. For everything, the Directory gets the released nodes and answers.
@@ -45,7 +45,7 @@ impl AdminState {
             Release::Released => {
                 Answer::Done(Done::Released { pools: Vec::new(), nodes: vec![name.clone()] })
             }
-            Release::NotHeld => Answer::Refused(Refusal::NothingReleased(Stays::NodeNotHeld)),
+            Release::NotHeld => Answer::Refused(Refusal::NothingReleased(ReleaseRefusal::NodeNotHeld)),
             Release::Unknown => Answer::Refused(Refusal::Unknown),
         }
     }
@@ -56,7 +56,7 @@ impl AdminState {
             In::Opened(epoch) => out.push(Out::Opened(epoch)),
             In::Release(id, Scope::Everything) => out.push(Out::Release(id, Vec::new())),
             In::Release(id, Scope::Node(_) | Scope::Pool(_) | Scope::Service(_)) => {
-                let refusal = Refusal::NothingReleased(Stays::NodeNotHeld);
+                let refusal = Refusal::NothingReleased(ReleaseRefusal::NodeNotHeld);
                 out.push(Out::Answer(id, Answer::Refused(refusal)));
             }
             In::Node(..)

@@ -18,7 +18,7 @@ const PREFIX: &str = "down.";
 /// Longest UID that can be part of a key.
 const MAX_UID: usize = 100;
 /// Largest size of one record in bytes.
-pub(super) const LONGEST: usize = 16 * 1024;
+pub(super) const MAX_RECORD_BYTES: usize = 16 * 1024;
 /// Largest size of all records in bytes, of the mebibyte that a ConfigMap may have.
 pub(super) const MAX_OF_ALL: usize = 384 * 1024;
 /// Number of exceptions that are written by name. Further ones take less room.

@@ -77,7 +77,7 @@ pub struct Params {
     /// (D1).
     pub only_listed: BTreeSet<LbName>,
     /// Whether this process only shows what it would do (C4). The Directory then releases nothing.
-    pub shows_only: bool,
+    pub dry_run: bool,
 }
 
 /// Inputs of the Directory.
@@ -104,7 +104,7 @@ pub enum In {
     /// A pool without an owner has released everything.
     Retired(PoolId),
     /// A pool is not written once more, as requested: it is out of sync, waits, or is left alone.
-    NotRewritten(PoolId),
+    RewriteSkipped(PoolId),
     /// The term in which reports become Events. `None`, the initial value: this process does not lead, or the operator
     /// stopped all writes. Without a term the Directory makes no reports. Each new term reports the lasting conditions
     /// once.
@@ -300,8 +300,8 @@ impl Directory {
                 self.dirty.pool(now, id.clone());
             }
         }
-        let everybody: Vec<ServiceUid> = self.services.uids().cloned().collect();
-        everybody.into_iter().for_each(|uid| self.dirty.service(now, uid));
+        let all: Vec<ServiceUid> = self.services.uids().cloned().collect();
+        all.into_iter().for_each(|uid| self.dirty.service(now, uid));
         self.dirty.since.get_or_insert(now);
     }
 
@@ -505,7 +505,7 @@ impl Machine for Directory {
             In::Members(pool, members) => self.on_members(now, &pool, members),
             In::Confirmed(epoch) => self.on_confirmed(now, epoch, out),
             In::Retired(pool) => self.on_retired(&pool, out),
-            In::NotRewritten(pool) => self.on_not_rewritten(now, &pool.lb, out),
+            In::RewriteSkipped(pool) => self.on_not_rewritten(now, &pool.lb, out),
             In::Reporting(term) => self.on_reporting(now, term),
             In::Reread(read) => self.on_reread(now, read, out),
             In::ReadUpTo(read) => {

@@ -26,7 +26,7 @@ mod tests;
 use balancer::ManagedBalancer;
 use followup::{ExpectedRules, Followups};
 use foreign::ForeignReleases;
-use reads::{Reading, Reads};
+use reads::{PendingRead, Reads};
 use rules::RuleIndex;
 
 /// Settings of Discovery, fixed at start.
@@ -100,7 +100,7 @@ pub enum Out {
 /// pools as possible at the start (G4).
 const INITIAL_WAIT: Duration = Duration::from_secs(1);
 /// Least time between two extra rounds.
-const ROUND_EVERY: Duration = Duration::from_secs(2);
+const ROUND_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Reads the managed load balancers, up to 8 at once (A2, D3).
 pub struct Discovery {
@@ -290,7 +290,7 @@ impl Discovery {
     /// Schedules an extra round, as soon as the interval since the last one allows.
     fn schedule_round(&mut self, now: Now) {
         let last = self.last_round;
-        self.round_at.get_or_insert_with(|| last.map_or(now, |last| now.max(last.plus(ROUND_EVERY))));
+        self.round_at.get_or_insert_with(|| last.map_or(now, |last| now.max(last.plus(ROUND_INTERVAL))));
     }
 
     /// Reads the load balancers now on the operator's request. The results are compared as always.
@@ -364,7 +364,7 @@ impl Discovery {
         self.read_ended(index, Some(now), out);
     }
 
-    fn record_failure(&mut self, now: Now, reading: &Reading, error: Arc<str>, out: &mut Vec<Out>) {
+    fn record_failure(&mut self, now: Now, reading: &PendingRead, error: Arc<str>, out: &mut Vec<Out>) {
         self.balancers[reading.balancer].record_failure(now, error, reading.is_late());
         self.read_ended(reading.balancer, None, out);
     }

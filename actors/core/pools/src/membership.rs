@@ -85,7 +85,7 @@ pub struct PoolMembership {
     /// All addresses that the source calls draining, in the pool or not, where admin states matter.
     pub drains: BTreeSet<IpAddr>,
     /// Diagnostics for operators.
-    pub remarks: BTreeSet<Diagnostic>,
+    pub diagnostics: BTreeSet<Diagnostic>,
 }
 
 impl PoolMembership {
@@ -98,7 +98,7 @@ impl PoolMembership {
         }
         let (there, absent): (Vec<IpAddr>, Vec<IpAddr>) = self.draining.iter().partition(|ip| is_there(ip));
         if there.len() > room {
-            self.remarks.insert(Diagnostic::DrainingCut);
+            self.diagnostics.insert(Diagnostic::DrainingCut);
         }
         self.draining = there.into_iter().chain(absent).take(room).collect();
     }
@@ -156,7 +156,7 @@ impl Failover {
             AdminStates::Off => (BTreeSet::new(), drains),
             AdminStates::Excluded => (BTreeSet::new(), BTreeSet::new()),
         };
-        PoolMembership { members, draining, drains, remarks: self.remarks(assignment) }
+        PoolMembership { members, draining, drains, diagnostics: self.diagnostics(assignment) }
     }
 
     /// Returns when time alone changes the used choice; `None`: never.
@@ -192,11 +192,11 @@ impl Failover {
         all.flat_map(|priority| priority.with(self.family, EndpointHealth::Draining)).collect()
     }
 
-    fn remarks(&self, assignment: &LoadAssignment) -> BTreeSet<Diagnostic> {
+    fn diagnostics(&self, assignment: &LoadAssignment) -> BTreeSet<Diagnostic> {
         let number = self.used.map(|used| used.priority);
         let used = number.and_then(|number| assignment.priorities.get(number));
         let nothing = self.used.is_none() && assignment.has_endpoints;
-        let when = |applies: bool, remark: Diagnostic| applies.then_some(remark);
+        let when = |applies: bool, diagnostic: Diagnostic| applies.then_some(diagnostic);
         [
             when(nothing, Diagnostic::NothingUsable),
             number.filter(|number| *number > 0).map(Diagnostic::PriorityUsed),

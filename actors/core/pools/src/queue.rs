@@ -122,7 +122,7 @@ pub enum Out {
     /// To Discovery: the pool or its load balancer was not found.
     Missing(PoolId),
     /// To the Directory: the pool is not written once more, because it is out of sync, waits, or is left alone.
-    NotRewritten(PoolId),
+    RewriteSkipped(PoolId),
     /// To the process: the answer to the operator's request.
     Answer(RequestId, Answer),
     /// To the event emitter.

@@ -38,7 +38,7 @@ const RETRY_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(
 /// The longest `Retry-After` that is honoured.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Time after which a post without an answer counts as failed.
-const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time after its last try at which the report of a lasting condition is posted again.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
@@ -279,7 +279,7 @@ fn drop_event(class: &EventClass, message: Arc<str>, cause: DropReason, out: &mu
 }
 
 fn overdue_at(sent: Now) -> Now {
-    sent.plus(ANSWER_WITHIN)
+    sent.plus(REQUEST_TIMEOUT)
 }
 
 impl Machine for Emitter {

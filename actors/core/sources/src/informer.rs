@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::watch::Contact;
+use crate::watch::WatchFreshness;
 use arrival::Arrival;
 use cache::{Applied, Cache, kind_of};
 use model::ids::{Epoch, NodeName, ReadId, ServiceKey, ServiceUid};
@@ -44,8 +44,8 @@ use model::object::{Kind, Object, ObjectKey, Owner, ResourceVersion};
 use model::policy::OperatorPolicy;
 use model::report::{Ended, Report, Subject};
 use model::sample::{Metric, RelistReason};
-use model::services::{LeftOutNode, Parts, RequiredNode, ServiceFact};
-use model::watch::{Seen, Serves};
+use model::services::{ExcludedNode, Parts, RequiredNode, ServiceFact};
+use model::watch::{ListCoverage, WatchUpdate};
 use resources::Resources;
 use selection::Selection;
 use staging::{KindStream, ListDecision, Staging};
@@ -109,9 +109,9 @@ pub enum Requirement {
 pub enum In {
     /// An observation of a watcher, with the time when it was read from the connection. Delays and ages count from
     /// that time.
-    Seen(Kind, Now, Seen),
+    Seen(Kind, Now, WatchUpdate),
     /// State of a watcher's view: current or not. Until the first message, it counts as current.
-    Contact(Kind, Contact),
+    Freshness(Kind, WatchFreshness),
     /// The term in which reports become Events. Initially `None`: reports would be dropped, so the Informer makes
     /// none. Lasting conditions are reported once in each term.
     Reporting(Option<Epoch>),
@@ -199,7 +199,7 @@ impl Machine for Informer {
                 self.on_read(now, kind, read);
                 kind
             }
-            In::Contact(kind, contact) => return self.on_contact(now, kind, &contact),
+            In::Freshness(kind, freshness) => return self.on_freshness(now, kind, &freshness),
             In::Reporting(term) => return self.on_reporting(now, term),
             In::OperatorPolicy(policy) => return self.on_policy(now, policy),
         };
@@ -319,28 +319,28 @@ impl Informer {
         }
     }
 
-    fn on_watch_event(&mut self, now: Now, kind: Kind, event: Seen, out: &mut Vec<Out>) {
+    fn on_watch_event(&mut self, now: Now, kind: Kind, event: WatchUpdate, out: &mut Vec<Out>) {
         let stream = self.streams.entry(kind).or_default();
         match event {
-            Seen::ListBegan(provenance) => stream.staging = Some(Staging::new(provenance)),
-            Seen::ListAborted => stream.staging = None,
-            Seen::Bookmark(version) => {
+            WatchUpdate::ListBegan(provenance) => stream.staging = Some(Staging::new(provenance)),
+            WatchUpdate::ListAborted => stream.staging = None,
+            WatchUpdate::Bookmark(version) => {
                 stream.observe_version(&version);
                 stream.catching_up_until = None;
             }
-            Seen::Reconnected => stream.reconnected(now),
-            Seen::ListDone { resource_version, serves } => {
+            WatchUpdate::Reconnected => stream.reconnected(now),
+            WatchUpdate::ListDone { resource_version, serves } => {
                 if let Some(staging) = stream.staging.take() {
                     let decision = stream.decide(now, &resource_version);
                     self.on_list(now, kind, decision, (staging, serves), out);
                 }
             }
-            Seen::AnyList(term) => {
+            WatchUpdate::AnyList(term) => {
                 stream.on_any_list(term);
                 self.cache.due.get_or_insert(now);
             }
-            Seen::Object(object) => self.on_object(now, kind, object, out),
-            Seen::Deleted { key, resource_version } => {
+            WatchUpdate::Object(object) => self.on_object(now, kind, object, out),
+            WatchUpdate::Deleted { key, resource_version } => {
                 if kind_of(&key) != kind {
                     return;
                 }
@@ -356,7 +356,7 @@ impl Informer {
                     }
                 }
             }
-            Seen::Undecodable { key, owner, error, before } => {
+            WatchUpdate::Undecodable { key, owner, error, before } => {
                 if let Some(before) = before {
                     self.on_watch_event(now, kind, *before, out);
                 }
@@ -367,12 +367,12 @@ impl Informer {
 
     /// While the watch of EndpointSlices is not current, the absence of a Service's slices is not authoritative (G2):
     /// the members of its pools are held.
-    fn on_contact(&mut self, now: Now, kind: Kind, contact: &Contact) {
+    fn on_freshness(&mut self, now: Now, kind: Kind, freshness: &WatchFreshness) {
         match kind {
             Kind::EndpointSlices => {}
             Kind::Services | Kind::Nodes | Kind::Preemptions => return,
         }
-        let (lost, differs) = (!contact.is_current(), self.resources.on_contact(now, contact));
+        let (lost, differs) = (!freshness.is_current(), self.resources.on_freshness(now, freshness));
         if std::mem::replace(&mut self.slices_lost, lost) != lost || differs {
             self.mark_all_dirty(now);
         }
@@ -451,7 +451,7 @@ impl Informer {
         now: Now,
         kind: Kind,
         decision: ListDecision,
-        (mut staging, serves): (Staging, Serves),
+        (mut staging, serves): (Staging, ListCoverage),
         out: &mut Vec<Out>,
     ) {
         // The most recent list cannot contain an older state of an object than a watch has delivered, however late the
@@ -480,7 +480,14 @@ impl Informer {
 
     /// Commits a complete list. Cached objects that it lacks are gone, unless they may be among its undecodable
     /// objects.
-    fn commit(&mut self, now: Now, kind: Kind, mut staging: Staging, serves: Serves, out: &mut Vec<Out>) {
+    fn commit(
+        &mut self,
+        now: Now,
+        kind: Kind,
+        mut staging: Staging,
+        serves: ListCoverage,
+        out: &mut Vec<Out>,
+    ) {
         let arrival = Arrival { now, provenance: staging.provenance };
         let before = (self.is_synced(), self.confirmed(), self.read());
         let missing: Vec<ObjectKey> = if staging.has_unnamed {

@@ -13,8 +13,8 @@
 
 mod backoff;
 mod coalescing;
-mod contact;
 mod delivery;
+mod freshness;
 mod serves;
 mod stream;
 #[cfg(test)]
@@ -24,16 +24,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff::WatchBackoff;
-pub use contact::Contact;
-use contact::denial;
 use delivery::Deliveries;
 pub use delivery::GivenUp;
+pub use freshness::WatchFreshness;
+use freshness::denial;
 use model::ids::{CallId, Epoch, ReadId};
 use model::machine::{Machine, Now};
 use model::object::{Kind, Object, ObjectKey, Owner, ResourceVersion};
 use model::sample::{Metric, RelistReason};
 use model::view::SourceView;
-use model::watch::{Seen, Serves};
+use model::watch::{ListCoverage, WatchUpdate};
 
 /// The maximum time from a request to the first answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
@@ -168,9 +168,9 @@ pub enum Out {
     },
     /// To the Informer, or to the admin state for [`Kind::Preemptions`]: an observation, with the time when it was
     /// read from the connection.
-    Seen(Kind, Now, Seen),
+    Seen(Kind, Now, WatchUpdate),
     /// To the Informer: whether the observations are current. Not sent for [`Kind::Preemptions`].
-    Contact(Kind, Contact),
+    Freshness(Kind, WatchFreshness),
     /// To the snapshot.
     View(SourceView),
     /// To the metrics recorder.
@@ -210,12 +210,12 @@ pub struct Watcher {
     /// True if a list was completed.
     listed: bool,
     /// The requests for most recent data; every list that begins from now on serves them.
-    serves: Serves,
+    serves: ListCoverage,
     fresh: Option<bool>,
     /// Time since which no watch has delivered; `None` while one does.
     stale_since: Option<Now>,
     /// The last published contact.
-    contact: Option<Contact>,
+    freshness: Option<WatchFreshness>,
     /// The API server's message since it began to deny requests.
     denied: Option<Arc<str>>,
     cached: usize,
@@ -250,9 +250,9 @@ enum AfterWait {
 enum Purpose {
     /// A streaming list. `began`: the Informer knows of the list, and must learn how it ends. `serves`: the requests
     /// for most recent data that were made before the list began.
-    StreamingList { began: bool, serves: Serves },
+    StreamingList { began: bool, serves: ListCoverage },
     /// One page of a plain list; `began` and `serves` as above.
-    List { page: Option<Arc<str>>, began: bool, serves: Serves },
+    List { page: Option<Arc<str>>, began: bool, serves: ListCoverage },
     /// A watch that is complete up to `from`. `again`: the Informer does not know of the new connection yet.
     Watch { from: ResourceVersion, again: bool },
 }
@@ -268,12 +268,12 @@ impl Purpose {
     }
 
     /// Returns the requests for most recent data that were made before the list began.
-    fn serves(&self) -> Serves {
+    fn serves(&self) -> ListCoverage {
         match self {
             Purpose::StreamingList { began: _, serves } | Purpose::List { page: _, began: _, serves } => {
                 *serves
             }
-            Purpose::Watch { .. } => Serves::default(),
+            Purpose::Watch { .. } => ListCoverage::default(),
         }
     }
 }
@@ -375,10 +375,10 @@ impl Watcher {
             backoff: WatchBackoff::default(),
             deliveries: Deliveries::default(),
             listed: false,
-            serves: Serves::default(),
+            serves: ListCoverage::default(),
             fresh: None,
             stale_since: None,
-            contact: None,
+            freshness: None,
             denied: None,
             cached: 0,
             read: Now::ZERO,
@@ -527,7 +527,7 @@ impl Watcher {
 
     fn abort_list(&mut self, began: bool, out: &mut Vec<Out>) {
         if began {
-            out.push(Out::Seen(self.kind, self.read, Seen::ListAborted));
+            out.push(Out::Seen(self.kind, self.read, WatchUpdate::ListAborted));
         }
     }
 
@@ -568,14 +568,14 @@ impl Watcher {
         } else {
             self.stale_since.get_or_insert(now);
         }
-        let contact = match (fresh, &self.denied) {
-            (true, _) => Contact::Current,
-            (false, None) => Contact::Lost,
-            (false, Some(reason)) => Contact::Denied(Arc::clone(reason)),
+        let freshness = match (fresh, &self.denied) {
+            (true, _) => WatchFreshness::Current,
+            (false, None) => WatchFreshness::Stale,
+            (false, Some(reason)) => WatchFreshness::Denied(Arc::clone(reason)),
         };
-        if self.contact.as_ref() != Some(&contact) {
-            self.contact = Some(contact.clone());
-            out.push(Out::Contact(self.kind, contact));
+        if self.freshness.as_ref() != Some(&freshness) {
+            self.freshness = Some(freshness.clone());
+            out.push(Out::Freshness(self.kind, freshness));
         }
     }
 

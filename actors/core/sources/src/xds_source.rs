@@ -22,7 +22,7 @@ use model::xds::source::SourceFact;
 use model::xds::stream::{DriverCall, StreamEvent, XdsMetric};
 
 /// The minimum interval between published views.
-const SHOWN_EVERY: Duration = Duration::from_millis(250);
+const VIEW_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Parameters, fixed at startup.
 #[derive(Clone, Debug)]
@@ -129,7 +129,8 @@ impl XdsSource {
 
     /// Plans the next view, because the state may have changed.
     fn plan_view(&mut self, now: Now) {
-        let earliest = self.published_at.map_or(now, |published_at| published_at.plus(SHOWN_EVERY).max(now));
+        let earliest =
+            self.published_at.map_or(now, |published_at| published_at.plus(VIEW_INTERVAL).max(now));
         self.publish_at.get_or_insert(earliest);
     }
 
@@ -166,7 +167,7 @@ impl Machine for XdsSource {
         let message = match input {
             // Without sources there is nothing to show either.
             In::Start if self.wanted.is_empty() => return,
-            In::Start => PartInput::Sources(sources::In::Wanted(self.wanted.clone())),
+            In::Start => PartInput::Sources(sources::In::SetSources(self.wanted.clone())),
             In::StreamEvent(event) => PartInput::Client(client::In::StreamEvent(event)),
             In::Shutdown => PartInput::Client(client::In::Shutdown),
         };

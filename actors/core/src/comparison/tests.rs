@@ -46,7 +46,7 @@ fn service(name: &str, pools: &[&str]) -> ServiceView {
         endpoints: 1,
         data_errors: Vec::new(),
         resource: None,
-        left_out: Vec::new(),
+        excluded: Vec::new(),
         pools: pools.iter().map(|name| id(name)).collect(),
         not_manageable: Vec::new(),
     }
@@ -86,23 +86,23 @@ fn world(
 }
 
 /// The machine, started at second 0, and its outputs.
-struct Bench {
+struct Fixture {
     comparison: Comparison,
     ended: Option<(Now, End)>,
 }
 
-impl Bench {
-    fn begun() -> Bench {
-        Bench::of(BTreeMap::new())
+impl Fixture {
+    fn begun() -> Fixture {
+        Fixture::of(BTreeMap::new())
     }
 
-    /// Creates a bench where these pools are listed to be filled from these sources.
-    fn of(listed: BTreeMap<PoolId, Name>) -> Bench {
+    /// Creates a fixture where these pools are listed to be filled from these sources.
+    fn of(listed: BTreeMap<PoolId, Name>) -> Fixture {
         let cluster_name = "Kubernetes".into();
         let params = Params { removal_delay: 5 * SECOND, within: 60 * SECOND, cluster_name, listed };
-        let mut bench = Bench { comparison: Comparison::new(params), ended: None };
-        bench.send(Now::ZERO, In::Start);
-        bench
+        let mut fixture = Fixture { comparison: Comparison::new(params), ended: None };
+        fixture.send(Now::ZERO, In::Start);
+        fixture
     }
 
     fn send(&mut self, now: Now, input: In) {
@@ -112,7 +112,7 @@ impl Bench {
     }
 
     /// Lets time pass up to this second, and delivers this snapshot then.
-    fn at(&mut self, second: u64, snapshot: &Snapshot) -> &mut Bench {
+    fn at(&mut self, second: u64, snapshot: &Snapshot) -> &mut Fixture {
         let now = Now::from_millis(second * 1_000);
         self.wait(now);
         self.send(now, In::Snapshot(Arc::new(snapshot.clone())));
@@ -150,10 +150,10 @@ impl Bench {
 #[test]
 fn c4_it_completes_a_second_after_everything_was_compared() {
     let in_sync = world([pool("shop-web")], [service("web", &["shop-web"])]);
-    assert_eq!(Bench::begun().at(3, &in_sync).end(), (4, End::Complete));
+    assert_eq!(Fixture::begun().at(3, &in_sync).end(), (4, End::Complete));
     let due = world([PoolView { state: PoolState::Unknown, ..pool("shop-web") }], []);
-    assert_eq!(Bench::begun().at(3, &due).at(9, &in_sync).end(), (10, End::Complete));
-    let mut shaken = Bench::begun();
+    assert_eq!(Fixture::begun().at(3, &due).at(9, &in_sync).end(), (10, End::Complete));
+    let mut shaken = Fixture::begun();
     let more = world([pool("shop-web")], [service("web", &["shop-web", "shop-new"])]);
     assert_eq!(shaken.at(3, &in_sync).at(3, &more).at(8, &in_sync).end(), (9, End::Complete));
 }
@@ -162,22 +162,22 @@ fn c4_it_completes_a_second_after_everything_was_compared() {
 fn c4_a_compared_pool_may_wait_again_but_not_vanish() {
     let in_sync = world([pool("a"), pool("b")], []);
     let again = world([PoolView { state: PoolState::Due, ..pool("a") }, pool("b")], []);
-    assert_eq!(Bench::begun().at(1, &in_sync).at(1, &again).end(), (2, End::Complete));
+    assert_eq!(Fixture::begun().at(1, &in_sync).at(1, &again).end(), (2, End::Complete));
     let unseen = PoolView { state: PoolState::Unknown, observed: None, ..pool("a") };
     let unseen = world([unseen, pool("b")], []);
-    let mut bench = Bench::begun();
-    assert_eq!(bench.at(1, &in_sync).at(1, &unseen).end(), (60, End::TimedOut));
-    assert_eq!(bench.missing_texts(), ["lb/a was not compared"]);
+    let mut fixture = Fixture::begun();
+    assert_eq!(fixture.at(1, &in_sync).at(1, &unseen).end(), (60, End::TimedOut));
+    assert_eq!(fixture.missing_texts(), ["lb/a was not compared"]);
 }
 
 #[test]
 fn d2_the_clusters_own_pools_are_not_awaited() {
     let services = [service("web", &["shop-web", "kubernetes"]), service("six", &["KUBERNETES-ipv6"])];
-    assert_eq!(Bench::begun().at(1, &world([pool("shop-web")], services)).end(), (2, End::Complete));
+    assert_eq!(Fixture::begun().at(1, &world([pool("shop-web")], services)).end(), (2, End::Complete));
     let foreign = world([], [service("web", &["kubernetes-2"])]);
-    let mut bench = Bench::begun();
-    assert_eq!(bench.at(1, &foreign).end(), (60, End::TimedOut));
-    assert_eq!(bench.missing_texts(), ["lb/kubernetes-2 was not compared"]);
+    let mut fixture = Fixture::begun();
+    assert_eq!(fixture.at(1, &foreign).end(), (60, End::TimedOut));
+    assert_eq!(fixture.missing_texts(), ["lb/kubernetes-2 was not compared"]);
 }
 
 #[test]
@@ -187,19 +187,19 @@ fn d2_refused_pools_and_pools_without_candidates_do_not_block() {
         ..service("nat", &["shop-nat"])
     };
     let cluster = ServiceView { candidacy: Candidacy::NotLocal, ..service("other", &["shop-other"]) };
-    assert_eq!(Bench::begun().at(1, &world([], [refused, cluster])).end(), (2, End::Complete));
+    assert_eq!(Fixture::begun().at(1, &world([], [refused, cluster])).end(), (2, End::Complete));
 }
 
 #[test]
 fn d4_tolerated_members_are_awaited_2_s_after_their_delay() {
     let level = Level { tolerated: [ip(1)].into(), ..Level::default() };
     let leaving = world([PoolView { level, ..pool("shop-web") }], []);
-    let mut bench = Bench::begun();
-    bench.at(4, &leaving).at(6, &leaving);
-    assert_eq!(bench.missing_texts(), ["members.removalDelay is not over for members of lb/shop-web"]);
-    assert_eq!(bench.end(), (11, End::Complete));
+    let mut fixture = Fixture::begun();
+    fixture.at(4, &leaving).at(6, &leaving);
+    assert_eq!(fixture.missing_texts(), ["members.removalDelay is not over for members of lb/shop-web"]);
+    assert_eq!(fixture.end(), (11, End::Complete));
     let in_sync = world([pool("shop-web")], []);
-    assert_eq!(Bench::begun().at(4, &leaving).at(6, &in_sync).end(), (6, End::Complete));
+    assert_eq!(Fixture::begun().at(4, &leaving).at(6, &in_sync).end(), (6, End::Complete));
 }
 
 #[test]
@@ -209,21 +209,22 @@ fn d4_a_late_pools_delay_counts_from_its_first_comparison() {
     let failing =
         Snapshot { load_balancers: behind(load_balancer(None, Some("HTTP 403"))).load_balancers, ..first };
     let both = world([pool("a"), PoolView { level, ..pool("b") }], []);
-    let mut bench = Bench::begun();
-    bench.at(1, &failing).at(30, &both).at(32, &both);
-    assert_eq!(bench.missing_texts(), ["members.removalDelay is not over for members of lb/b"]);
-    let decided = |bench: &Bench, second: u64| bench.comparison.is_decided(Now::from_millis(second * 1_000));
-    assert_eq!((decided(&bench, 36), decided(&bench, 37)), (false, true), "also with repeated snapshots");
-    assert_eq!(bench.end(), (37, End::Complete));
+    let mut fixture = Fixture::begun();
+    fixture.at(1, &failing).at(30, &both).at(32, &both);
+    assert_eq!(fixture.missing_texts(), ["members.removalDelay is not over for members of lb/b"]);
+    let decided =
+        |fixture: &Fixture, second: u64| fixture.comparison.is_decided(Now::from_millis(second * 1_000));
+    assert_eq!((decided(&fixture, 36), decided(&fixture, 37)), (false, true), "also with repeated snapshots");
+    assert_eq!(fixture.end(), (37, End::Complete));
 }
 
 #[test]
 fn c4_it_does_not_complete_while_something_was_not_read() {
-    let mut bench = Bench::begun();
-    bench.at(1, &behind(load_balancer(None, None)));
-    assert!(!bench.comparison.is_decided(Now::from_millis(50_000)));
-    bench.at(2, &world([pool("a")], []));
-    assert!(bench.comparison.is_decided(Now::from_millis(2_000)));
+    let mut fixture = Fixture::begun();
+    fixture.at(1, &behind(load_balancer(None, None)));
+    assert!(!fixture.comparison.is_decided(Now::from_millis(50_000)));
+    fixture.at(2, &world([pool("a")], []));
+    assert!(fixture.comparison.is_decided(Now::from_millis(2_000)));
 }
 
 #[test]
@@ -261,15 +262,15 @@ fn c4_unknown_sources_are_named_with_their_errors() {
         ),
     ];
     for (snapshot, missing_texts) in rows {
-        let mut bench = Bench::begun();
-        assert_eq!(bench.at(1, &snapshot).end(), (60, End::TimedOut), "{missing_texts:?}");
-        assert_eq!(bench.missing_texts(), missing_texts);
+        let mut fixture = Fixture::begun();
+        assert_eq!(fixture.at(1, &snapshot).end(), (60, End::TimedOut), "{missing_texts:?}");
+        assert_eq!(fixture.missing_texts(), missing_texts);
     }
 }
 
-/// Returns a bench with `lb/edge`, which is filled from `eds:shop`.
-fn following() -> Bench {
-    Bench::of([(id("edge"), shop())].into())
+/// Returns a fixture with `lb/edge`, which is filled from `eds:shop`.
+fn following() -> Fixture {
+    Fixture::of([(id("edge"), shop())].into())
 }
 
 fn shop() -> Name {
@@ -320,26 +321,26 @@ fn x2_c4_it_waits_for_a_source_until_its_state_is_known() {
         ),
     ];
     for (snapshot, missing_texts) in rows {
-        let mut bench = following();
-        assert_eq!(bench.at(1, &snapshot).end(), (60, End::TimedOut), "{missing_texts}");
-        assert_eq!(bench.missing_texts(), [missing_texts]);
+        let mut fixture = following();
+        assert_eq!(fixture.at(1, &snapshot).end(), (60, End::TimedOut), "{missing_texts}");
+        assert_eq!(fixture.missing_texts(), [missing_texts]);
     }
     let unknown = snapshot_with(Some(Assigned::Unknown(None)), None, []);
     let known = snapshot_with(usable(), None, [pool("edge")]);
     assert_eq!(following().at(1, &unknown).at(9, &known).end(), (10, End::Complete));
-    assert_eq!(Bench::begun().at(1, &world([], [])).end(), (2, End::Complete), "without listed sources");
+    assert_eq!(Fixture::begun().at(1, &world([], [])).end(), (2, End::Complete), "without listed sources");
 }
 
 #[test]
 fn x2_c4_it_waits_for_a_pool_whose_source_has_a_demand() {
     for assigned in [usable(), Some(Assigned::Dropped(fault("deleted")))] {
-        let mut bench = following();
-        bench.at(1, &snapshot_with(assigned.clone(), None, []));
-        assert_eq!(bench.missing_texts(), ["lb/edge was not compared"]);
+        let mut fixture = following();
+        fixture.at(1, &snapshot_with(assigned.clone(), None, []));
+        assert_eq!(fixture.missing_texts(), ["lb/edge was not compared"]);
         let due = PoolView { state: PoolState::Due, ..pool("edge") };
-        bench.at(3, &snapshot_with(assigned.clone(), None, [due]));
-        assert_eq!(bench.missing_texts(), ["lb/edge was not compared"]);
-        assert_eq!(bench.at(5, &snapshot_with(assigned, None, [pool("edge")])).end(), (6, End::Complete));
+        fixture.at(3, &snapshot_with(assigned.clone(), None, [due]));
+        assert_eq!(fixture.missing_texts(), ["lb/edge was not compared"]);
+        assert_eq!(fixture.at(5, &snapshot_with(assigned, None, [pool("edge")])).end(), (6, End::Complete));
     }
 }
 
@@ -355,10 +356,10 @@ fn x3_c4_pools_of_a_failed_source_do_not_block() {
 #[test]
 fn x2_c4_it_waits_for_an_unreachable_control_plane() {
     let failed = snapshot_with(Some(Assigned::Unknown(Some(fault("refused")))), Some("refused"), []);
-    let mut bench = following();
-    bench.at(1, &failed);
-    assert_eq!(bench.missing_texts(), ["eds:shop: refused"]);
-    assert_eq!(bench.at(5, &snapshot_with(usable(), None, [pool("edge")])).end(), (6, End::Complete));
+    let mut fixture = following();
+    fixture.at(1, &failed);
+    assert_eq!(fixture.missing_texts(), ["eds:shop: refused"]);
+    assert_eq!(fixture.at(5, &snapshot_with(usable(), None, [pool("edge")])).end(), (6, End::Complete));
     assert_eq!(following().at(1, &failed).end(), (60, End::TimedOut));
 }
 
@@ -389,17 +390,17 @@ fn c4_a_later_failure_of_a_source_does_not_block() {
         sources: [(Kind::Nodes, source(true, Some("gone away")))].into(),
         ..world([pool("a")], [])
     };
-    assert_eq!(Bench::begun().at(1, &failing).end(), (2, End::Complete));
+    assert_eq!(Fixture::begun().at(1, &failing).end(), (2, End::Complete));
 }
 
 #[test]
 fn c4_a_late_comparison_does_not_extend_the_timeout() {
     let in_sync = world([pool("a")], []);
-    let mut bench = Bench::begun();
-    bench.wait(Now::from_millis(59_500));
-    bench.send(Now::from_millis(59_500), In::Snapshot(Arc::new(in_sync)));
-    assert_eq!(bench.end(), (60, End::TimedOut));
-    assert_eq!(bench.missing_texts(), ["the last comparison was less than a second ago"]);
+    let mut fixture = Fixture::begun();
+    fixture.wait(Now::from_millis(59_500));
+    fixture.send(Now::from_millis(59_500), In::Snapshot(Arc::new(in_sync)));
+    assert_eq!(fixture.end(), (60, End::TimedOut));
+    assert_eq!(fixture.missing_texts(), ["the last comparison was less than a second ago"]);
 }
 
 proptest! {
@@ -411,7 +412,7 @@ proptest! {
     ) {
         let mut shown = shown;
         shown.sort_by_key(|(second, _)| *second);
-        let mut bench = Bench::begun();
+        let mut fixture = Fixture::begun();
         for (second, [lists, discovery, read, has_pool, compared, leaving, cluster]) in shown {
             let state = if compared { PoolState::InSync } else { PoolState::Due };
             let tolerated = leaving.then(|| ip(1)).into_iter().collect();
@@ -422,12 +423,12 @@ proptest! {
             snapshot.synced = Synced { lists, discovery };
             let balancer = load_balancer(read.then_some(true), None);
             snapshot.load_balancers = [(LbName::new("lb"), Arc::new(balancer))].into();
-            bench.at(second, &snapshot);
-            if bench.ended.is_some_and(|(_, end)| end == End::Complete) {
+            fixture.at(second, &snapshot);
+            if fixture.ended.is_some_and(|(_, end)| end == End::Complete) {
                 break;
             }
         }
-        let (second, _) = bench.end();
+        let (second, _) = fixture.end();
         prop_assert!(second <= 60, "ended at {}", second);
     }
 }

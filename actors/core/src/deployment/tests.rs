@@ -3,7 +3,7 @@
 use super::*;
 
 /// A machine, the times of its requests in seconds, and its reports.
-struct Bench {
+struct Fixture {
     machine: Deployment,
     now: Now,
     requested_at: Vec<u64>,
@@ -11,14 +11,14 @@ struct Bench {
     found: Option<Arc<str>>,
 }
 
-impl Bench {
-    fn begun() -> Bench {
+impl Fixture {
+    fn begun() -> Fixture {
         let machine = Deployment::default();
-        let mut bench =
-            Bench { machine, now: Now::ZERO, requested_at: Vec::new(), reported: Vec::new(), found: None };
-        assert_eq!(bench.machine.deadline(), None);
-        bench.send(In::Start);
-        bench
+        let mut fixture =
+            Fixture { machine, now: Now::ZERO, requested_at: Vec::new(), reported: Vec::new(), found: None };
+        assert_eq!(fixture.machine.deadline(), None);
+        fixture.send(In::Start);
+        fixture
     }
 
     fn send(&mut self, input: In) {
@@ -53,44 +53,47 @@ fn other() -> Failure {
 
 #[test]
 fn e1_the_deployment_is_requested_until_found() {
-    let mut bench = Bench::begun();
+    let mut fixture = Fixture::begun();
     assert_eq!(
-        (&bench.requested_at[..], bench.machine.deadline()),
+        (&fixture.requested_at[..], fixture.machine.deadline()),
         (&[0][..], None),
         "the port always answers"
     );
-    bench.send(In::Answered(Ok("d-1".into())));
-    assert_eq!(bench.found.as_deref(), Some("d-1"));
-    bench.send(In::Answered(Ok("d-2".into())));
-    assert_eq!((bench.machine.deadline(), bench.requested_at.len(), bench.reported.len()), (None, 1, 0));
+    fixture.send(In::Answered(Ok("d-1".into())));
+    assert_eq!(fixture.found.as_deref(), Some("d-1"));
+    fixture.send(In::Answered(Ok("d-2".into())));
+    assert_eq!(
+        (fixture.machine.deadline(), fixture.requested_at.len(), fixture.reported.len()),
+        (None, 1, 0)
+    );
 }
 
 #[test]
 fn e1_an_unknown_deployment_is_retried_up_to_each_10_min() {
-    let mut bench = Bench::begun();
+    let mut fixture = Fixture::begun();
     for _ in 0..40 {
-        bench.fails(other());
+        fixture.fails(other());
     }
-    let waits: Vec<u64> = bench.requested_at.windows(2).map(|two| two[1] - two[0]).collect();
+    let waits: Vec<u64> = fixture.requested_at.windows(2).map(|two| two[1] - two[0]).collect();
     assert_eq!(&waits[..9], [5, 10, 20, 40, 80, 160, 320, 600, 600]);
     assert_eq!(waits.iter().max(), Some(&600));
-    bench.send(In::Answered(Ok("d-1".into())));
-    assert_eq!((bench.found.as_deref(), bench.machine.deadline()), (Some("d-1"), None));
+    fixture.send(In::Answered(Ok("d-1".into())));
+    assert_eq!((fixture.found.as_deref(), fixture.machine.deadline()), (Some("d-1"), None));
 }
 
 #[test]
 fn e1_a_missing_deployment_is_reported_once() {
     for certain in [Failure::Absent, Failure::Denied("no".into())] {
-        let mut bench = Bench::begun();
-        bench.fails(certain.clone());
-        assert_eq!(bench.reported, std::slice::from_ref(&certain));
-        (0..9).for_each(|_| bench.fails(certain.clone()));
-        (0..9).for_each(|_| bench.fails(other()));
-        assert_eq!(bench.reported, [certain], "once");
+        let mut fixture = Fixture::begun();
+        fixture.fails(certain.clone());
+        assert_eq!(fixture.reported, std::slice::from_ref(&certain));
+        (0..9).for_each(|_| fixture.fails(certain.clone()));
+        (0..9).for_each(|_| fixture.fails(other()));
+        assert_eq!(fixture.reported, [certain], "once");
     }
-    let mut bench = Bench::begun();
-    (0..2).for_each(|_| bench.fails(other()));
-    assert_eq!(bench.reported, []);
-    bench.fails(other());
-    assert_eq!(bench.reported, [other()]);
+    let mut fixture = Fixture::begun();
+    (0..2).for_each(|_| fixture.fails(other()));
+    assert_eq!(fixture.reported, []);
+    fixture.fails(other());
+    assert_eq!(fixture.reported, [other()]);
 }

@@ -54,7 +54,7 @@ impl Delivery {
             Delivery::Host(HostMessage::Publish(_)) => Some(FactKey::Snapshot),
             Delivery::Informer(informer::In::Seen(_, _, seen)) => seen.object().map(FactKey::Object),
             Delivery::Watcher(_, input) => input.object().map(FactKey::Object),
-            Delivery::Informer(informer::In::Contact(..) | informer::In::Reporting(_))
+            Delivery::Informer(informer::In::Freshness(..) | informer::In::Reporting(_))
             | Delivery::Pauses(_)
             | Delivery::Pool(_, PoolMessage::Forget)
             | Delivery::Events(events::In::Report(_) | events::In::Ended(_) | events::In::Posted { .. })
@@ -68,7 +68,7 @@ impl Delivery {
                 | HostMessage::EventDropped(_)
                 | HostMessage::NoticeIgnored(..)
                 | HostMessage::Done(_)
-                | HostMessage::SetBack(_)
+                | HostMessage::StorageRollback(_)
                 | HostMessage::Quarantined(..),
             ) => None,
         }
@@ -130,7 +130,7 @@ fn directory_fact(input: &directory::In) -> Option<FactKey> {
         | directory::In::Release(..)
         | directory::In::Confirmed(_)
         | directory::In::Retired(_)
-        | directory::In::NotRewritten(_)
+        | directory::In::RewriteSkipped(_)
         | directory::In::Reporting(_)
         | directory::In::Reread(_) => None,
     }

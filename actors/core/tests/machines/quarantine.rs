@@ -146,7 +146,7 @@ impl LeaderHarness {
             etag_rounds: 3,
             client_retries: 3,
             lease: None,
-            shows_only: false,
+            dry_run: false,
             rate_limit: None,
             retry_throttled: false,
             gates_delay_grants: true,
@@ -286,7 +286,7 @@ impl LeaderHarness {
                 HostMessage::NoticeIgnored(..)
                 | HostMessage::Answered(..)
                 | HostMessage::Done(_)
-                | HostMessage::SetBack(_),
+                | HostMessage::StorageRollback(_),
             ) => {
                 panic!("unexpected {delivery:?}")
             }

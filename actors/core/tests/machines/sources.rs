@@ -2,9 +2,9 @@
 //! the plan of each write (X2, N4). An entry is Down if its node drains, if the source drains it, or if the operator
 //! has set it. Writes come to an end.
 
-#[path = "../../nodes/src/tests/bench.rs"]
+#[path = "../../nodes/src/tests/fixture.rs"]
 #[expect(dead_code, reason = "the tests of its crate use more of it")]
-mod bench;
+mod fixture;
 #[path = "../../nodes/src/tests/server.rs"]
 #[expect(dead_code, reason = "the tests of its crate use more of it")]
 mod server;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use bench::{Bench, ips, node, pool};
+use fixture::{Fixture, ips, node, pool};
 use model::arm::{AdminState as State, Entry, LbFacts, PoolFacts, Provisioning};
 use model::assignment::Assignment;
 use model::attempt::Outcome;
@@ -54,7 +54,7 @@ fn web() -> PoolId {
 
 /// `lb/web` is filled from a source. Its addresses belong to these nodes.
 struct World {
-    bench: Bench,
+    fixture: Fixture,
     directory: Directory,
     queue: PoolQueue,
     assigned: Option<Arc<Assignment>>,
@@ -81,7 +81,7 @@ fn directory_of() -> Directory {
         pins: None,
         listed: vec![listing],
         only_listed: BTreeSet::new(),
-        shows_only: false,
+        dry_run: false,
     })
 }
 
@@ -116,12 +116,12 @@ impl World {
 
     /// The same, with this pool excluded.
     fn excluding(excluded: Option<PoolId>) -> World {
-        let mut bench = Bench::silent(Role::On, NODES);
-        bench.params.listed = [web()].into();
-        bench.params.excluded = excluded.into_iter().map(|pool| pool.pool).collect();
-        bench.machine = AdminState::new(bench.params.clone());
+        let mut fixture = Fixture::silent(Role::On, NODES);
+        fixture.params.listed = [web()].into();
+        fixture.params.excluded = excluded.into_iter().map(|pool| pool.pool).collect();
+        fixture.machine = AdminState::new(fixture.params.clone());
         let mut world = World {
-            bench,
+            fixture,
             directory: directory_of(),
             queue: queue_of(),
             assigned: None,
@@ -132,7 +132,7 @@ impl World {
             leaving: None,
             says: None,
         };
-        (1..=NODES).for_each(|n| world.bench.deliver(node(n, &[])));
+        (1..=NODES).for_each(|n| world.fixture.deliver(node(n, &[])));
         world.begin();
         world
     }
@@ -145,13 +145,13 @@ impl World {
         self.deliver(directory::In::OperatorPolicy { term: Some(Epoch(self.term)), policy });
         self.deliver(directory::In::Confirmed(Epoch(self.term)));
         self.deliver(directory::In::Reporting(Some(Epoch(self.term))));
-        self.bench.lead(self.term);
+        self.fixture.lead(self.term);
         self.observe_all();
     }
 
     /// Replaces the process with one that has the records, but not the source.
     fn restart(&mut self) {
-        self.bench.restart(Role::On);
+        self.fixture.restart(Role::On);
         (self.directory, self.queue) = (directory_of(), queue_of());
         (self.assigned, self.due, self.says, self.leaving) = (None, false, None, None);
         self.begin();
@@ -159,8 +159,8 @@ impl World {
 
     fn deliver(&mut self, input: directory::In) {
         let mut out = Vec::new();
-        self.directory.step(self.bench.now, input, &mut out);
-        self.directory.tick(self.bench.now, &mut out);
+        self.directory.step(self.fixture.now, input, &mut out);
+        self.directory.tick(self.fixture.now, &mut out);
         self.on_directory_output(out);
     }
 
@@ -173,7 +173,7 @@ impl World {
                 }
                 directory::Out::Observe(_, observation) => self.pool(queue::In::Observed(observation)),
                 directory::Out::SourceAdminStates(pool, word) => {
-                    self.bench.step(In::SourceAdminStates(pool, word))
+                    self.fixture.step(In::SourceAdminStates(pool, word))
                 }
                 directory::Out::Forget(_)
                 | directory::Out::Rewrite(_)
@@ -193,7 +193,7 @@ impl World {
 
     fn pool(&mut self, input: queue::In) {
         let mut out = Vec::new();
-        self.queue.step(self.bench.now, input, &mut out);
+        self.queue.step(self.fixture.now, input, &mut out);
         self.on_queue_output(out);
     }
 
@@ -207,7 +207,7 @@ impl World {
                 | queue::Out::Retired(_)
                 | queue::Out::Members(..)
                 | queue::Out::Missing(_)
-                | queue::Out::NotRewritten(_)
+                | queue::Out::RewriteSkipped(_)
                 | queue::Out::Answer(..)
                 | queue::Out::Report(_)
                 | queue::Out::Ended(_)
@@ -227,13 +227,13 @@ impl World {
             network: None,
             instance: None,
         };
-        pool_at_rest(web(), self.bench.azure[&web()].iter().map(entry).collect())
+        pool_at_rest(web(), self.fixture.azure[&web()].iter().map(entry).collect())
     }
 
     /// Writes the pool, with the due admin part.
     fn write(&mut self, attempt: AttemptId, level: &Level) {
         let members = self.facts().members();
-        let set = Arc::clone(&self.bench.set);
+        let set = Arc::clone(&self.fixture.set);
         let outcome = match plan(&self.facts(), Some(level), &set, None) {
             Plan::Unchanged => Outcome::Unchanged { members },
             Plan::Edit(change) => {
@@ -242,16 +242,16 @@ impl World {
                 Outcome::Written { members, added, removed, record: Arc::default() }
             }
         };
-        self.bench.pass(1);
-        if self.bench.due.remove(&web()).is_some() {
-            self.bench.finished(&web(), set.generation, None);
+        self.fixture.pass(1);
+        if self.fixture.due.remove(&web()).is_some() {
+            self.fixture.finished(&web(), set.generation, None);
         }
         self.pool(queue::In::Finished(attempt, outcome));
     }
 
     fn put(&mut self, change: &PoolChange) {
         let facts = self.facts();
-        let pool = self.bench.azure.get_mut(&web()).expect("it is there");
+        let pool = self.fixture.azure.get_mut(&web()).expect("it is there");
         for at in &change.edit.remove {
             pool.remove(&facts.entries[*at].ip.expect("an address"));
         }
@@ -261,37 +261,37 @@ impl World {
         for new in &change.edit.add {
             pool.insert(new.ip, new.admin_state.unwrap_or(State::None));
         }
-        self.bench.sent.insert(web(), self.bench.now);
+        self.fixture.sent.insert(web(), self.fixture.now);
         self.puts += 1;
     }
 
     /// Runs due updates of the writer, and delivers draining addresses to the Directory.
     fn work(&mut self) {
         self.send_departures();
-        self.bench.answer_all();
+        self.fixture.answer_all();
         if std::mem::take(&mut self.due) {
             self.attempts += 1;
             self.pool(queue::In::Take(AttemptId { epoch: Epoch(self.term), n: self.attempts }));
         }
-        while let Some((id, _)) = self.bench.due.first_key_value() {
-            let (id, before) = (id.clone(), self.bench.azure[&web()].clone());
-            self.bench.write(&id);
-            self.puts += usize::from(before != self.bench.azure[&web()]);
+        while let Some((id, _)) = self.fixture.due.first_key_value() {
+            let (id, before) = (id.clone(), self.fixture.azure[&web()].clone());
+            self.fixture.write(&id);
+            self.puts += usize::from(before != self.fixture.azure[&web()]);
         }
         self.send_departures();
     }
 
     /// Sends the draining addresses if they have changed.
     fn send_departures(&mut self) {
-        let leaving = Some(Arc::clone(&self.bench.leaving));
+        let leaving = Some(Arc::clone(&self.fixture.leaving));
         if self.leaving != leaving {
             self.leaving = leaving;
-            self.deliver(directory::In::DrainingAddresses(Arc::clone(&self.bench.leaving)));
+            self.deliver(directory::In::DrainingAddresses(Arc::clone(&self.fixture.leaving)));
         }
     }
 
     fn observe_all(&mut self) {
-        self.bench.observe_all();
+        self.fixture.observe_all();
         let facts = LbFacts {
             lb: web().lb,
             etag: None,
@@ -300,15 +300,15 @@ impl World {
             pools: vec![Arc::new(self.facts())],
             rules: Vec::new(),
         };
-        let (lb, began, facts) = (web().lb, self.bench.now, Some(Arc::new(facts)));
+        let (lb, began, facts) = (web().lb, self.fixture.now, Some(Arc::new(facts)));
         self.deliver(directory::In::Lb(LbObservation { lb, began, facts, puts: Default::default() }));
     }
 
     /// Advances the clock by this many seconds, with all due work.
     fn pass(&mut self, seconds: u16) {
         for _ in 0..seconds {
-            self.bench.pass(1_000);
-            let now = self.bench.now;
+            self.fixture.pass(1_000);
+            let now = self.fixture.now;
             if self.directory.deadline().is_some_and(|at| at <= now) {
                 let mut out = Vec::new();
                 self.directory.tick(now, &mut out);
@@ -345,23 +345,23 @@ impl World {
     }
 
     fn node(&mut self, n: u8, leaves: bool) {
-        self.bench.deliver(node(n, if leaves { &[SHUTDOWN] } else { &[] }));
+        self.fixture.deliver(node(n, if leaves { &[SHUTDOWN] } else { &[] }));
         self.work();
     }
 
     /// Returns the nodes whose addresses are Down in the pool.
     fn down(&self) -> Vec<u8> {
-        (1..=NODES).filter(|n| self.bench.azure[&web()].get(&ips(*n)[0]) == Some(&State::Down)).collect()
+        (1..=NODES).filter(|n| self.fixture.azure[&web()].get(&ips(*n)[0]) == Some(&State::Down)).collect()
     }
 
     /// Returns the number of members that are shown as set Down by another client.
     fn told(&self) -> usize {
         let assignment = self.assigned.as_ref().expect("it is assigned");
-        let Source::Xds { remarks, .. } = &assignment.source else { panic!("it has a source") };
+        let Source::Xds { diagnostics, .. } = &assignment.source else { panic!("it has a source") };
         let told = |note: &Diagnostic| {
             if let Diagnostic::ForeignDown(members) = note { Some(*members) } else { None }
         };
-        remarks.iter().find_map(told).unwrap_or(0)
+        diagnostics.iter().find_map(told).unwrap_or(0)
     }
 
     /// Checks that observations cause no more writes.
@@ -369,8 +369,8 @@ impl World {
         let before = (self.puts, self.attempts);
         self.rest();
         let after = (self.puts, self.attempts);
-        assert_eq!(after, before, "a write without a change: {:?}", self.bench.azure[&web()]);
-        assert!(!self.due && self.bench.due.is_empty());
+        assert_eq!(after, before, "a write without a change: {:?}", self.fixture.azure[&web()]);
+        assert!(!self.due && self.fixture.due.is_empty());
     }
 }
 
@@ -386,7 +386,7 @@ fn n4_x2_a_down_of_the_source_stays_without_its_node() {
     world.rest();
     assert_eq!((world.down(), world.puts), (vec![2], puts), "it drains");
     world.is_quiet();
-    assert!(world.bench.recorded().is_empty(), "from now on the source drains it");
+    assert!(world.fixture.recorded().is_empty(), "from now on the source drains it");
     world.source(&[(1, UP), (2, UP), (3, UP)]);
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![], 0));
@@ -400,7 +400,7 @@ fn x2_n4_a_draining_node_stays_down_without_the_source() {
     world.rest();
     world.node(2, true);
     world.rest();
-    assert!(world.bench.server.text("down.uid-of-node-2").is_some_and(|text| !text.contains("foreign")));
+    assert!(world.fixture.server.text("down.uid-of-node-2").is_some_and(|text| !text.contains("foreign")));
     world.source(&[(1, UP), (2, UP), (3, UP)]);
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![2], 0));
@@ -418,15 +418,15 @@ fn x2_n4_a_draining_node_stays_down_without_the_source() {
 #[test]
 fn n4_x2_an_exception_ends_when_the_source_drains_it() {
     let mut world = World::unknown();
-    world.bench.set_foreign(2, State::Down);
+    world.fixture.set_foreign(2, State::Down);
     world.observe_all();
     world.node(2, true);
     world.rest();
-    let text = world.bench.server.text("down.uid-of-node-2").expect("it is recorded");
+    let text = world.fixture.server.text("down.uid-of-node-2").expect("it is recorded");
     assert!(text.contains("foreign: lb/web"), "{text}");
     world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
     world.rest();
-    let text = world.bench.server.text("down.uid-of-node-2").expect("it is recorded");
+    let text = world.fixture.server.text("down.uid-of-node-2").expect("it is recorded");
     assert!(!text.contains("foreign"), "{text}");
     world.source(&[(1, UP), (2, UP), (3, UP)]);
     world.node(2, false);
@@ -441,17 +441,17 @@ fn n4_x2_an_orphaned_down_ends_when_the_source_assigns_it() {
     world.node(2, true);
     world.rest();
     assert_eq!(world.down(), [2]);
-    world.bench.delete(2);
+    world.fixture.delete(2);
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![], 0));
     world.is_quiet();
     // The operator had set it before, so that it is foreign.
     let mut world = World::new();
-    world.bench.set_foreign(2, State::Down);
+    world.fixture.set_foreign(2, State::Down);
     world.observe_all();
     world.node(2, true);
     world.rest();
-    world.bench.delete(2);
+    world.fixture.delete(2);
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![2], 1));
     world.is_quiet();
@@ -468,26 +468,26 @@ fn n2_x2_in_an_excluded_pool_a_foreign_down_stays() {
     // A Down after the controller's PUT could be the controller's.
     world.source(&[(1, UP), (2, UP)]);
     world.rest();
-    world.bench.set_foreign(2, State::Down);
+    world.fixture.set_foreign(2, State::Down);
     world.observe_all();
-    world.bench.delete(2);
+    world.fixture.delete(2);
     world.rest();
     assert_eq!(world.down(), [2]);
-    assert_eq!(world.bench.recorded().len(), 1, "it is Down in other pools");
+    assert_eq!(world.fixture.recorded().len(), 1, "it is Down in other pools");
     world.is_quiet();
 }
 
 #[test]
 fn x3_n4_an_unrestorable_down_waits_for_no_source() {
     let mut world = World::unknown();
-    world.bench.set_foreign(2, State::Down);
+    world.fixture.set_foreign(2, State::Down);
     world.observe_all();
     world.node(2, true);
     world.rest();
-    assert_eq!(world.bench.recorded().len(), 1);
+    assert_eq!(world.fixture.recorded().len(), 1);
     world.node(2, false);
     world.rest();
-    assert_eq!((world.down(), world.bench.recorded().len()), (vec![2], 0));
+    assert_eq!((world.down(), world.fixture.recorded().len()), (vec![2], 0));
     world.is_quiet();
 }
 
@@ -527,11 +527,11 @@ fn x3_n4_a_down_is_not_restored_before_the_source_is_known() {
         world.node(2, false);
         world.rest();
         assert_eq!((world.down(), world.puts), (vec![2], puts), "the source may require it");
-        assert_eq!(world.bench.recorded().len(), 1, "the source does not require it");
+        assert_eq!(world.fixture.recorded().len(), 1, "the source does not require it");
         world.source(&[(1, UP), (2, says), (3, UP)]);
         world.rest();
         assert_eq!((world.down(), world.told()), (down.to_vec(), 0));
-        assert!(world.bench.recorded().is_empty());
+        assert!(world.fixture.recorded().is_empty());
         world.is_quiet();
     }
 }
@@ -542,7 +542,7 @@ fn n4_disabling_restores_downs_before_the_source_is_known() {
     world.node(2, true);
     world.rest();
     assert_eq!(world.down(), [2]);
-    world.bench.restart(Role::Off);
+    world.fixture.restart(Role::Off);
     (world.directory, world.queue) = (directory_of(), queue_of());
     world.begin();
     world.rest();
@@ -552,11 +552,11 @@ fn n4_disabling_restores_downs_before_the_source_is_known() {
 #[test]
 fn n4_a_down_that_is_not_required_is_reported_and_left() {
     let mut world = World::new();
-    world.bench.set_foreign(1, State::Down);
+    world.fixture.set_foreign(1, State::Down);
     world.observe_all();
     let told = |world: &World| {
         let of = |report: &&Report| matches!(&report.what, EventKind::AdminForeign { .. });
-        world.bench.reports.iter().filter(of).count()
+        world.fixture.reports.iter().filter(of).count()
     };
     assert_eq!((world.told(), told(&world)), (1, 1));
     world.is_quiet();
@@ -637,31 +637,31 @@ impl Outsider {
                 // All updates have ended and were observed.
                 world.rest();
                 world.rest();
-                let recorded = !world.bench.recorded().is_empty();
+                let recorded = !world.fixture.recorded().is_empty();
                 let known = world.says.as_ref().is_some_and(|says| says.get(&n) == Some(&UP));
-                let is_there = world.bench.azure[&web()].contains_key(&ips(n)[0]);
+                let is_there = world.fixture.azure[&web()].contains_key(&ips(n)[0]);
                 if !is_there || !known || recorded {
                     return;
                 }
                 if down && !world.down().contains(&n) {
-                    world.bench.set_foreign(n, State::Down);
+                    world.fixture.set_foreign(n, State::Down);
                     self.by_hand.insert(n);
                 } else if !down {
-                    world.bench.set_foreign(n, State::None);
+                    world.fixture.set_foreign(n, State::None);
                     self.by_hand.remove(&n);
                     self.unknown.remove(&n);
                 }
                 world.observe_all();
             }
             Event::Restart => {
-                let recorded = |n: &u8| world.bench.recorded().contains(&format!("node-{n}").as_str());
+                let recorded = |n: &u8| world.fixture.recorded().contains(&format!("node-{n}").as_str());
                 self.unknown.extend(world.down().into_iter().filter(|n| !recorded(n)));
                 world.restart();
             }
             Event::Look => world.observe_all(),
             Event::Pass(seconds) => world.pass(seconds),
         }
-        let there = &self.world.bench.azure[&web()];
+        let there = &self.world.fixture.azure[&web()];
         let is_there = |n: &u8| there.contains_key(&ips(*n)[0]);
         self.by_hand.retain(is_there);
         self.unknown.retain(is_there);
@@ -680,7 +680,7 @@ impl Outsider {
         let says = self.world.says.clone().expect("it is known");
         let down = self.world.down();
         let mut foreign = 0;
-        for n in (1..=NODES).filter(|n| self.world.bench.azure[&web()].contains_key(&ips(*n)[0])) {
+        for n in (1..=NODES).filter(|n| self.world.fixture.azure[&web()].contains_key(&ips(*n)[0])) {
             let (leaves, is_down) = (self.leaves.contains(&n), down.contains(&n));
             let drains = says.get(&n) == Some(&DRAINS);
             let theirs = self.by_hand.contains(&n) || self.unknown.contains(&n);

@@ -9,7 +9,7 @@ use model::leadership::Leadership;
 use model::level::Provenance;
 use model::machine::{Machine, Now};
 use model::object::{Kind, Object, ObjectKey, Owner, ResourceVersion, ServiceObject, ServiceType};
-use model::watch::{Seen, Serves};
+use model::watch::{ListCoverage, WatchUpdate};
 use pool_core::route::{Delivery, Output, route};
 use reporting::events::{self, Emitter, In, Out};
 use sources::informer::{self, Informer, Selector};
@@ -49,11 +49,11 @@ impl Pair {
     }
 
     fn list(&mut self, kind: Kind, objects: Vec<Object>) {
-        let mut events = vec![Seen::ListBegan(Provenance::FirstList)];
-        events.extend(objects.into_iter().map(Seen::Object));
-        events.push(Seen::ListDone {
+        let mut events = vec![WatchUpdate::ListBegan(Provenance::FirstList)];
+        events.extend(objects.into_iter().map(WatchUpdate::Object));
+        events.push(WatchUpdate::ListDone {
             resource_version: ResourceVersion("1".into()),
-            serves: Serves::default(),
+            serves: ListCoverage::default(),
         });
         self.deliver(
             events
@@ -100,7 +100,12 @@ fn e1_a_condition_from_before_a_term_is_posted_once_per_term() {
     pair.list(Kind::EndpointSlices, Vec::new());
     pair.list(Kind::Nodes, Vec::new());
     let key = ObjectKey::Service(ServiceKey::new("shop", "web"));
-    let bad = Seen::Undecodable { key: Some(key), owner: Owner::Unknown, error: "spec".into(), before: None };
+    let bad = WatchUpdate::Undecodable {
+        key: Some(key),
+        owner: Owner::Unknown,
+        error: "spec".into(),
+        before: None,
+    };
     pair.deliver(vec![Delivery::Informer(informer::In::Seen(Kind::Services, Now::ZERO, bad))]);
     assert!(pair.posts.is_empty());
     for term in 1..=2 {

@@ -1,4 +1,4 @@
-//! The bench's ARM: its faults, and the port to it.
+//! The fixture's ARM: its faults, and the port to it.
 
 use model::arm::{ArmAnswer, ArmCall, ArmRequest, FailureKind, RetryAfter};
 use model::machine::Now;
@@ -6,10 +6,10 @@ use pool_core::route::Delivery;
 
 use simulator_models::arm::{Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Reply};
 
-use crate::bench::{Bench, ip};
 use crate::codec;
+use crate::fixture::{Fixture, ip};
 
-impl Bench {
+impl Fixture {
     /// The next `times` requests of this kind fail with this error and change nothing.
     pub fn fail(&mut self, target: FaultTarget, times: u64, status: u16, code: &str) {
         self.fault(target, times, FaultEffect::Answer(answer(status, code, None)));

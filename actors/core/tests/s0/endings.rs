@@ -3,17 +3,17 @@
 use model::ids::LbName;
 use simulator_models::arm::{FaultTarget, Settings};
 
-use crate::bench::{Bench, Request, web};
+use crate::fixture::{Fixture, Request, web};
 use crate::profile::{NOT_COMPARED, Playing, Profile, TICK, both};
 use crate::texts::{exhausted, failed, retrying, updated};
 
-/// Returns a bench whose Service changes from member 1 to member 2; times count from the moment at which the change is
+/// Returns a fixture whose Service changes from member 1 to member 2; times count from the moment at which the change is
 /// due.
-fn changed(profile: Profile, max_retries: u32) -> Bench {
-    let mut bench = Bench::with(profile, max_retries, Settings::default());
-    bench.mark(profile.window());
-    bench.want("web", &[2]);
-    bench
+fn changed(profile: Profile, max_retries: u32) -> Fixture {
+    let mut fixture = Fixture::with(profile, max_retries, Settings::default());
+    fixture.mark(profile.window());
+    fixture.want("web", &[2]);
+    fixture
 }
 
 /// Returns the requests of an attempt that starts at this time and whose PUT is answered with this status.
@@ -29,17 +29,17 @@ fn verified(at: i64) -> Request {
 #[test]
 fn s0_case_06_a_conflict_succeeds_after_a_fresh_get() {
     both(|profile| {
-        let mut bench = changed(profile, 3);
-        bench.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
-        bench.at(30_119);
-        assert_eq!(bench.requests(), attempt(0, 409));
-        assert_eq!(bench.events_at(), [(120, retrying("web", 1, 3, "Conflict"))]);
-        assert_eq!(bench.counts("web"), [1]);
-        bench.at(40_000);
+        let mut fixture = changed(profile, 3);
+        fixture.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
+        fixture.at(30_119);
+        assert_eq!(fixture.requests(), attempt(0, 409));
+        assert_eq!(fixture.events_at(), [(120, retrying("web", 1, 3, "Conflict"))]);
+        assert_eq!(fixture.counts("web"), [1]);
+        fixture.at(40_000);
         let all = [&attempt(0, 409)[..], &attempt(30_120, 200), &[verified(30_120)]].concat();
-        assert_eq!(bench.requests(), all);
-        assert_eq!(bench.events_at(), [(30_240, updated("web", 1, 1, 1))]);
-        assert_eq!(bench.members(&web()), [2]);
+        assert_eq!(fixture.requests(), all);
+        assert_eq!(fixture.events_at(), [(30_240, updated("web", 1, 1, 1))]);
+        assert_eq!(fixture.members(&web()), [2]);
     });
 }
 
@@ -51,33 +51,33 @@ fn s0_case_06_a_failed_precondition_succeeds_after_a_get() {
             Profile::Default => 3,
             Profile::Upstream => 1,
         };
-        let mut bench = changed(profile, 3);
-        bench.fail(FaultTarget::PoolPut, rounds, 412, "PreconditionFailed");
+        let mut fixture = changed(profile, 3);
+        fixture.fail(FaultTarget::PoolPut, rounds, 412, "PreconditionFailed");
         let ended = 120 * i64::try_from(rounds).expect("few");
-        bench.at(ended + 29_999);
+        fixture.at(ended + 29_999);
         let mut first: Vec<Request> = (0..ended / 120).flat_map(|round| attempt(round * 120, 412)).collect();
-        assert_eq!(bench.requests(), first);
-        assert_eq!(bench.events_at(), [(ended, retrying("web", 1, 3, "PreconditionFailed"))]);
-        bench.at(ended + 40_000);
+        assert_eq!(fixture.requests(), first);
+        assert_eq!(fixture.events_at(), [(ended, retrying("web", 1, 3, "PreconditionFailed"))]);
+        fixture.at(ended + 40_000);
         first.extend(attempt(ended + 30_000, 200));
         first.push(verified(ended + 30_000));
-        assert_eq!(bench.requests(), first);
-        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
-        assert_eq!(bench.failures(), [false]);
+        assert_eq!(fixture.requests(), first);
+        assert_eq!(fixture.events(), [updated("web", 1, 1, 1)]);
+        assert_eq!(fixture.failures(), [false]);
     });
 }
 
 #[test]
 fn s0_case_06_the_second_try_reads_foreign_writes() {
     both(|profile| {
-        let mut bench = changed(profile, 3);
-        bench.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
-        bench.at(10_000);
-        assert!(bench.foreign_put(&[1, 9]) < 300);
-        bench.at(40_000);
-        assert_eq!(bench.members(&web()), [2]);
+        let mut fixture = changed(profile, 3);
+        fixture.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
+        fixture.at(10_000);
+        assert!(fixture.foreign_put(&[1, 9]) < 300);
+        fixture.at(40_000);
+        assert_eq!(fixture.members(&web()), [2]);
         assert_eq!(
-            bench.events(),
+            fixture.events(),
             [retrying("web", 1, 3, "Conflict"), updated("web", 1, 1, 2)],
             "members 1 and 9 were removed"
         );
@@ -88,18 +88,18 @@ fn s0_case_06_the_second_try_reads_foreign_writes() {
 #[test]
 fn s0_case_11_an_exhausted_budget_is_reported() {
     both(|profile| {
-        let mut bench = changed(profile, 3);
-        bench.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
-        bench.at(90_359);
-        assert_eq!(bench.counts("web"), [3]);
-        bench.at(90_480);
+        let mut fixture = changed(profile, 3);
+        fixture.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
+        fixture.at(90_359);
+        assert_eq!(fixture.counts("web"), [3]);
+        fixture.at(90_480);
         let retries = (1..=3).map(|n| retrying("web", n, 3, "Conflict"));
         let last = exhausted("web", 3, "Conflict", &profile.afterwards(60));
-        assert_eq!(bench.events(), retries.chain([last]).collect::<Vec<String>>());
-        assert_eq!(bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count(), 4);
-        assert!(bench.counts("web").is_empty());
-        assert_eq!(bench.view(&web()).state.as_str(), "failed");
-        assert_eq!(bench.failures(), [true]);
+        assert_eq!(fixture.events(), retries.chain([last]).collect::<Vec<String>>());
+        assert_eq!(fixture.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count(), 4);
+        assert!(fixture.counts("web").is_empty());
+        assert_eq!(fixture.view(&web()).state.as_str(), "failed");
+        assert_eq!(fixture.failures(), [true]);
     });
 }
 
@@ -110,15 +110,15 @@ fn s0_case_12_retried_statuses_are_terminal_afterwards() {
         for (target, verb) in [(FaultTarget::PoolPut, "PUT"), (FaultTarget::PoolGet, "GET")] {
             both(|profile| {
                 let _named = Playing(format!("{verb} {status}"));
-                let mut bench = changed(profile, 3);
-                bench.fail(target, 4, status, "ServerTrouble");
-                bench.at(30_000);
-                assert!(bench.events().is_empty(), "the client still tries");
-                bench.at(100_000);
-                assert_eq!(bench.events(), [failed(profile, "ServerTrouble")]);
-                assert_eq!(bench.failures(), [true]);
-                assert!(bench.counts("web").is_empty(), "nothing is requeued");
-                let requests = bench.requests();
+                let mut fixture = changed(profile, 3);
+                fixture.fail(target, 4, status, "ServerTrouble");
+                fixture.at(30_000);
+                assert!(fixture.events().is_empty(), "the client still tries");
+                fixture.at(100_000);
+                assert_eq!(fixture.events(), [failed(profile, "ServerTrouble")]);
+                assert_eq!(fixture.failures(), [true]);
+                assert!(fixture.counts("web").is_empty(), "nothing is requeued");
+                let requests = fixture.requests();
                 let refused = requests.iter().filter(|(_, _, answered)| *answered == status);
                 let times: Vec<i64> = refused.map(|(at, _, _)| *at).collect();
                 let gaps: Vec<i64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -136,11 +136,11 @@ fn s0_case_12_retried_statuses_are_terminal_afterwards() {
 #[test]
 fn s0_case_12_a_retry_of_the_client_is_the_same_attempt() {
     both(|profile| {
-        let mut bench = changed(profile, 3);
-        bench.fail(FaultTarget::PoolPut, 3, 503, "ServerTrouble");
-        bench.at(120_000);
-        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
-        assert_eq!(bench.failures(), [false]);
+        let mut fixture = changed(profile, 3);
+        fixture.fail(FaultTarget::PoolPut, 3, 503, "ServerTrouble");
+        fixture.at(120_000);
+        assert_eq!(fixture.events(), [updated("web", 1, 1, 1)]);
+        assert_eq!(fixture.failures(), [false]);
     });
 }
 
@@ -149,14 +149,22 @@ fn s0_case_12_a_retry_of_the_client_is_the_same_attempt() {
 fn s0_case_12_get_and_put_have_four_tries_each() {
     for (puts, events) in [(3, None), (4, Some("ServerTrouble"))] {
         both(|profile| {
-            let mut bench = changed(profile, 3);
-            bench.fail_each(&[(FaultTarget::PoolGet, 3), (FaultTarget::PoolPut, puts)], 503, "ServerTrouble");
-            bench.at(140_000);
+            let mut fixture = changed(profile, 3);
+            fixture.fail_each(
+                &[(FaultTarget::PoolGet, 3), (FaultTarget::PoolPut, puts)],
+                503,
+                "ServerTrouble",
+            );
+            fixture.at(140_000);
             let expected = events.map_or_else(|| updated("web", 1, 1, 1), |code| failed(profile, code));
-            assert_eq!(bench.events(), [expected]);
-            assert_eq!(bench.failures(), [events.is_some()], "one attempt");
+            assert_eq!(fixture.events(), [expected]);
+            assert_eq!(fixture.failures(), [events.is_some()], "one attempt");
             let count = |verb: &str, status: u16| {
-                bench.requests().iter().filter(|(_, method, code)| (*method, *code) == (verb, status)).count()
+                fixture
+                    .requests()
+                    .iter()
+                    .filter(|(_, method, code)| (*method, *code) == (verb, status))
+                    .count()
             };
             assert_eq!((count("GET", 503), count("PUT", 503)), (3, usize::try_from(puts).expect("few")));
         });
@@ -180,13 +188,13 @@ fn s0_case_13_other_failures_are_reported_at_once() {
             (FaultTarget::PoolGet, vec![(0, "GET", status)]),
         ] {
             both(|profile| {
-                let mut bench = changed(profile, 3);
-                bench.fail(target, 1_000, status, code);
-                bench.at(59_000);
-                assert_eq!(bench.events(), [failed(profile, code)]);
-                assert_eq!(bench.failures(), [true]);
-                assert!(bench.counts("web").is_empty());
-                assert_eq!(bench.requests(), requests);
+                let mut fixture = changed(profile, 3);
+                fixture.fail(target, 1_000, status, code);
+                fixture.at(59_000);
+                assert_eq!(fixture.events(), [failed(profile, code)]);
+                assert_eq!(fixture.failures(), [true]);
+                assert!(fixture.counts("web").is_empty());
+                assert_eq!(fixture.requests(), requests);
             });
         }
     }
@@ -196,42 +204,42 @@ fn s0_case_13_other_failures_are_reported_at_once() {
 #[test]
 fn s0_case_13_a_slice_event_or_time_restarts_a_failed_pool() {
     both(|profile| {
-        let mut bench = changed(profile, 3);
-        bench.fail(FaultTarget::PoolPut, 1_000, 403, "AuthorizationFailed");
-        bench.at(600_000);
-        let attempts = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
+        let mut fixture = changed(profile, 3);
+        fixture.fail(FaultTarget::PoolPut, 1_000, 403, "AuthorizationFailed");
+        fixture.at(600_000);
+        let attempts = fixture.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
         match profile {
             Profile::Default => assert_eq!(attempts, 4, "after 1, 2 and 4 minutes"),
             Profile::Upstream => assert_eq!(attempts, 1),
         }
-        assert_eq!(bench.events(), [failed(profile, "AuthorizationFailed")], "told once");
-        bench.end_faults();
-        bench.slice_event("web");
-        bench.run(TICK + 1_000);
-        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
+        assert_eq!(fixture.events(), [failed(profile, "AuthorizationFailed")], "told once");
+        fixture.end_faults();
+        fixture.slice_event("web");
+        fixture.run(TICK + 1_000);
+        assert_eq!(fixture.events(), [updated("web", 1, 1, 1)]);
     });
 }
 
 #[test]
 fn s0_case_14_a_missing_pool_is_dropped_without_an_event() {
     both(|profile| {
-        let mut bench = changed(profile, 3);
-        bench.model.remove_pool("lb", "shop-web");
-        bench.at(900_000);
-        assert_eq!(bench.requests(), [(0, "GET", 404)]);
-        assert!(bench.events().is_empty() && bench.failures().is_empty());
-        assert!(bench.counts("web").is_empty());
+        let mut fixture = changed(profile, 3);
+        fixture.model.remove_pool("lb", "shop-web");
+        fixture.at(900_000);
+        assert_eq!(fixture.requests(), [(0, "GET", 404)]);
+        assert!(fixture.events().is_empty() && fixture.failures().is_empty());
+        assert!(fixture.counts("web").is_empty());
     });
 }
 
 #[test]
 fn s0_case_14_a_missing_load_balancer_is_dropped() {
     both(|profile| {
-        let mut bench = changed(profile, 3);
-        bench.model.remove_load_balancer("lb");
-        bench.at(900_000);
-        assert_eq!(bench.requests(), [(0, "GET", 404)]);
-        assert!(bench.events().is_empty() && bench.failures().is_empty());
+        let mut fixture = changed(profile, 3);
+        fixture.model.remove_load_balancer("lb");
+        fixture.at(900_000);
+        assert_eq!(fixture.requests(), [(0, "GET", 404)]);
+        assert!(fixture.events().is_empty() && fixture.failures().is_empty());
     });
 }
 
@@ -239,22 +247,22 @@ fn s0_case_14_a_missing_load_balancer_is_dropped() {
 #[test]
 fn s0_case_14_a_404_of_the_put_is_dropped_without_an_event() {
     both(|profile| {
-        let mut bench = changed(profile, 3);
-        bench.fail(FaultTarget::PoolPut, 1, 404, "NotFound");
-        bench.at(121);
-        assert_eq!(bench.requests(), attempt(0, 404));
-        assert!(bench.events().is_empty() && bench.failures().is_empty());
-        assert!(bench.counts("web").is_empty(), "the entry was removed");
-        bench.at(300_000);
-        bench.discover(&LbName::new("lb"), 0);
-        bench.at(400_000);
+        let mut fixture = changed(profile, 3);
+        fixture.fail(FaultTarget::PoolPut, 1, 404, "NotFound");
+        fixture.at(121);
+        assert_eq!(fixture.requests(), attempt(0, 404));
+        assert!(fixture.events().is_empty() && fixture.failures().is_empty());
+        assert!(fixture.counts("web").is_empty(), "the entry was removed");
+        fixture.at(300_000);
+        fixture.discover(&LbName::new("lb"), 0);
+        fixture.at(400_000);
         match profile {
-            Profile::Default => assert_eq!(bench.events_at(), [(5_740, updated("web", 1, 1, 1))]),
+            Profile::Default => assert_eq!(fixture.events_at(), [(5_740, updated("web", 1, 1, 1))]),
             Profile::Upstream => {
-                assert!(bench.events().is_empty() && bench.requests().len() == 2);
-                bench.want("web", &[3]);
-                bench.at(440_000);
-                assert_eq!(bench.events_at(), [(430_120, updated("web", 1, 1, 1))]);
+                assert!(fixture.events().is_empty() && fixture.requests().len() == 2);
+                fixture.want("web", &[3]);
+                fixture.at(440_000);
+                assert_eq!(fixture.events_at(), [(430_120, updated("web", 1, 1, 1))]);
             }
         }
     });
@@ -265,39 +273,39 @@ fn s0_case_14_a_404_of_the_put_is_dropped_without_an_event() {
 #[test]
 fn s0_case_14_a_change_during_a_404_is_not_lost() {
     both(|profile| {
-        let mut bench = changed(profile, 3);
-        bench.fail(FaultTarget::PoolPut, 1, 404, "NotFound");
-        bench.at(60);
-        bench.want("web", &[3]);
-        bench.at(121);
-        assert_eq!(bench.requests(), attempt(0, 404));
-        assert_eq!(bench.counts("web"), [0], "the untried change that arrived during the attempt");
+        let mut fixture = changed(profile, 3);
+        fixture.fail(FaultTarget::PoolPut, 1, 404, "NotFound");
+        fixture.at(60);
+        fixture.want("web", &[3]);
+        fixture.at(121);
+        assert_eq!(fixture.requests(), attempt(0, 404));
+        assert_eq!(fixture.counts("web"), [0], "the untried change that arrived during the attempt");
         let next = match profile {
             Profile::Default => 5_120,
             Profile::Upstream => 30_120,
         };
-        bench.at(next - 1);
-        assert!(bench.events().is_empty());
-        assert_eq!(bench.requests(), attempt(0, 404), "only discovery has read");
-        bench.at(400_000);
-        assert_eq!(bench.events_at(), [(next + 120, updated("web", 1, 1, 1))]);
-        assert_eq!(bench.members(&web()), [3]);
-        assert_eq!(bench.failures(), [false]);
+        fixture.at(next - 1);
+        assert!(fixture.events().is_empty());
+        assert_eq!(fixture.requests(), attempt(0, 404), "only discovery has read");
+        fixture.at(400_000);
+        assert_eq!(fixture.events_at(), [(next + 120, updated("web", 1, 1, 1))]);
+        assert_eq!(fixture.members(&web()), [3]);
+        assert_eq!(fixture.failures(), [false]);
     });
 }
 
 #[test]
 fn s0_case_14_a_change_for_a_missing_pool_writes_nothing() {
     both(|profile| {
-        let mut bench = changed(profile, 3);
-        bench.model.remove_pool("lb", "shop-web");
-        bench.at(10);
-        bench.want("web", &[3]);
+        let mut fixture = changed(profile, 3);
+        fixture.model.remove_pool("lb", "shop-web");
+        fixture.at(10);
+        fixture.want("web", &[3]);
         // The model has created the pool again for the Service's rule.
-        bench.model.remove_pool("lb", "shop-web");
-        bench.at(900_000);
-        assert_eq!(bench.requests(), [(0, "GET", 404)]);
-        assert!(bench.events().is_empty() && bench.failures().is_empty());
+        fixture.model.remove_pool("lb", "shop-web");
+        fixture.at(900_000);
+        assert_eq!(fixture.requests(), [(0, "GET", 404)]);
+        assert!(fixture.events().is_empty() && fixture.failures().is_empty());
     });
 }
 
@@ -305,27 +313,27 @@ fn s0_case_14_a_change_for_a_missing_pool_writes_nothing() {
 #[test]
 fn s0_case_22_zero_retries_make_the_first_failure_final() {
     both(|profile| {
-        let mut bench = changed(profile, 0);
-        bench.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
-        bench.at(900_000);
-        assert_eq!(bench.events_at(), [(120, exhausted("web", 0, "Conflict", NOT_COMPARED))]);
-        assert_eq!(bench.requests(), attempt(0, 409));
-        assert_eq!(bench.failures(), [true]);
-        assert!(bench.counts("web").is_empty());
+        let mut fixture = changed(profile, 0);
+        fixture.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
+        fixture.at(900_000);
+        assert_eq!(fixture.events_at(), [(120, exhausted("web", 0, "Conflict", NOT_COMPARED))]);
+        assert_eq!(fixture.requests(), attempt(0, 409));
+        assert_eq!(fixture.failures(), [true]);
+        assert!(fixture.counts("web").is_empty());
     });
 }
 
 #[test]
 fn s0_case_23_a_retried_success_is_one_successful_observation() {
     both(|profile| {
-        let mut bench = changed(profile, 3);
-        bench.fail(FaultTarget::PoolPut, 3, 409, "Conflict");
-        bench.at(120_000);
-        let observed = bench.observed();
+        let mut fixture = changed(profile, 3);
+        fixture.fail(FaultTarget::PoolPut, 3, 409, "Conflict");
+        fixture.at(120_000);
+        let observed = fixture.observed();
         assert_eq!(observed.iter().map(|(failed, _)| *failed).collect::<Vec<bool>>(), [false]);
         assert_eq!(observed[0].1.as_millis(), 120, "from Take to outcome of the attempt that succeeded");
         let retries = (1..=3).map(|n| retrying("web", n, 3, "Conflict"));
-        assert_eq!(bench.events(), retries.chain([updated("web", 1, 1, 1)]).collect::<Vec<String>>());
+        assert_eq!(fixture.events(), retries.chain([updated("web", 1, 1, 1)]).collect::<Vec<String>>());
     });
 }
 
@@ -333,17 +341,17 @@ fn s0_case_23_a_retried_success_is_one_successful_observation() {
 #[test]
 fn s0_expected_a_later_retry_that_succeeds_drops_the_operation() {
     both(|profile| {
-        let mut bench = changed(profile, 3);
-        bench.fail(FaultTarget::PoolPut, 2, 409, "Conflict");
-        bench.at(100_000);
-        assert_eq!(bench.events().last(), Some(&updated("web", 1, 1, 1)));
-        assert!(bench.counts("web").is_empty());
-        let count = bench.requests().len();
-        bench.at(900_000);
-        assert_eq!(bench.requests().len(), count, "nothing is left to do");
-        bench.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
-        bench.want("web", &[3]);
-        bench.run(profile.window() + 1_000);
-        assert_eq!(bench.events(), [retrying("web", 1, 3, "Conflict")], "a fresh budget");
+        let mut fixture = changed(profile, 3);
+        fixture.fail(FaultTarget::PoolPut, 2, 409, "Conflict");
+        fixture.at(100_000);
+        assert_eq!(fixture.events().last(), Some(&updated("web", 1, 1, 1)));
+        assert!(fixture.counts("web").is_empty());
+        let count = fixture.requests().len();
+        fixture.at(900_000);
+        assert_eq!(fixture.requests().len(), count, "nothing is left to do");
+        fixture.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
+        fixture.want("web", &[3]);
+        fixture.run(profile.window() + 1_000);
+        assert_eq!(fixture.events(), [retrying("web", 1, 3, "Conflict")], "a fresh budget");
     });
 }

@@ -1,4 +1,4 @@
-//! The bench's API server for the Lease that is shared with the cloud-controller-manager: S0's `azureResourceLocker`.
+//! The fixture's API server for the Lease that is shared with the cloud-controller-manager: S0's `azureResourceLocker`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use model::machine::Now;
 use model::object::{RequestFailure, ResourceVersion};
 use pool_core::route::Delivery;
 
-use crate::bench::Bench;
+use crate::fixture::Fixture;
 
 /// Duration in the Lease while it has no holder.
 const RESTORED: Duration = Duration::from_secs(900);
@@ -63,7 +63,7 @@ impl SharedLease {
     }
 }
 
-impl Bench {
+impl Fixture {
     /// From now on the writer cannot acquire the shared Lease.
     pub fn block_shared_lease(&mut self, locked: Locked) {
         match locked {

@@ -1,4 +1,4 @@
-//! The bench as operators, ARM and the metrics see it.
+//! The fixture as operators, ARM and the metrics see it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use model::sample::Metric;
 use model::view::PoolView;
 use simulator_models::arm::Kind;
 
-use crate::bench::{Bench, web};
+use crate::fixture::{Fixture, web};
 
 /// A request that reached ARM: milliseconds since the mark, the request, the status of the answer.
 pub type Request = (i64, &'static str, u16);
 
-impl Bench {
+impl Fixture {
     /// Clears the events, observations and requests.
     pub fn forget(&mut self) {
         self.events.clear();

@@ -57,10 +57,10 @@ impl Profile {
             lease: Some(LeaseParams {
                 holder: "azure-backend-pool-controller".into(),
                 max_hold: Duration::from_secs(20),
-                min_off: Duration::from_secs(5),
+                min_cooldown: Duration::from_secs(5),
                 bypass_for_drain: false,
             }),
-            shows_only: false,
+            dry_run: false,
             rate_limit: None,
             retry_throttled: false,
             gates_delay_grants: true,

@@ -15,7 +15,7 @@ use pool_core::route::{ArmMessage, Delivery, PoolMessage};
 use pools::queue;
 use simulator_models::arm::{FaultEffect, FaultTarget, Latency, OperationFailure, Settings};
 
-use crate::bench::{Bench, pool, web};
+use crate::fixture::{Fixture, pool, web};
 use crate::profile::{Playing, Profile, TICK, both};
 use crate::texts::{retrying, updated};
 
@@ -87,8 +87,8 @@ impl Moment {
     }
 
     /// Advances to this moment.
-    fn wait(self, bench: &mut Bench) {
-        bench.stop_before(|delivery| self.is_before(delivery));
+    fn wait(self, fixture: &mut Fixture) {
+        fixture.stop_before(|delivery| self.is_before(delivery));
     }
 
     /// Returns the events of `web` up to this moment.
@@ -97,49 +97,49 @@ impl Moment {
     }
 }
 
-/// Returns a bench in which ARM's writes take two seconds and end in a conflict, so that an attempt has every moment.
-fn slow(profile: Profile) -> Bench {
+/// Returns a fixture in which ARM's writes take two seconds and end in a conflict, so that an attempt has every moment.
+fn slow(profile: Profile) -> Fixture {
     let operation = Some(Latency::Fixed { us: 2_000_000 });
     let settings = Settings { operation, operation_retry_after_s: Some(1), ..Settings::default() };
-    Bench::with(profile, 3, settings)
+    Fixture::with(profile, 3, settings)
 }
 
-fn conflicts(bench: &mut Bench, times: u64) {
+fn conflicts(fixture: &mut Fixture, times: u64) {
     let (code, message) = ("Conflict".to_owned(), "It did not work.".to_owned());
     let effect = FaultEffect::FailOperation { end: OperationFailure::Failed, code, message };
-    bench.fault_of("lb", FaultTarget::PoolPut, times, effect);
+    fixture.fault_of("lb", FaultTarget::PoolPut, times, effect);
 }
 
 /// Runs a case in both profiles and at every moment; the attempt would end in a retriable failure.
-fn at_every_moment(case: impl Fn(Bench, Moment)) {
+fn at_every_moment(case: impl Fn(Fixture, Moment)) {
     both(|profile| {
         for moment in MOMENTS {
             let _named = Playing(format!("{moment:?}"));
-            let mut bench = slow(profile);
-            conflicts(&mut bench, 1_000);
-            bench.mark(profile.window());
-            bench.want("web", &[2]);
-            moment.wait(&mut bench);
-            case(bench, moment);
+            let mut fixture = slow(profile);
+            conflicts(&mut fixture, 1_000);
+            fixture.mark(profile.window());
+            fixture.want("web", &[2]);
+            moment.wait(&mut fixture);
+            case(fixture, moment);
         }
     });
 }
 
 /// Checks that there is no second attempt. The PUT of the attempt is sent if its GET was in flight at this moment.
-fn no_second_attempt(bench: &Bench, of: &PoolId, moment: Moment) {
-    let puts = bench.requests_of(of).iter().filter(|(_, verb, _)| *verb == "PUT").count();
-    assert_eq!(puts, usize::from(moment >= Moment::DuringGet), "{:?}", bench.requests_of(of));
+fn no_second_attempt(fixture: &Fixture, of: &PoolId, moment: Moment) {
+    let puts = fixture.requests_of(of).iter().filter(|(_, verb, _)| *verb == "PUT").count();
+    assert_eq!(puts, usize::from(moment >= Moment::DuringGet), "{:?}", fixture.requests_of(of));
 }
 
 #[test]
 fn s0_case_15_a_service_gone_before_the_requeue_is_dropped() {
-    at_every_moment(|mut bench, moment| {
-        bench.leave(&web(), "web");
-        bench.run(600_000);
-        assert_eq!(bench.events(), moment.events());
-        assert!(bench.failures().is_empty());
-        assert!(!bench.has(&web()), "the pool has retired");
-        no_second_attempt(&bench, &web(), moment);
+    at_every_moment(|mut fixture, moment| {
+        fixture.leave(&web(), "web");
+        fixture.run(600_000);
+        assert_eq!(fixture.events(), moment.events());
+        assert!(fixture.failures().is_empty());
+        assert!(!fixture.has(&web()), "the pool has retired");
+        no_second_attempt(&fixture, &web(), moment);
     });
 }
 
@@ -147,16 +147,16 @@ fn s0_case_15_a_service_gone_before_the_requeue_is_dropped() {
 /// before it. The Service continues under its new load balancer with a new budget.
 #[test]
 fn s0_case_15_16_a_migration_drops_the_old_pools_operation() {
-    at_every_moment(|mut bench, moment| {
+    at_every_moment(|mut fixture, moment| {
         let moved = pool("lb2", "shop-web");
-        bench.move_to(&moved, "web");
-        bench.run(600_000);
-        assert_eq!(bench.members(&moved), [2]);
-        assert!(!bench.has(&web()));
-        no_second_attempt(&bench, &web(), moment);
+        fixture.move_to(&moved, "web");
+        fixture.run(600_000);
+        assert_eq!(fixture.members(&moved), [2]);
+        assert!(!fixture.has(&web()));
+        no_second_attempt(&fixture, &web(), moment);
         let served = updated("web", 1, 1, 1).replace("lb/", "lb2/");
-        assert_eq!(bench.events(), [moment.events(), vec![served]].concat());
-        assert_eq!(bench.failures(), [false]);
+        assert_eq!(fixture.events(), [moment.events(), vec![served]].concat());
+        assert_eq!(fixture.failures(), [false]);
     });
 }
 
@@ -167,23 +167,23 @@ fn s0_case_17_a_deletion_drops_only_its_own_operation() {
     both(|profile| {
         for moment in MOMENTS {
             let _named = Playing(format!("{moment:?}"));
-            let mut bench = slow(profile);
-            bench.want("api", &[1]);
-            bench.run(100_000);
-            bench.forget();
-            conflicts(&mut bench, 1);
-            bench.want("api", &[2]);
-            bench.want("web", &[1, 3]);
-            moment.wait(&mut bench);
+            let mut fixture = slow(profile);
+            fixture.want("api", &[1]);
+            fixture.run(100_000);
+            fixture.forget();
+            conflicts(&mut fixture, 1);
+            fixture.want("api", &[2]);
+            fixture.want("web", &[1, 3]);
+            moment.wait(&mut fixture);
             // After the attempt has read the pool, its rule is removed: a new entity tag would be a different case.
             if moment < Moment::DuringGet {
-                bench.remove_rule(&web(), "api");
+                fixture.remove_rule(&web(), "api");
             }
-            bench.depart(&web(), "api");
-            bench.run(10_000);
-            bench.remove_rule(&web(), "api");
-            bench.run(90_000);
-            let events = bench.events();
+            fixture.depart(&web(), "api");
+            fixture.run(10_000);
+            fixture.remove_rule(&web(), "api");
+            fixture.run(90_000);
+            let events = fixture.events();
             let events_of = |service: &str| -> Vec<String> {
                 events.iter().filter(|text| text.starts_with(service)).cloned().collect()
             };
@@ -192,9 +192,9 @@ fn s0_case_17_a_deletion_drops_only_its_own_operation() {
             assert_eq!(events_of("api"), of_api.into_iter().collect::<Vec<_>>());
             let of_web = [retrying("web", 1, 3, "Conflict"), updated("web", 2, 1, 0)];
             assert_eq!(events_of("web"), of_web);
-            assert_eq!(bench.members(&web()), [1, 3]);
-            assert!(bench.counts("web").is_empty() && bench.counts("api").is_empty());
-            assert_eq!(bench.failures(), [false]);
+            assert_eq!(fixture.members(&web()), [1, 3]);
+            assert!(fixture.counts("web").is_empty() && fixture.counts("api").is_empty());
+            assert_eq!(fixture.failures(), [false]);
         }
     });
 }
@@ -202,22 +202,22 @@ fn s0_case_17_a_deletion_drops_only_its_own_operation() {
 /// A deletion followed by a recreation is a new operation of a Service.
 #[test]
 fn s0_case_17_an_early_return_has_a_fresh_operation() {
-    at_every_moment(|mut bench, moment| {
-        bench.leave(&web(), "web");
-        bench.run(0);
-        bench.want("web", &[3]);
-        bench.discover(&web().lb, 0);
-        bench.run(2_500);
-        bench.end_faults();
-        assert_eq!(bench.events(), moment.events());
-        bench.run(700_000);
-        assert_eq!(bench.members(&web()), [3]);
+    at_every_moment(|mut fixture, moment| {
+        fixture.leave(&web(), "web");
+        fixture.run(0);
+        fixture.want("web", &[3]);
+        fixture.discover(&web().lb, 0);
+        fixture.run(2_500);
+        fixture.end_faults();
+        assert_eq!(fixture.events(), moment.events());
+        fixture.run(700_000);
+        assert_eq!(fixture.members(&web()), [3]);
         // At these moments the default profile has tried the new operation before ARM was healed.
-        let was_tried = bench.profile == Profile::Default
+        let was_tried = fixture.profile == Profile::Default
             && matches!(moment, Moment::BeforeTake | Moment::BeforeOutcome | Moment::AfterOutcome);
         let tried = was_tried.then(|| retrying("web", 1, 3, "Conflict"));
-        assert_eq!(bench.events(), tried.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
-        assert_eq!(bench.failures(), [false]);
+        assert_eq!(fixture.events(), tried.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
+        assert_eq!(fixture.failures(), [false]);
     });
 }
 
@@ -225,22 +225,22 @@ fn s0_case_17_an_early_return_has_a_fresh_operation() {
 /// reported, and in the next term the pool is due again, exactly once.
 #[test]
 fn s0_cancellation_an_ended_term_reports_nothing() {
-    at_every_moment(|mut bench, moment| {
-        bench.set_standing(Leadership::Standby);
-        bench.run(5_000);
-        assert_eq!(bench.events(), Vec::<String>::new(), "{moment:?}");
-        assert!(bench.failures().is_empty());
-        bench.end_faults();
-        bench.run(100_000);
-        let sent = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
-        bench.new_term();
-        bench.run(200_000);
-        assert_eq!(bench.members(&web()), [2]);
-        let puts = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
-        assert_eq!(puts - sent, 1, "{:?}", bench.requests());
-        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
-        assert_eq!(bench.failures(), [false]);
-        let ends = bench.view(&web()).last_end.as_ref().map(|last| last.end);
+    at_every_moment(|mut fixture, moment| {
+        fixture.set_standing(Leadership::Standby);
+        fixture.run(5_000);
+        assert_eq!(fixture.events(), Vec::<String>::new(), "{moment:?}");
+        assert!(fixture.failures().is_empty());
+        fixture.end_faults();
+        fixture.run(100_000);
+        let sent = fixture.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
+        fixture.new_term();
+        fixture.run(200_000);
+        assert_eq!(fixture.members(&web()), [2]);
+        let puts = fixture.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
+        assert_eq!(puts - sent, 1, "{:?}", fixture.requests());
+        assert_eq!(fixture.events(), [updated("web", 1, 1, 1)]);
+        assert_eq!(fixture.failures(), [false]);
+        let ends = fixture.view(&web()).last_end.as_ref().map(|last| last.end);
         assert_eq!(ends, Some(AttemptEnd::Written));
     });
 }
@@ -248,25 +248,25 @@ fn s0_cancellation_an_ended_term_reports_nothing() {
 /// Leadership changes repeatedly; the pool is neither forgotten nor written twice.
 #[test]
 fn s0_cancellation_several_terms_in_a_row_leave_one_write() {
-    at_every_moment(|mut bench, moment| {
+    at_every_moment(|mut fixture, moment| {
         for _ in 0..3 {
-            bench.set_standing(Leadership::Standby);
-            bench.new_term();
-            let term = bench.epoch();
-            bench.stop_before(|delivery| {
+            fixture.set_standing(Leadership::Standby);
+            fixture.new_term();
+            let term = fixture.epoch();
+            fixture.stop_before(|delivery| {
                 matches!(delivery, Delivery::Pool(_, PoolMessage::In(queue::In::Take(id))) if id.epoch == term)
             });
         }
-        bench.set_standing(Leadership::Standby);
-        bench.end_faults();
-        bench.run(100_000);
-        assert_eq!(bench.events().iter().filter(|text| text.contains("Failed")).count(), 0, "{moment:?}");
-        bench.new_term();
-        bench.run(200_000);
-        assert_eq!(bench.members(&web()), [2]);
-        assert_eq!(bench.events().last(), Some(&updated("web", 1, 1, 1)));
-        assert_eq!(bench.failures(), [false]);
-        assert_eq!(bench.epoch(), Epoch(5));
+        fixture.set_standing(Leadership::Standby);
+        fixture.end_faults();
+        fixture.run(100_000);
+        assert_eq!(fixture.events().iter().filter(|text| text.contains("Failed")).count(), 0, "{moment:?}");
+        fixture.new_term();
+        fixture.run(200_000);
+        assert_eq!(fixture.members(&web()), [2]);
+        assert_eq!(fixture.events().last(), Some(&updated("web", 1, 1, 1)));
+        assert_eq!(fixture.failures(), [false]);
+        assert_eq!(fixture.epoch(), Epoch(5));
     });
 }
 
@@ -277,27 +277,27 @@ fn s0_cancellation_a_term_that_ends_in_a_wait_leaves_one_write() {
     both(|profile| {
         for (seconds, changes) in (1..60).flat_map(|seconds| [(seconds, false), (seconds, true)]) {
             let _named = Playing(format!("after {seconds} s, another change: {changes}"));
-            let mut bench = Bench::new(profile);
-            bench.fail(FaultTarget::PoolPut, 1_000, 503, "ServerTrouble");
-            bench.mark(profile.window());
-            bench.want("web", &[2]);
-            bench.at(1_000);
+            let mut fixture = Fixture::new(profile);
+            fixture.fail(FaultTarget::PoolPut, 1_000, 503, "ServerTrouble");
+            fixture.mark(profile.window());
+            fixture.want("web", &[2]);
+            fixture.at(1_000);
             if changes {
-                bench.want("web", &[3]);
+                fixture.want("web", &[3]);
             }
-            bench.at(seconds * 1_000);
-            let events = bench.events().len();
-            bench.set_standing(Leadership::Standby);
-            bench.run(1_000);
-            assert!(bench.events().is_empty() && bench.failures().len() == events);
-            bench.end_faults();
-            let tried = bench.requests().len();
-            bench.new_term();
-            bench.run(TICK * 3);
-            let puts = bench.requests()[tried..].iter().filter(|(_, verb, _)| *verb == "PUT").count();
-            assert_eq!(puts, 1, "{:?}", bench.requests());
-            assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
-            assert_eq!(bench.members(&web()), if changes { [3] } else { [2] });
+            fixture.at(seconds * 1_000);
+            let events = fixture.events().len();
+            fixture.set_standing(Leadership::Standby);
+            fixture.run(1_000);
+            assert!(fixture.events().is_empty() && fixture.failures().len() == events);
+            fixture.end_faults();
+            let tried = fixture.requests().len();
+            fixture.new_term();
+            fixture.run(TICK * 3);
+            let puts = fixture.requests()[tried..].iter().filter(|(_, verb, _)| *verb == "PUT").count();
+            assert_eq!(puts, 1, "{:?}", fixture.requests());
+            assert_eq!(fixture.events(), [updated("web", 1, 1, 1)]);
+            assert_eq!(fixture.members(&web()), if changes { [3] } else { [2] });
         }
     });
 }
@@ -308,21 +308,21 @@ fn s0_cancellation_a_foreign_operation_leaves_one_write() {
         for seconds in 1..40 {
             let _named = Playing(format!("after {seconds} s"));
             let operation = Some(Latency::Fixed { us: 45_000_000 });
-            let mut bench = Bench::with(profile, 3, Settings { operation, ..Settings::default() });
-            bench.mark(profile.window());
-            bench.want("web", &[2]);
-            bench.at(-1);
-            assert!(bench.foreign_put(&[1, 9]) < 300);
-            bench.at(seconds * 1_000);
-            bench.set_standing(Leadership::Standby);
-            bench.run(1_000);
-            bench.new_term();
-            bench.run(TICK * 10);
-            let puts = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
-            assert_eq!(puts, 1, "{:?}", bench.requests());
-            assert_eq!(bench.members(&web()), [2]);
-            assert_eq!(bench.events(), [updated("web", 1, 1, 2)]);
-            assert_eq!(bench.failures(), [false]);
+            let mut fixture = Fixture::with(profile, 3, Settings { operation, ..Settings::default() });
+            fixture.mark(profile.window());
+            fixture.want("web", &[2]);
+            fixture.at(-1);
+            assert!(fixture.foreign_put(&[1, 9]) < 300);
+            fixture.at(seconds * 1_000);
+            fixture.set_standing(Leadership::Standby);
+            fixture.run(1_000);
+            fixture.new_term();
+            fixture.run(TICK * 10);
+            let puts = fixture.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
+            assert_eq!(puts, 1, "{:?}", fixture.requests());
+            assert_eq!(fixture.members(&web()), [2]);
+            assert_eq!(fixture.events(), [updated("web", 1, 1, 2)]);
+            assert_eq!(fixture.failures(), [false]);
         }
     });
 }

@@ -6,19 +6,19 @@ use model::machine::Now;
 use pool_core::route::Delivery;
 use simulator_models::arm::{FaultTarget, Latency, Settings};
 
-use crate::bench::{Bench, Locked, web};
+use crate::fixture::{Fixture, Locked, web};
 use crate::profile::{Playing, Profile, both};
 use crate::texts::{exhausted, retrying, updated};
 
 /// Latency of a GET and of a failing PUT.
 const CALLS: i64 = 120;
 
-fn failing(profile: Profile, max_retries: u32, settings: Settings) -> Bench {
-    let mut bench = Bench::with(profile, max_retries, settings);
-    bench.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
-    bench.mark(0);
-    bench.want("web", &[2]);
-    bench
+fn failing(profile: Profile, max_retries: u32, settings: Settings) -> Fixture {
+    let mut fixture = Fixture::with(profile, max_retries, settings);
+    fixture.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
+    fixture.mark(0);
+    fixture.want("web", &[2]);
+    fixture
 }
 
 /// "… emits retrying events on the first three failed attempts and emits the final failed event on the fourth failed
@@ -26,10 +26,10 @@ fn failing(profile: Profile, max_retries: u32, settings: Settings) -> Bench {
 #[test]
 fn s0_timing_the_fourth_failure_comes_after_90_s() {
     both(|profile| {
-        let mut bench = failing(profile, 3, Settings::default());
-        bench.run(150_000);
+        let mut fixture = failing(profile, 3, Settings::default());
+        fixture.run(150_000);
         let first = i64::try_from(profile.window()).expect("short") + CALLS;
-        let events = bench.events_at();
+        let events = fixture.events_at();
         let times: Vec<i64> = events.iter().map(|(at, _)| *at).collect();
         assert_eq!(times, [0, 1, 2, 3].map(|n| first + n * (30_000 + CALLS)));
         assert_eq!(times[3] - times[0], 90_000 + 3 * CALLS);
@@ -41,18 +41,18 @@ fn s0_timing_the_fourth_failure_comes_after_90_s() {
 /// minutes."
 #[test]
 fn s0_timing_upstreams_last_event_comes_after_2_min() {
-    let mut bench = failing(Profile::Upstream, 3, Settings::default());
-    bench.run(150_000);
-    assert_eq!(bench.events_at().last().map(|(at, _)| *at), Some(120_000 + 4 * CALLS));
+    let mut fixture = failing(Profile::Upstream, 3, Settings::default());
+    fixture.run(150_000);
+    assert_eq!(fixture.events_at().last().map(|(at, _)| *at), Some(120_000 + 4 * CALLS));
 }
 
 #[test]
 fn s0_timing_calls_that_take_long_push_the_next_attempt_back() {
     both(|profile| {
         let put_latency = Latency::Fixed { us: 7_000_000 };
-        let mut bench = failing(profile, 3, Settings { put_latency, ..Settings::default() });
-        bench.run(180_000);
-        let times: Vec<i64> = bench.events_at().iter().map(|(at, _)| *at).collect();
+        let mut fixture = failing(profile, 3, Settings { put_latency, ..Settings::default() });
+        fixture.run(180_000);
+        let times: Vec<i64> = fixture.events_at().iter().map(|(at, _)| *at).collect();
         assert_eq!(times[3] - times[0], 3 * (30_000 + 7_020));
     });
 }
@@ -61,20 +61,20 @@ fn s0_timing_calls_that_take_long_push_the_next_attempt_back() {
 #[test]
 fn s0_timing_a_long_retry_after_costs_no_budget() {
     both(|profile| {
-        let mut bench = Bench::with(profile, 1, Settings::default());
-        bench.lock();
-        bench.mark(0);
-        bench.want("web", &[2]);
-        bench.run(250_000);
-        assert_eq!(bench.events(), [retrying("web", 1, 1, "RetryableError")]);
-        bench.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
-        bench.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
-        bench.run(1_000);
-        let events = bench.events_at();
+        let mut fixture = Fixture::with(profile, 1, Settings::default());
+        fixture.lock();
+        fixture.mark(0);
+        fixture.want("web", &[2]);
+        fixture.run(250_000);
+        assert_eq!(fixture.events(), [retrying("web", 1, 1, "RetryableError")]);
+        fixture.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
+        fixture.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
+        fixture.run(1_000);
+        let events = fixture.events_at();
         assert_eq!(events.len(), 1);
         assert!(events[0].0 > 300_000, "{events:?}");
         assert_eq!(events[0].1, exhausted("web", 1, "Conflict", &profile.afterwards(60)));
-        assert_eq!(bench.failures(), [true]);
+        assert_eq!(fixture.failures(), [true]);
     });
 }
 
@@ -83,13 +83,13 @@ fn s0_timing_a_long_retry_after_costs_no_budget() {
 fn s0_timing_a_budget_allows_one_attempt_more_than_retries() {
     both(|profile| {
         for max_retries in 0..6 {
-            let mut bench = failing(profile, max_retries, Settings::default());
-            bench.run(i64::from(max_retries).cast_unsigned() * 30_120 + 31_000);
-            let events = bench.events();
+            let mut fixture = failing(profile, max_retries, Settings::default());
+            fixture.run(i64::from(max_retries).cast_unsigned() * 30_120 + 31_000);
+            let events = fixture.events();
             let retries = (1..=max_retries).map(|n| retrying("web", n, max_retries, "Conflict"));
             assert!(events.iter().take(events.len() - 1).cloned().eq(retries), "{events:?}");
             assert!(events.last().is_some_and(|text| text.contains(&format!("after {max_retries} retries"))));
-            assert_eq!(bench.failures(), [true]);
+            assert_eq!(fixture.failures(), [true]);
         }
     });
 }
@@ -98,9 +98,11 @@ fn s0_timing_a_budget_allows_one_attempt_more_than_retries() {
 #[test]
 fn s0_model_without_operations_there_is_no_call_and_no_event() {
     both(|profile| {
-        let mut bench = Bench::new(profile);
-        bench.run(3_600_000);
-        assert!(bench.requests().is_empty() && bench.events().is_empty() && bench.failures().is_empty());
+        let mut fixture = Fixture::new(profile);
+        fixture.run(3_600_000);
+        assert!(
+            fixture.requests().is_empty() && fixture.events().is_empty() && fixture.failures().is_empty()
+        );
     });
 }
 
@@ -111,21 +113,23 @@ fn s0_model_without_the_lease_nothing_is_drained() {
     for locked in [Locked::Held, Locked::Failing] {
         both(|profile| {
             let _named = Playing(format!("{locked:?}"));
-            let mut bench = Bench::new(profile);
-            bench.block_shared_lease(locked);
-            bench.want("web", &[2]);
-            bench.run(100_000);
-            assert_eq!(bench.view(&web()).state.as_str(), "due", "it has not been taken");
-            bench.want("web", &[3]);
-            bench.run(500_000);
-            assert!(bench.requests().is_empty() && bench.events().is_empty() && bench.failures().is_empty());
-            assert_eq!(bench.counts("web"), [0], "nothing is spent");
-            assert_eq!(bench.members(&web()), [1]);
-            bench.unlock();
-            bench.run(40_000);
-            assert_eq!(bench.events(), [updated("web", 1, 1, 1)], "all of it in one write");
-            assert_eq!(bench.members(&web()), [3]);
-            assert_eq!(bench.failures(), [false]);
+            let mut fixture = Fixture::new(profile);
+            fixture.block_shared_lease(locked);
+            fixture.want("web", &[2]);
+            fixture.run(100_000);
+            assert_eq!(fixture.view(&web()).state.as_str(), "due", "it has not been taken");
+            fixture.want("web", &[3]);
+            fixture.run(500_000);
+            assert!(
+                fixture.requests().is_empty() && fixture.events().is_empty() && fixture.failures().is_empty()
+            );
+            assert_eq!(fixture.counts("web"), [0], "nothing is spent");
+            assert_eq!(fixture.members(&web()), [1]);
+            fixture.unlock();
+            fixture.run(40_000);
+            assert_eq!(fixture.events(), [updated("web", 1, 1, 1)], "all of it in one write");
+            assert_eq!(fixture.members(&web()), [3]);
+            assert_eq!(fixture.failures(), [false]);
         });
     }
 }
@@ -134,18 +138,18 @@ fn s0_model_without_the_lease_nothing_is_drained() {
 #[test]
 fn s0_model_nothing_is_spent_while_nothing_may_be_written() {
     both(|profile| {
-        let mut bench = Bench::new(profile);
-        bench.set_standing(Leadership::Standby);
-        bench.want("web", &[2]);
-        bench.run(100_000);
-        bench.want("web", &[3]);
-        bench.run(500_000);
-        assert!(bench.requests().is_empty() && bench.events().is_empty());
-        assert_eq!(bench.counts("web"), [0]);
-        bench.set_standing(Leadership::Leading { epoch: Epoch(1), until: Now::NEVER });
-        bench.run(1_000);
-        assert_eq!(bench.events(), [updated("web", 1, 1, 1)], "all of it in one write");
-        assert_eq!(bench.members(&web()), [3]);
+        let mut fixture = Fixture::new(profile);
+        fixture.set_standing(Leadership::Standby);
+        fixture.want("web", &[2]);
+        fixture.run(100_000);
+        fixture.want("web", &[3]);
+        fixture.run(500_000);
+        assert!(fixture.requests().is_empty() && fixture.events().is_empty());
+        assert_eq!(fixture.counts("web"), [0]);
+        fixture.set_standing(Leadership::Leading { epoch: Epoch(1), until: Now::NEVER });
+        fixture.run(1_000);
+        assert_eq!(fixture.events(), [updated("web", 1, 1, 1)], "all of it in one write");
+        assert_eq!(fixture.members(&web()), [3]);
     });
 }
 
@@ -153,12 +157,12 @@ fn s0_model_nothing_is_spent_while_nothing_may_be_written() {
 #[test]
 fn s0_model_a_fresh_operation_during_retries_starts_at_zero() {
     both(|profile| {
-        let mut bench = failing(profile, 3, Settings::default());
-        bench.run(100_000);
-        bench.events();
-        bench.want("web", &[3]);
-        bench.run(50_000);
-        let events = bench.events();
+        let mut fixture = failing(profile, 3, Settings::default());
+        fixture.run(100_000);
+        fixture.events();
+        fixture.want("web", &[3]);
+        fixture.run(50_000);
+        let events = fixture.events();
         match profile {
             Profile::Default => {
                 assert_eq!(events[0], retrying("web", 1, 3, "Conflict"), "the first is exhausted")

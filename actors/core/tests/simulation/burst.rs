@@ -4,9 +4,9 @@
 use model::ids::Family;
 
 use crate::cluster::{Pod, Service};
+use crate::expected_members;
 use crate::replica::Actor;
 use crate::story::{Faults, Size};
-use crate::truth;
 use crate::world::World;
 
 const SERVICES: usize = 24;
@@ -73,6 +73,7 @@ pub fn burst(seed: u64, is_late: bool) -> Result<Burst, String> {
         }
     }
     world.run_until(world.now() + SETTLES_US)?;
-    let wrong = truth::first_wrong(&truth::wanted_pools(&world.kube, false), &world.arm);
+    let wrong =
+        expected_members::first_wrong(&expected_members::expected_pools(&world.kube, false), &world.arm);
     Ok(Burst { pools: SERVICES as u64, puts: world.watchdog.puts - puts, wrong })
 }

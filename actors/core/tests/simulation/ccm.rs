@@ -64,7 +64,7 @@ pub struct Ccm {
     /// Pools, by load balancer and name, that a rule without an owner also uses: they must not be written (D2).
     pub foreign: BTreeSet<(String, String)>,
     /// True if other clients add rules to pools.
-    strangers: bool,
+    foreign_writes: bool,
     /// Pools to which another client may have added a rule.
     written: BTreeSet<(String, String)>,
     set_down: Vec<SetDown>,
@@ -102,7 +102,7 @@ impl Ccm {
             feeds,
             placed,
             foreign,
-            strangers: true,
+            foreign_writes: true,
             written,
             set_down: Vec::new(),
             by_hand: 4,
@@ -118,8 +118,8 @@ impl Ccm {
     pub fn create_balancer(arm: &mut ArmModel, lb: &str) {
         arm.add_load_balancer(lb);
         let nodes = (1..=2).map(|number| (format!("ip-{number}"), address(number, Family::V4).to_string()));
-        let somebody = ("somebody".to_owned(), "10.9.9.9".to_owned());
-        let spec = PoolSpec { members: nodes.chain([somebody]).collect(), ..PoolSpec::default() };
+        let other = ("somebody".to_owned(), "10.9.9.9".to_owned());
+        let spec = PoolSpec { members: nodes.chain([other]).collect(), ..PoolSpec::default() };
         arm.add_pool(lb, "kubernetes", &spec);
         arm.add_pool(lb, EXCLUDED, &spec);
         arm.add_outbound_rule(lb, "outbound", EXCLUDED);
@@ -155,7 +155,7 @@ impl Ccm {
     /// Configures it like upstream's default next to the controller: its updater is disabled. There are no other
     /// clients.
     pub fn use_upstream_defaults(&mut self) {
-        self.strangers = false;
+        self.foreign_writes = false;
         self.model.reconfigure(|settings| {
             let plain = Settings::default();
             (settings.updater, settings.cache_us) = (false, plain.cache_us);
@@ -355,7 +355,7 @@ impl Ccm {
             let own = pool.starts_with(NAMESPACE);
             if self.written.insert((lb.clone(), pool.clone()))
                 && own
-                && self.strangers
+                && self.foreign_writes
                 && self.random.per_mille(60)
             {
                 arm.add_rule(&lb, &foreign_rule(&pool), &pool, true);
@@ -386,7 +386,7 @@ impl Ccm {
                 let pool = if self.random.per_mille(250) { "kubernetes" } else { &pool };
                 self.set_by_hand(arm, now, &lb, pool)
             }
-            16 if self.strangers => Ccm::change_rule(arm, &lb, &pool),
+            16 if self.foreign_writes => Ccm::change_rule(arm, &lb, &pool),
             17 => Ccm::name_subnets(arm, now, &lb, &pool),
             18.. => format!("foreign write of {lb}: {}", arm.foreign_load_balancer_put(&lb, now)),
             _ => {

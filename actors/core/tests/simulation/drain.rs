@@ -144,11 +144,11 @@ impl Quiet {
 }
 
 /// Time within which the controller finds that the state of a load balancer is `Failed`, in microseconds.
-const FOUND_WITHIN_US: u64 = 120_000_000;
+const FOUND_TIMEOUT_US: u64 = 120_000_000;
 /// Time before which it does not write the load balancer for that.
 const LEFT_ALONE_US: u64 = 590_000_000;
 /// Time within which it writes the load balancer: 10 minutes after it has found the state.
-const REWRITTEN_WITHIN_US: u64 = 720_000_000;
+const REWRITTEN_TIMEOUT_US: u64 = 720_000_000;
 
 /// Sets the state of every load balancer of a quiet cluster to `Failed`. Its pools must be out of sync since then, and
 /// one of them is written again (Q8).
@@ -162,7 +162,7 @@ pub fn failed_at_rest(seed: u64, plant: Option<Plant>) -> Result<(), String> {
     let (failed_at, before) = (quiet.0.now(), quiet.0.watchdog.puts);
     quiet.0.run_until(failed_at + LEFT_ALONE_US)?;
     let clock = &quiet.0.processes[0].clock;
-    let times = clock.now(failed_at)..clock.now(failed_at + FOUND_WITHIN_US);
+    let times = clock.now(failed_at)..clock.now(failed_at + FOUND_TIMEOUT_US);
     for lb in &lbs {
         let mut pools = quiet.views().filter(|view| view.pool.lb.as_str() == lb).peekable();
         if pools.peek().is_none() {
@@ -178,7 +178,7 @@ pub fn failed_at_rest(seed: u64, plant: Option<Plant>) -> Result<(), String> {
             ));
         }
     }
-    quiet.0.run_until(failed_at + REWRITTEN_WITHIN_US)?;
+    quiet.0.run_until(failed_at + REWRITTEN_TIMEOUT_US)?;
     if let Some(failed) = lbs.iter().find(|lb| quiet.0.arm.has_failed(lb)) {
         return Err(format!("Q8: {failed} is still Failed"));
     }
@@ -186,7 +186,7 @@ pub fn failed_at_rest(seed: u64, plant: Option<Plant>) -> Result<(), String> {
     if puts != lbs.len() as u64 {
         return Err(format!("Q8: {puts} PUTs to {} load balancers", lbs.len()));
     }
-    quiet.0.run_until(failed_at + REWRITTEN_WITHIN_US + FOUND_WITHIN_US)?;
+    quiet.0.run_until(failed_at + REWRITTEN_TIMEOUT_US + FOUND_TIMEOUT_US)?;
     match quiet.views().find(|view| view.out_of_sync.is_some()) {
         Some(view) => Err(format!("Q8: {} is still out of sync: {:?}", view.pool, view.out_of_sync)),
         None => Ok(()),

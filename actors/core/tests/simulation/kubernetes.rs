@@ -21,7 +21,7 @@ use simulator_models::kube::{KubeModel, Reply, Request, WatchId};
 
 use crate::clock;
 use crate::decode;
-use crate::leases::{ANSWER_WITHIN_US, Fate, LeaseStep, fate};
+use crate::leases::{Fate, LeaseStep, REQUEST_TIMEOUT_US, fate};
 use crate::notes::NotesStep;
 use crate::plant::Plant;
 use crate::random::Random;
@@ -164,7 +164,7 @@ impl KubernetesPort {
         let (transit_time, fate) = fate(&mut self.random, self.posts_fail);
         let mut effects = vec![Effect::Patch(now + transit_time, call, patch, fate)];
         if !fate.is_answered() {
-            effects.push(Effect::DeliverAt(now + ANSWER_WITHIN_US, tainted(call, lost())));
+            effects.push(Effect::DeliverAt(now + REQUEST_TIMEOUT_US, tainted(call, lost())));
         }
         effects
     }

@@ -26,14 +26,14 @@ pub const NAMESPACE: &str = "kube-system";
 /// The controller's holder identity in the shared Lease.
 pub const OURS: &str = "azure-backend-pool-controller";
 /// Holder identity that the operator writes into a Lease by hand.
-pub const A_PERSON: &str = "a-person";
+pub const AN_OPERATOR: &str = "a-person";
 const READS_UNTIL: &str = "azure-backend-pool-controller.io/reads-throttled-until";
 const WRITES_UNTIL: &str = "azure-backend-pool-controller.io/writes-throttled-until";
 const OUT_OF_SYNC: &str = "azure-backend-pool-controller.io/out-of-sync-since";
 const PREVIOUS_HOLDER: &str = "aks-managed-resource-locker-previous-holder";
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 /// Timeout of the port.
-pub const ANSWER_WITHIN_US: u64 = 10_000_000;
+pub const REQUEST_TIMEOUT_US: u64 = 10_000_000;
 
 /// Returns the name of the object.
 pub fn object_name(lease: LeaseName) -> &'static str {
@@ -75,7 +75,7 @@ pub fn fate(random: &mut Random, trouble: u64) -> (u64, Fate) {
         2 => (random.between(300, 3_000), Fate::Answered(random.between(3_000, 9_000_000))),
         3 => (random.between(300, 3_000), Fate::Twice(random.below(30_000_000))),
         4 => (random.between(300, 3_000), Fate::AnswerLost),
-        _ => (ANSWER_WITHIN_US + random.below(15_000_000), Fate::Straggles),
+        _ => (REQUEST_TIMEOUT_US + random.below(15_000_000), Fate::Straggles),
     }
 }
 
@@ -148,7 +148,7 @@ impl LeasePort {
         let (transit_time, fate) = fate(&mut self.random, self.trouble);
         if !fate.is_answered() {
             let answer = LeaseStep::Answer(failed("no answer in time"));
-            effects.push(Effect::Lease(now + ANSWER_WITHIN_US, lease, call, answer));
+            effects.push(Effect::Lease(now + REQUEST_TIMEOUT_US, lease, call, answer));
         }
         effects.push(Effect::Lease(now + transit_time, lease, call, LeaseStep::Land(http, fate)));
         effects
@@ -199,10 +199,10 @@ impl LeasePort {
     ) -> Vec<Effect> {
         let answer = |at: u64, raw: Raw| Effect::Lease(at, lease, call, LeaseStep::Answer(raw));
         if self.is_cut(now, lease) {
-            let patience = if self.random.per_mille(500) { 1_000 } else { ANSWER_WITHIN_US };
+            let wait_us = if self.random.per_mille(500) { 1_000 } else { REQUEST_TIMEOUT_US };
             return match fate {
                 Fate::Answered(_) | Fate::Twice(_) => {
-                    vec![answer(now + patience, failed("connection refused"))]
+                    vec![answer(now + wait_us, failed("connection refused"))]
                 }
                 Fate::AnswerLost | Fate::Straggles => Vec::new(),
             };
@@ -252,7 +252,7 @@ impl LeasePort {
                         facts.duration = Some(Duration::from_secs(1));
                     }
                     Some(Plant::RenamedIsReleased)
-                        if lease == LeaseName::Own && facts.holder.as_deref() == Some(A_PERSON) =>
+                        if lease == LeaseName::Own && facts.holder.as_deref() == Some(AN_OPERATOR) =>
                     {
                         (facts.holder, facts.duration) = (None, Some(Duration::from_secs(1)));
                     }

@@ -21,7 +21,7 @@ use simulator_models::kube::{KubeModel, Reply, Request, Resource};
 use crate::clock::Clock;
 use crate::decode::{parse_time, text};
 use crate::kubernetes::Effect;
-use crate::leases::{ANSWER_WITHIN_US, Fate, NAMESPACE, fate, micro_time};
+use crate::leases::{Fate, NAMESPACE, REQUEST_TIMEOUT_US, fate, micro_time};
 use crate::plant::Plant;
 use crate::random::Random;
 
@@ -77,7 +77,7 @@ impl NotesPort {
             vec![Effect::Notes(now + transit_time, requester, call, NotesStep::Land(http, fate))];
         if !fate.is_answered() {
             effects.push(Effect::Notes(
-                now + ANSWER_WITHIN_US,
+                now + REQUEST_TIMEOUT_US,
                 requester,
                 call,
                 NotesStep::Answer(Err(failed())),

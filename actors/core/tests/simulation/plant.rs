@@ -119,7 +119,7 @@ plants! {
     BreakerEndsByTime,
     /// The Directory treats endpoints that leave their slices as if the watch had just been re-established.
     EndpointLossesCounted,
-    /// The Directory treats nodes that are left out as if their endpoints had left.
+    /// The Directory treats nodes that are excluded as if their endpoints had left.
     NodeLossesUncounted,
     /// The policy reaches neither the Directory nor the writer.
     PausesUnheard,
@@ -130,7 +130,7 @@ plants! {
     /// The operator gets a success although the write of the pause had a conflict.
     PauseNotWritten,
     /// A process whose Leader has found that the storage was restored does not end.
-    SetBackIgnored,
+    RollbackIgnored,
     /// A record counts as written although it was never sent.
     RecordUnwritten,
     /// Readers do not see the records.
@@ -181,8 +181,8 @@ plants! {
     EmptyWatchBelieved,
     /// Endpoints of one address family count for the pools of both.
     FamiliesUnited,
-    /// A node that is about to be deleted is left out, although its pods still serve.
-    DoomedLeftOut,
+    /// A node that is about to be deleted is excluded, although its pods still serve.
+    DoomedExcluded,
     /// An event that the API server has not accepted counts as created.
     PostFailureUnread,
     /// No pool learns that it must be rewritten.
@@ -201,7 +201,7 @@ plants! {
     FactsPileUp,
     /// A control plane that accepts a connection and stays silent counts as connected.
     SilentIsConnected,
-    /// The views of Services do not name the nodes that are left out.
+    /// The views of Services do not name the nodes that are excluded.
     LeftOutUnshown,
     /// The views of pools do not name the members that are Down.
     DownsUnshown,
@@ -228,7 +228,7 @@ impl Plant {
             Plant::BreakerLeaks | Plant::BreakerEndsByTime => &["G4", "G2"],
             Plant::EndpointLossesCounted | Plant::NodeLossesUncounted => &["G4"],
             Plant::PausesUnheard | Plant::PolicyOfAnyTerm => &["G6"],
-            Plant::SetBackIgnored => &["W8"],
+            Plant::RollbackIgnored => &["W8"],
             Plant::RecordUnwritten | Plant::ForeignIsOurs | Plant::OffUnheard => &["N4"],
             Plant::UidIgnored => &["N1", "N4"],
             Plant::BreakerOfDownsOff => &["N5"],
@@ -300,7 +300,7 @@ impl Plant {
             | Plant::EmptyWatchBelieved
             | Plant::FamiliesUnited
             | Plant::SilentIsConnected
-            | Plant::DoomedLeftOut => &[],
+            | Plant::DoomedExcluded => &[],
         }
     }
 }

@@ -3,24 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use model::object::LeftOut;
+use model::object::ExclusionRule;
 use model::sample::PoolState;
 use model::view::Snapshot;
 
+use crate::expected_members::{self, ExpectedPool};
 use crate::plant::Plant;
-use crate::process::{Life, Process};
+use crate::process::{Process, ProcessState};
 use crate::random::Random;
 use crate::sources;
 use crate::story::{Faults, Size};
-use crate::truth::{self, Wanted};
 use crate::watchdog::downs_of;
 use crate::world::World;
 
 /// Time after the last fault within which everything must be in sync: a take-over, the longest back-off of ten
 /// minutes (Q8, W2, W11), one read of everything and one attempt, with some margin.
-const CALM_WITHIN_US: u64 = 15 * 60 * 1_000_000;
+const CALM_TIMEOUT_US: u64 = 15 * 60 * 1_000_000;
 /// Additional time in runs with draining nodes: the controller's taint stays for ten minutes (N1), and is then removed.
-const UNMARKED_WITHIN_US: u64 = 12 * 60 * 1_000_000;
+const UNMARKED_TIMEOUT_US: u64 = 12 * 60 * 1_000_000;
 /// Time for which everything must stay in sync.
 const STAYS_IN_SYNC_US: u64 = 70_000_000;
 /// Interval of the checks.
@@ -187,7 +187,7 @@ fn run_world(world: &mut World, size: Size) -> Result<u64, String> {
     let mut in_sync_since = None;
     let mut wrong = String::new();
     let mut now = world.now().max(end);
-    let within = CALM_WITHIN_US + if size.faults.leaving { UNMARKED_WITHIN_US } else { 0 };
+    let within = CALM_TIMEOUT_US + if size.faults.leaving { UNMARKED_TIMEOUT_US } else { 0 };
     while now < end + within {
         now += LOOK_US;
         world.run_until(now)?;
@@ -210,9 +210,9 @@ fn rest(world: &World) -> Result<(), String> {
     if !world.ccm.is_done(&world.story.cluster) {
         return Err(format!("the cloud-controller-manager is at work: {:?}", world.ccm.counters()));
     }
-    let mut wanted = truth::wanted_pools(&world.kube, world.settings().upstream);
+    let mut wanted = expected_members::expected_pools(&world.kube, world.settings().upstream);
     wanted.retain(|pool, _| !world.ccm.foreign.iter().any(|(_, foreign)| foreign == pool));
-    wanted.extend(sources::wanted_pools(world)?);
+    wanted.extend(sources::expected_pools(world)?);
     if world.watches_stay_empty() {
         // While no watch delivers anything, the last members of a pool stay (G2).
         wanted
@@ -220,7 +220,7 @@ fn rest(world: &World) -> Result<(), String> {
             .filter(|wanted| wanted.allowed.is_empty())
             .for_each(|wanted| wanted.unusable = true);
     }
-    if let Some(wrong) = truth::first_wrong(&wanted, &world.arm) {
+    if let Some(wrong) = expected_members::first_wrong(&wanted, &world.arm) {
         return Err(wrong);
     }
     let leads = |process: &&Process| *process.identity == *world.watchdog.tenure.leader();
@@ -244,11 +244,11 @@ fn rest(world: &World) -> Result<(), String> {
 /// Checks the state and the counters of a process.
 fn at_rest(
     world: &World,
-    wanted: &BTreeMap<String, Wanted>,
+    wanted: &BTreeMap<String, ExpectedPool>,
     number: usize,
     process: &Process,
 ) -> Result<(), String> {
-    if process.life != Life::Runs {
+    if process.life != ProcessState::Runs {
         return Err(format!("process {number} is {:?}", process.life));
     }
     let leads = *process.identity == *world.watchdog.tenure.leader();
@@ -284,7 +284,7 @@ fn at_rest(
 /// Checks that the snapshot shows the true state.
 fn shown(
     world: &World,
-    wanted: &BTreeMap<String, Wanted>,
+    wanted: &BTreeMap<String, ExpectedPool>,
     snapshot: &Snapshot,
     leads: bool,
 ) -> Result<(), String> {
@@ -305,7 +305,7 @@ fn shown(
         return Err(format!("G4: {stopped:?}, and all pools are in sync"));
     }
     for (id, view) in &snapshot.pools {
-        let members = truth::members(&world.arm, id.lb.as_str(), id.pool.as_str());
+        let members = expected_members::members(&world.arm, id.lb.as_str(), id.pool.as_str());
         // A replica that has led may keep changes that only a leader can carry out.
         if leads && view.state != PoolState::InSync || view.state == PoolState::Attempting {
             return Err(format!("{id} is {:?} since {:?}: {view:?}", view.state, view.since));
@@ -317,12 +317,12 @@ fn shown(
         if view.observed_down != down {
             return Err(format!("H3: {id} is shown with {:?} Down, and it is {down:?}", view.observed_down));
         }
-        let left_out = snapshot.left_out_of(view);
-        let left_out: BTreeMap<String, LeftOut> =
-            left_out.into_iter().map(|of| (of.node.as_str().to_owned(), of.why)).collect();
-        let expected = wanted.get(id.pool.folded()).map(|wanted| &wanted.left_out);
-        if Some(&left_out) != expected {
-            return Err(format!("H3: {id} is shown with {left_out:?} left out, and it is {expected:?}"));
+        let excluded = snapshot.excluded_nodes_of(view);
+        let excluded: BTreeMap<String, ExclusionRule> =
+            excluded.into_iter().map(|of| (of.node.as_str().to_owned(), of.why)).collect();
+        let expected = wanted.get(id.pool.folded()).map(|wanted| &wanted.excluded);
+        if Some(&excluded) != expected {
+            return Err(format!("H3: {id} is shown with {excluded:?} left out, and it is {expected:?}"));
         }
     }
     for (lb, lane) in &snapshot.lanes {

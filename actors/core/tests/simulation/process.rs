@@ -40,7 +40,7 @@ pub const EMPTY_CONFIRM_US: u64 = 60_000_000;
 
 /// State of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Life {
+pub enum ProcessState {
     /// The process runs.
     Runs,
     /// The process is suspended until this time; then everything that waited happens.
@@ -56,7 +56,7 @@ pub struct Process {
     /// Holder identity in our Lease.
     pub identity: Arc<str>,
     /// Its state.
-    pub life: Life,
+    pub life: ProcessState,
     /// True if it got the signal to shut down.
     pub ending: bool,
     /// Its clocks.
@@ -172,7 +172,7 @@ impl Process {
         let identity: Arc<str> = Arc::from(format!("replica-{slot}_{life}"));
         Process {
             slot,
-            life: Life::Runs,
+            life: ProcessState::Runs,
             ending: false,
             clock: Clock::new(random),
             replica: Replica::new(params(plant, settings, Arc::clone(&identity))),
@@ -190,7 +190,7 @@ impl Process {
 
     /// Returns whether it exists, running or suspended.
     pub fn is_there(&self) -> bool {
-        self.life != Life::Gone
+        self.life != ProcessState::Gone
     }
 }
 
@@ -217,7 +217,7 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             pins: None,
             listed: listings(settings),
             only_listed: only_listed(settings),
-            shows_only: false,
+            dry_run: false,
         },
         queue: queue_params(plant, upstream),
         writer: writer::Params {
@@ -225,11 +225,11 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             if_match: true,
             etag_rounds: if upstream { 1 } else { 3 },
             client_retries: 3,
-            shows_only: false,
+            dry_run: false,
             lease: Some(LeaseParams {
                 holder: Arc::from(OURS),
                 max_hold: seconds(20),
-                min_off: seconds(5),
+                min_cooldown: seconds(5),
                 bypass_for_drain: settings.bypass_for_drain || plant == Some(Plant::BypassUnasked),
             }),
             rate_limit: settings.rate_limit.filter(|_| plant != Some(Plant::RateLimitIgnored)),

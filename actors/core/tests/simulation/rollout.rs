@@ -10,8 +10,8 @@ use simulator_models::arm::{Latency, Settings, Visibility};
 
 use crate::ccm::{balancer, pool_name};
 use crate::cluster::{Pod, Service, address};
+use crate::expected_members;
 use crate::story::{Faults, Size};
-use crate::truth;
 use crate::world::World;
 
 /// Number of Services that are restarted.
@@ -23,7 +23,7 @@ const NODES: usize = 100;
 /// Time until a Service's new pod is ready, and then until its old one is gone, in microseconds.
 const STEP_US: u64 = 10_000_000;
 /// Interval of changes of a Service that make the cloud-controller-manager reconcile it, in microseconds.
-const CCM_EVERY_US: u64 = 30_000_000;
+const CCM_INTERVAL_US: u64 = 30_000_000;
 /// Interval of the checks of the pools, in microseconds.
 const LOOK_US: u64 = 100_000;
 /// Time limit after the last change, in microseconds.
@@ -114,7 +114,7 @@ fn arrived(world: &World, waiting: &mut Waiting) -> Vec<u64> {
     waiting.retain(|number, (since, ip)| {
         let service = &world.story.cluster.services[&name_of(*number)];
         let pool = pool_name(&service.key(), Family::V4);
-        let there = truth::members(&world.arm, &balancer(service.lb), &pool).contains(ip);
+        let there = expected_members::members(&world.arm, &balancer(service.lb), &pool).contains(ip);
         if there {
             waits.push(world.now() - *since);
         }
@@ -143,7 +143,7 @@ pub fn roll_out(seed: u64, apart_us: u64) -> Result<Rollout, String> {
         let now = world.now();
         if ccm_at <= now {
             world.touch(&name_of(touched % SERVICES), touched)?;
-            (ccm_at, touched) = (ccm_at + CCM_EVERY_US, touched + 1);
+            (ccm_at, touched) = (ccm_at + CCM_INTERVAL_US, touched + 1);
         }
         while let Some((_, number, step)) = steps.next_if(|(at, _, _)| *at <= now) {
             // Half the cluster away, so that no node is in a pool by chance.
@@ -157,7 +157,10 @@ pub fn roll_out(seed: u64, apart_us: u64) -> Result<Rollout, String> {
         world.run_until(now + LOOK_US)?;
         waits.extend(arrived(&world, &mut waiting));
         if steps.peek().is_none() && now.is_multiple_of(10 * LOOK_US) {
-            wrong = truth::first_wrong(&truth::wanted_pools(&world.kube, false), &world.arm);
+            wrong = expected_members::first_wrong(
+                &expected_members::expected_pools(&world.kube, false),
+                &world.arm,
+            );
             if wrong.is_none() {
                 break;
             }

@@ -14,13 +14,13 @@ use model::xds::dump::Dump;
 use model::xds::facts::{ResourceKey, ResourceKind};
 use model::xds::source::Assigned;
 
+use crate::expected_members::{ExpectedPool, members};
 use crate::served::{BALANCER, CLUSTER, ExpectedMembers, LISTED, Listed};
-use crate::truth::{Wanted, members};
 use crate::watchdog::downs_of;
 use crate::world::World;
 
 /// Time within which a pool is emptied whose source is dropped, in microseconds: some worlds allow few writes.
-const EMPTIED_WITHIN_US: u64 = 300_000_000;
+const EMPTIED_TIMEOUT_US: u64 = 300_000_000;
 /// Time for which the error of a source must change nothing, in microseconds.
 const UNTOUCHED_FOR_US: u64 = 60_000_000;
 /// Interval of the checks, in microseconds.
@@ -41,7 +41,7 @@ pub fn taken_back(world: &mut World) -> Result<(), String> {
     let all = |world: &World| LISTED.map(|listed| of(world, listed.pool));
     let before = all(world);
     world.take_back()?;
-    let until = world.now() + if drops { EMPTIED_WITHIN_US } else { UNTOUCHED_FOR_US };
+    let until = world.now() + if drops { EMPTIED_TIMEOUT_US } else { UNTOUCHED_FOR_US };
     while world.now() < until {
         world.run_until(world.now() + LOOK_US)?;
         let pools = all(world);
@@ -59,11 +59,14 @@ pub fn taken_back(world: &mut World) -> Result<(), String> {
 ///
 /// # Errors
 /// A source without resources, or with a fault.
-pub fn wanted_pools(world: &World) -> Result<BTreeMap<String, Wanted>, String> {
+pub fn expected_pools(world: &World) -> Result<BTreeMap<String, ExpectedPool>, String> {
     let wanted = |(listed, expected): (&Listed, ExpectedMembers)| {
         let draining = if world.watchdog.is_off { BTreeSet::new() } else { expected.draining };
         let allowed = expected.serving.union(&draining).copied().collect();
-        (listed.pool.to_owned(), Wanted { required: expected.serving, allowed, ..Wanted::default() })
+        (
+            listed.pool.to_owned(),
+            ExpectedPool { required: expected.serving, allowed, ..ExpectedPool::default() },
+        )
     };
     Ok(expected_members(world)?.into_iter().map(wanted).collect())
 }
@@ -108,7 +111,7 @@ fn shows_foreign_downs(world: &World, listed: &Listed, count: usize) -> bool {
     leaders.any(|leader| {
         let snapshot = leader.snapshot.as_deref();
         let pool = snapshot.and_then(|snapshot| shown_pool(snapshot, listed));
-        pool.is_some_and(|pool| remarks(pool).contains(&Diagnostic::ForeignDown(count)))
+        pool.is_some_and(|pool| diagnostics(pool).contains(&Diagnostic::ForeignDown(count)))
     })
 }
 
@@ -117,10 +120,10 @@ fn shown_pool<'a>(snapshot: &'a Snapshot, listed: &Listed) -> Option<&'a PoolVie
     pools.find(|(id, _)| id.pool.as_str() == listed.pool).map(|(_, view)| &**view)
 }
 
-fn remarks(pool: &PoolView) -> BTreeSet<Diagnostic> {
+fn diagnostics(pool: &PoolView) -> BTreeSet<Diagnostic> {
     match &pool.source {
         Source::Kubernetes => BTreeSet::new(),
-        Source::Xds { remarks, .. } => remarks.clone(),
+        Source::Xds { diagnostics, .. } => diagnostics.clone(),
     }
 }
 

@@ -13,7 +13,7 @@ const CAPACITY: usize = 40;
 /// Number of requested messages that are kept.
 const CAPACITY_ABOUT: usize = 400;
 /// Longest message, in characters.
-const LONGEST: usize = 240;
+const MAX_LINE: usize = 240;
 
 /// An event in the world.
 pub enum Entry {
@@ -71,7 +71,7 @@ impl Trace {
         let mut text = String::new();
         for (at, entry) in &self.entries {
             let words: String = entry.text_of().replace("LbName", "").replace("PoolName", "");
-            let longest = if self.about.is_some() { usize::MAX } else { LONGEST };
+            let longest = if self.about.is_some() { usize::MAX } else { MAX_LINE };
             let short: String = words.chars().take(longest).collect();
             writeln!(text, "{:>12.6}  {short}", *at as f64 / 1e6).expect("a string takes every write");
         }

@@ -95,7 +95,7 @@ const POSTS_US: u64 = 60_000_000;
 pub const MAX_RETRIES: u32 = 3;
 /// Time within which a process ends after it has read that the storage was restored, including a process that was
 /// already shutting down.
-const SET_BACK_US: u64 = 35_000_000;
+const ROLLBACK_US: u64 = 35_000_000;
 /// Failed attempts in a row that may be unreported.
 const UNTOLD: u32 = 5;
 
@@ -195,7 +195,7 @@ struct LeaseKnown {
     /// Newest version that it has read.
     newest: u64,
     /// Time at which it read an older version in answer to a request other than a watch.
-    set_back_at: Option<u64>,
+    rollback_at: Option<u64>,
 }
 
 impl LeaseKnown {
@@ -204,7 +204,7 @@ impl LeaseKnown {
         if let Some(Delivery::Leader(leader::In::Lease(call, LeaseAnswer::Seen(facts)))) = input {
             let version = facts.version.0.parse().unwrap_or(0);
             if self.requested == Some((*call, false)) && version < self.newest {
-                self.set_back_at.get_or_insert(now);
+                self.rollback_at.get_or_insert(now);
             }
             if self.requested.is_some_and(|(requested, _)| requested == *call) {
                 self.newest = self.newest.max(version);
@@ -219,7 +219,7 @@ impl LeaseKnown {
 
     /// The process resumes after a suspension.
     fn resumes(&mut self, now: u64) {
-        self.set_back_at = self.set_back_at.map(|_| now);
+        self.rollback_at = self.rollback_at.map(|_| now);
     }
 }
 
@@ -383,11 +383,11 @@ impl Watchdog {
     }
 
     /// The storage was restored to a version, at which the Leases had these holders.
-    pub fn set_back(&mut self, now: u64, version: u64, holds: Holds) {
-        self.tenure.set_back(now, holds);
-        self.versions.set_back(version);
+    pub fn rollback(&mut self, now: u64, version: u64, holds: Holds) {
+        self.tenure.rollback(now, holds);
+        self.versions.rollback(version);
         for within in &mut self.within {
-            within.horizon.set_back();
+            within.horizon.rollback();
         }
     }
 
@@ -395,8 +395,8 @@ impl Watchdog {
     ///
     /// # Errors
     /// It continues.
-    pub fn ends_when_set_back(&self, now: u64, process: usize) -> Result<(), String> {
-        match self.within[process].lease_known.set_back_at.filter(|at| at + SET_BACK_US < now) {
+    pub fn ends_after_rollback(&self, now: u64, process: usize) -> Result<(), String> {
+        match self.within[process].lease_known.rollback_at.filter(|at| at + ROLLBACK_US < now) {
             Some(at) => Err(format!(
                 "W8: the storage was restored, process {process} has read it at {at} and still runs"
             )),

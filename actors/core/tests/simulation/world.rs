@@ -47,7 +47,7 @@ use crate::leases::{Fate, LeaseStep};
 use crate::notes::NotesStep;
 use crate::planes::Planes;
 use crate::plant::{Plant, Saboteur};
-use crate::process::{EMPTY_CONFIRM_US, Life, Process, Settings};
+use crate::process::{EMPTY_CONFIRM_US, Process, ProcessState, Settings};
 use crate::random::Random;
 use crate::replica::{Actor, EdgeId};
 use crate::story::{Often, Size, Story};
@@ -255,9 +255,9 @@ impl World {
         self.happened
     }
 
-    fn at(&mut self, time: u64, happening: WorldEvent) {
+    fn at(&mut self, time: u64, event: WorldEvent) {
         self.happened += 1;
-        self.calendar.insert((time.max(self.now), self.happened), happening);
+        self.calendar.insert((time.max(self.now), self.happened), event);
     }
 
     fn within(&mut self, time: u64, process: usize, inner: ProcessEvent) {
@@ -281,8 +281,8 @@ impl World {
         while let Some((&(at, number), _)) = self.calendar.first_key_value().filter(|((at, _), _)| *at <= end)
         {
             self.now = at;
-            let Some(happening) = self.calendar.remove(&(at, number)) else { break };
-            self.make_change(happening)?;
+            let Some(event) = self.calendar.remove(&(at, number)) else { break };
+            self.make_change(event)?;
             if self.kube.revision() != self.kube_revision {
                 self.kube_revision = self.kube.revision();
                 self.kube_moved()?;
@@ -320,24 +320,24 @@ impl World {
 
     fn check(&self) -> Result<(), String> {
         for (number, process) in self.processes.iter().enumerate() {
-            if process.life == Life::Runs {
+            if process.life == ProcessState::Runs {
                 process.replica.check()?;
                 self.watchdog.takes_answered(self.now, number)?;
                 self.watchdog.reports_accepted(self.now, number)?;
                 self.watchdog.reads_in_time(self.now, number)?;
-                self.watchdog.ends_when_set_back(self.now, number)?;
+                self.watchdog.ends_after_rollback(self.now, number)?;
             }
         }
         Ok(())
     }
 
-    fn make_change(&mut self, happening: WorldEvent) -> Result<(), String> {
+    fn make_change(&mut self, event: WorldEvent) -> Result<(), String> {
         let now = self.now;
-        match happening {
+        match event {
             WorldEvent::Of(process, inner) => match self.processes[process].life {
-                Life::Runs => self.happen_in_process(process, inner)?,
-                Life::Stopped(until) => self.within(until, process, inner),
-                Life::Gone => {}
+                ProcessState::Runs => self.happen_in_process(process, inner)?,
+                ProcessState::Stopped(until) => self.within(until, process, inner),
+                ProcessState::Gone => {}
             },
             WorldEvent::Lease(process, lease, call, step) => self.lease_step(process, lease, call, step)?,
             WorldEvent::Notes(process, requester, call, step) => {

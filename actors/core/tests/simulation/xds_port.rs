@@ -12,7 +12,7 @@ use crate::plant::Plant;
 use crate::random::Random;
 
 /// Connect timeout.
-const CONNECTS_WITHIN_US: u64 = 20_000_000;
+const CONNECTS_TIMEOUT_US: u64 = 20_000_000;
 
 /// One step of a stream.
 #[derive(Clone, Debug)]
@@ -160,7 +160,7 @@ impl XdsPort {
                 return vec![Effect::Deliver(StreamEvent::Dispatched(stream))];
             }
             StreamBehaviour::Hangs => {
-                return vec![Effect::Later(now + CONNECTS_WITHIN_US, stream, XdsStep::TimedOut)];
+                return vec![Effect::Later(now + CONNECTS_TIMEOUT_US, stream, XdsStep::TimedOut)];
             }
             StreamBehaviour::Refuses => return self.fails(stream, "connection refused"),
             StreamBehaviour::Answers | StreamBehaviour::Silent | StreamBehaviour::EndsStreams if is_cut => {

@@ -1,7 +1,7 @@
 //! The AdminState machine at the same size: 10,000 pools with ten members each, 1,000 nodes.
 //!
 //! The tests assert counts: which pools a change of the draining set makes due, and no others. The times of the turns
-//! are printed (`benches/turns.sh`), and with `QUIET_MACHINE=1` they must reach the goals.
+//! are printed (`fixtures/turns.sh`), and with `QUIET_MACHINE=1` they must reach the goals.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use pools::directory;
 use super::{BATCH, TICKS, world};
 
 /// Time for which the shell continues with due work in one turn.
-const LONGEST: Duration = Duration::from_millis(2);
+const TURN_LIMIT: Duration = Duration::from_millis(2);
 /// The goals: the limit for 99 of 100 turns, and the time after which all pools of 333 tainted nodes are due.
 const MAX_TURN: Duration = Duration::from_millis(5);
-const ALL_DUE_WITHIN: Duration = Duration::from_secs(1);
+const ALL_DUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A leading AdminState machine with all its peers.
-struct Bench {
+struct Fixture {
     machine: AdminState,
     now: Now,
     turns: Vec<(Duration, String)>,
@@ -57,8 +57,8 @@ fn instant() -> Instant {
     Instant::now()
 }
 
-impl Bench {
-    fn leading() -> Bench {
+impl Fixture {
+    fn leading() -> Fixture {
         let now = Now::from_millis(1_000);
         let observation = world::observations(now, 0).into_iter().map(|input| {
             let directory::In::Lb(observation) = input else { panic!("no observation: {input:?}") };
@@ -78,7 +78,7 @@ impl Bench {
             let Object::Node(node) = object else { panic!("no Node: {object:?}") };
             NodeFact::of(&node, None)
         });
-        let mut bench = Bench {
+        let mut fixture = Fixture {
             machine: AdminState::new(params),
             now,
             turns: Vec::new(),
@@ -92,16 +92,16 @@ impl Bench {
             sent: BTreeMap::new(),
         };
         let epoch = Epoch(1);
-        bench.turn("all nodes", bench.nodes.values().map(timings).collect());
-        bench.read_all();
+        fixture.turn("all nodes", fixture.nodes.values().map(timings).collect());
+        fixture.read_all();
         let leadership = Leadership::Leading { epoch, until: Now::NEVER };
         let policy = In::OperatorPolicy { term: Some(epoch), policy: Arc::new(OperatorPolicy::default()) };
-        bench.turn("a term", vec![In::Confirmed(epoch), In::Opened(epoch), policy]);
-        bench.turn("a term's reports", vec![In::Reporting(Some(epoch)), In::Leadership(leadership)]);
-        bench.answer();
-        bench.advance(1_000);
-        bench.turns.clear();
-        bench
+        fixture.turn("a term", vec![In::Confirmed(epoch), In::Opened(epoch), policy]);
+        fixture.turn("a term's reports", vec![In::Reporting(Some(epoch)), In::Leadership(leadership)]);
+        fixture.answer();
+        fixture.advance(1_000);
+        fixture.turns.clear();
+        fixture
     }
 
     /// Runs one turn of the shell, and further ones while ticks are due.
@@ -115,7 +115,7 @@ impl Bench {
             }
             for _ in 0..TICKS {
                 let is_due = self.machine.deadline().is_some_and(|at| at <= self.now);
-                if !is_due || began.elapsed() > LONGEST {
+                if !is_due || began.elapsed() > TURN_LIMIT {
                     break;
                 }
                 self.machine.tick(self.now, &mut out);
@@ -321,54 +321,58 @@ fn carry_out(observation: &mut LbObservation, id: &PoolId, set: &Draining) {
 
 #[test]
 fn n2_taints_make_the_pools_of_their_nodes_due_and_no_others() {
-    let mut bench = Bench::leading();
+    let mut fixture = Fixture::leading();
     for node in 0..of(80) {
-        let one = bench.taint(node..node + 1, true);
-        bench.turn("a taint", one);
-        bench.answer();
-        bench.advance(1);
-        assert!(bench.due == bench.holding(0..node + 1), "after {node} {} pools are due", bench.due.len());
+        let one = fixture.taint(node..node + 1, true);
+        fixture.turn("a taint", one);
+        fixture.answer();
+        fixture.advance(1);
+        assert!(
+            fixture.due == fixture.holding(0..node + 1),
+            "after {node} {} pools are due",
+            fixture.due.len()
+        );
     }
-    println!("80 taints, one after another: {}", bench.timings());
-    bench.assert_short_turns();
+    println!("80 taints, one after another: {}", fixture.timings());
+    fixture.assert_short_turns();
 }
 
 #[test]
 fn n2_inputs_during_a_drain_concern_their_own_pools() {
-    let mut bench = Bench::leading();
+    let mut fixture = Fixture::leading();
     let count = of(100);
-    let nodes = bench.taint(0..count, true);
-    bench.turn("100 taints", nodes);
-    bench.answer();
-    bench.turns.clear();
-    while bench.write(200) > 0 {
-        bench.read_all();
+    let nodes = fixture.taint(0..count, true);
+    fixture.turn("100 taints", nodes);
+    fixture.answer();
+    fixture.turns.clear();
+    while fixture.write(200) > 0 {
+        fixture.read_all();
     }
     let is_down = |pool: &&Arc<PoolFacts>| pool.entries.iter().any(|entry| entry.admin_state == State::Down);
     let pools =
-        bench.azure.iter().flat_map(|observation| observation.facts.iter().flat_map(|facts| &facts.pools));
-    assert_eq!(pools.filter(is_down).count(), bench.holding(0..count).len());
-    println!("100 nodes drain: {}", bench.timings());
-    bench.assert_short_turns();
+        fixture.azure.iter().flat_map(|observation| observation.facts.iter().flat_map(|facts| &facts.pools));
+    assert_eq!(pools.filter(is_down).count(), fixture.holding(0..count).len());
+    println!("100 nodes drain: {}", fixture.timings());
+    fixture.assert_short_turns();
 }
 
 #[test]
 fn n2_a_third_of_the_nodes_drains_and_returns() {
-    let mut bench = Bench::leading();
+    let mut fixture = Fixture::leading();
     let count = of(333);
     for tainted in [true, false] {
-        let nodes = bench.taint(0..count, tainted);
-        bench.turn("333 nodes", nodes);
-        bench.answer();
-        let took: Duration = bench.turns.iter().map(|(took, _)| *took).sum();
-        println!("333 nodes, tainted {tainted}, until all is due: {took:?}; {}", bench.timings());
-        assert!(bench.due == bench.holding(0..count), "{} pools are due", bench.due.len());
-        assert!(!is_quiet() || took <= ALL_DUE_WITHIN, "all is due after {took:?}");
-        bench.turns.clear();
-        while bench.write(1_000) > 0 {}
-        bench.read_all();
-        println!("their writes: {}", bench.timings());
-        bench.assert_short_turns();
-        bench.turns.clear();
+        let nodes = fixture.taint(0..count, tainted);
+        fixture.turn("333 nodes", nodes);
+        fixture.answer();
+        let took: Duration = fixture.turns.iter().map(|(took, _)| *took).sum();
+        println!("333 nodes, tainted {tainted}, until all is due: {took:?}; {}", fixture.timings());
+        assert!(fixture.due == fixture.holding(0..count), "{} pools are due", fixture.due.len());
+        assert!(!is_quiet() || took <= ALL_DUE_TIMEOUT, "all is due after {took:?}");
+        fixture.turns.clear();
+        while fixture.write(1_000) > 0 {}
+        fixture.read_all();
+        println!("their writes: {}", fixture.timings());
+        fixture.assert_short_turns();
+        fixture.turns.clear();
     }
 }

@@ -47,7 +47,7 @@ pub fn directory_params() -> directory::Params {
         pins: None,
         listed: Vec::new(),
         only_listed: BTreeSet::new(),
-        shows_only: false,
+        dry_run: false,
     }
 }
 
@@ -151,11 +151,11 @@ fn entry(node: usize) -> Entry {
 }
 
 /// Returns a pool with the members of its Service, and this many unknown ones.
-fn pool(service: usize, strangers: usize) -> PoolFacts {
+fn pool(service: usize, foreign_entries: usize) -> PoolFacts {
     let own = (0..ENDPOINTS).map(|n| entry(node_of(service, n, 0)));
     PoolFacts {
         id: pool_id(service),
-        entries: own.chain((0..strangers).map(|n| entry(NODES + n))).collect(),
+        entries: own.chain((0..foreign_entries).map(|n| entry(NODES + n))).collect(),
         rules: vec![rule_name(service)],
         outbound_rule: false,
         inbound_nat_rule: false,
@@ -172,7 +172,7 @@ fn rule_name(service: usize) -> Arc<str> {
 }
 
 /// Returns the observations of a round of discovery.
-pub fn observations(began: Now, strangers: usize) -> Vec<directory::In> {
+pub fn observations(began: Now, foreign_entries: usize) -> Vec<directory::In> {
     let facts = |lb: usize| {
         let own = || (0..SERVICES).filter(move |service| service % BALANCERS == lb);
         let rule = |service: usize| RuleFacts {
@@ -185,7 +185,7 @@ pub fn observations(began: Now, strangers: usize) -> Vec<directory::In> {
             etag: None,
             guid: None,
             provisioning: Provisioning::Succeeded,
-            pools: own().map(|service| Arc::new(pool(service, strangers))).collect(),
+            pools: own().map(|service| Arc::new(pool(service, foreign_entries))).collect(),
             rules: own().map(rule).collect(),
         }
     };

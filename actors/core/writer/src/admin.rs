@@ -9,7 +9,7 @@ use super::classify::FailureClass;
 use super::completion::{WriteEnd, left_behind};
 use super::lane::Lane;
 use super::write::{Put, Write};
-use super::{AdminDue, AdminUrgency, Life, Out, PoolAdminStates, Writer};
+use super::{AdminDue, AdminUrgency, Out, PoolAdminStates, Writer, WriterPhase};
 use model::arm::{AdminState, Backend, Entry, LbFacts, PoolFacts};
 use model::draining::{AdminEnd, AdminError};
 use model::ids::{LbName, PoolId, of_balancer};
@@ -23,7 +23,7 @@ const PUTS_KEPT: Duration = Duration::from_secs(600);
 impl Writer {
     pub(super) fn on_admin_due(&mut self, pool: &PoolId, due: AdminDue) {
         self.withdrawn.remove(pool);
-        if self.life == Life::Running {
+        if self.phase == WriterPhase::Running {
             let lane = self.lane(&pool.lb);
             lane.edit(&pool.pool, |slot| slot.admin_due(due));
             self.touch(&pool.lb);
@@ -131,7 +131,7 @@ impl Writer {
     }
 
     fn return_admin(&mut self, pool: &PoolId, due: AdminDue) {
-        if let Some(lane) = self.lanes.get_mut(&pool.lb).filter(|_| self.life == Life::Running) {
+        if let Some(lane) = self.lanes.get_mut(&pool.lb).filter(|_| self.phase == WriterPhase::Running) {
             lane.edit(&pool.pool, |slot| slot.return_admin(due));
         }
     }

@@ -40,7 +40,7 @@ const FAILURES: usize = 5;
 const WINDOW: Duration = Duration::from_secs(120);
 
 /// Interval between probes while the breaker is open.
-const PROBE_EVERY: Duration = Duration::from_secs(30);
+const PROBE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The last terminal failure of a pool.
 #[derive(Clone, Debug)]
@@ -150,7 +150,7 @@ impl Circuit {
         } else {
             return None;
         };
-        let probe = now.plus(PROBE_EVERY);
+        let probe = now.plus(PROBE_INTERVAL);
         let block = Block { fault, description: Arc::clone(description), probe };
         self.stop(lb.as_ref(), block);
         Some(lb)
@@ -264,7 +264,7 @@ impl WriteBreaker {
             WriteKind::Down | WriteKind::Restore => &mut self.admin,
         };
         if let Some(block) = circuit.block_mut(lb).filter(|block| block.probe <= now) {
-            block.probe = now.plus(PROBE_EVERY);
+            block.probe = now.plus(PROBE_INTERVAL);
         }
     }
 

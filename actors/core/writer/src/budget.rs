@@ -30,7 +30,7 @@ const LEAST: i128 = WHOLE / 10;
 const RISE: i128 = WHOLE / 20;
 
 /// Interval between these steps.
-const RISE_EVERY: Duration = Duration::from_secs(60);
+const RISE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Parts of a token. In one microsecond, a bucket gains as many parts as millionths of calls are allowed in five
 /// minutes. All arithmetic is therefore exact.
@@ -148,7 +148,7 @@ impl Bucket {
         while let Some(rises) = bucket.rises.filter(|rises| *rises <= now) {
             bucket.fill_until(rises);
             bucket.share = (bucket.share + RISE).min(WHOLE);
-            bucket.rises = (bucket.share < WHOLE).then(|| rises.plus(RISE_EVERY));
+            bucket.rises = (bucket.share < WHOLE).then(|| rises.plus(RISE_INTERVAL));
         }
         bucket.fill_until(now);
         bucket
@@ -204,7 +204,7 @@ impl Bucket {
         *self = self.at_time(now);
         self.share = (self.share / 2).max(LEAST);
         self.halved = Some(now);
-        self.rises = Some(now.plus(RISE_EVERY));
+        self.rises = Some(now.plus(RISE_INTERVAL));
         self.parts = self.parts.min(self.limit());
     }
 

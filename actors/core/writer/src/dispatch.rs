@@ -15,11 +15,11 @@ use super::in_flight::{InFlightCall, Purpose, result_of};
 use super::lane::LaneState;
 use super::verify::Verdict;
 use super::write::{PollStep, WritePhase};
-use super::{Life, Out, Writer};
+use super::{Out, Writer, WriterPhase};
 
 impl Writer {
     pub(super) fn on_discovery_read(&mut self, now: Now, call: CallId, lb: LbName, out: &mut Vec<Out>) {
-        if self.life == Life::Running {
+        if self.phase == WriterPhase::Running {
             // Discovery has at most one read per load balancer. It has abandoned an earlier one that was not sent.
             let same = |waiting: &Purpose| matches!(waiting, Purpose::Discovery(_, other) if *other == lb);
             for given_up in self.calls.take_out(same) {

@@ -18,7 +18,7 @@ use model::machine::Now;
 use super::classify::FailedCall;
 use super::in_flight::Purpose;
 use super::write::FOREIGN_DELAYS;
-use super::{Life, Writer};
+use super::{Writer, WriterPhase};
 
 /// Most reads of a load balancer, about a quarter of an hour with the delays between them. A load balancer that
 /// cannot be read must not stay closed forever; the GET and `If-Match` of each write still protect it.
@@ -182,7 +182,7 @@ impl Writer {
 
     /// Queues the reads that are due.
     pub(super) fn queue_initial_reads(&mut self) {
-        if self.life != Life::Running || !self.leadership.leads() {
+        if self.phase != WriterPhase::Running || !self.leadership.leads() {
             return;
         }
         for lb in std::mem::take(&mut self.awaiting_initial_read) {

@@ -206,10 +206,10 @@ impl SharedLease {
         match self.holder() {
             // The hold time of another client stays valid. Another replica may have made any other state.
             Some(Holder::Other) => {}
-            Some(Holder::Nobody | Holder::Ours) | None => self.observed = ObservedSharedLease::Nothing,
+            Some(Holder::None | Holder::Ours) | None => self.observed = ObservedSharedLease::Nothing,
         }
         if leads {
-            // A request of the previous term may still be carried out. Its result is not a stranger's.
+            // A request of the previous term may still be carried out. Its result is not another client's.
             let open_request = self.open_request.take();
             open_request.into_iter().for_each(|open_request| self.record_lost_request(now, &open_request));
             self.end_hold(now, out);
@@ -295,7 +295,7 @@ impl SharedLease {
                     SharedLeaseAction::Release => {
                         self.observe(now, facts, LeaseProvenance::Written(open_request.id), out);
                         self.end_hold(now, out);
-                        self.holder() == Some(Holder::Nobody)
+                        self.holder() == Some(Holder::None)
                     }
                 };
                 if done {
@@ -380,9 +380,9 @@ impl SharedLease {
                 self.delays.on_unexpected_state(now, open_request.kind)
             }
         }
-        let by_stranger = match &mut self.observed {
+        let by_other_client = match &mut self.observed {
             ObservedSharedLease::State(state) if state.author == LeaseAuthor::Request(open_request.id) => {
-                state.author = LeaseAuthor::Stranger;
+                state.author = LeaseAuthor::Other;
                 true
             }
             ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => {
@@ -390,7 +390,7 @@ impl SharedLease {
             }
         };
         match open_request.kind {
-            SharedLeaseAction::Renew if by_stranger => self.end_hold(now, out),
+            SharedLeaseAction::Renew if by_other_client => self.end_hold(now, out),
             SharedLeaseAction::Renew => self.doubt_hold(),
             // Another client has replaced our state, so that there is nothing to release.
             SharedLeaseAction::Release => self.end_hold(now, out),
@@ -452,7 +452,7 @@ impl SharedLease {
         };
         let held = now.since(hold.taken);
         out.push(Out::Metric(Metric::LeaseHeld(held)));
-        self.cooldown.hold_ended(now, held, self.params.min_off);
+        self.cooldown.hold_ended(now, held, self.params.min_cooldown);
         if self.contention.awaits_ingress() && self.cooldown.on_contention(now, false) {
             self.contention.count_ingress();
         }

@@ -109,7 +109,7 @@ pub struct Params {
     /// The Lease that is shared with the cloud-controller-manager. `None`: not used (a dry run, C4).
     pub lease: Option<LeaseParams>,
     /// Whether this process only shows what it would do (C4). It then makes no attempts.
-    pub shows_only: bool,
+    pub dry_run: bool,
     /// `cloudProviderRateLimit*`, `loadBalancerRateLimit` where enabled: further token buckets for calls (W9).
     pub rate_limit: Option<RateLimit>,
     /// `client.retryThrottled`: whether the client retries 429s and closed gates within the attempt, as in S0 (W6).
@@ -131,8 +131,8 @@ pub struct LeaseParams {
     pub holder: Arc<str>,
     /// `lease.maxHold`, 20 s: time after the Lease was taken within which writes may start.
     pub max_hold: Duration,
-    /// `lease.minOff`, 5 s: shortest cooldown if another holder was seen recently.
-    pub min_off: Duration,
+    /// `lease.minCooldown`, 5 s: shortest cooldown if another holder was seen recently.
+    pub min_cooldown: Duration,
     /// `lease.bypassForDrain`: whether a Down may go without the Lease after 2 s.
     pub bypass_for_drain: bool,
 }
@@ -286,7 +286,7 @@ pub struct Writer {
     params: Params,
     leadership: Leadership,
     policy: WriterPolicy,
-    life: Life,
+    phase: WriterPhase,
     draining: Arc<Draining>,
     unread: UnreadChanges,
     /// Time of the last PUT to each pool.
@@ -328,10 +328,10 @@ pub struct Writer {
 
 /// Life cycle of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Life {
+enum WriterPhase {
     Running,
     /// Starts nothing new, and waits for the PUTs in flight.
-    Ending,
+    Stopping,
     /// Waits for nothing any more, and [`Out::Quiet`] was emitted.
     Quiet,
 }
@@ -348,7 +348,7 @@ impl Writer {
             params,
             leadership: Leadership::Standby,
             policy: WriterPolicy::default(),
-            life: Life::Running,
+            phase: WriterPhase::Running,
             draining: Arc::default(),
             unread: UnreadChanges::default(),
             sent: BTreeMap::new(),
@@ -388,10 +388,10 @@ impl Writer {
     }
 
     fn on_shutdown(&mut self, now: Now, out: &mut Vec<Out>) {
-        if self.life != Life::Running {
+        if self.phase != WriterPhase::Running {
             return;
         }
-        self.life = Life::Ending;
+        self.phase = WriterPhase::Stopping;
         self.abandon_lanes(now, out);
         if let Some(lease) = &mut self.shared_lease {
             lease.skip_delay(now);
@@ -404,7 +404,7 @@ impl Writer {
 
     /// Whether an attempt belongs to the current term of a running process.
     fn is_current(&self, attempt: AttemptId) -> bool {
-        self.life == Life::Running && self.leadership.term() == Some(attempt.epoch)
+        self.phase == WriterPhase::Running && self.leadership.term() == Some(attempt.epoch)
     }
 
     /// Returns the lane of a load balancer. Creates it if there is none.
@@ -491,8 +491,8 @@ impl Writer {
         // A grant that could be paid now waits for the shared Lease, which has its own deadline.
         let grants = self.grant_refill(now).filter(|at| *at > now);
         self.refill = earliest(grants, self.read_refill(now));
-        if self.life == Life::Ending && self.calls.puts() == 0 && self.has_released(now) {
-            self.life = Life::Quiet;
+        if self.phase == WriterPhase::Stopping && self.calls.puts() == 0 && self.has_released(now) {
+            self.phase = WriterPhase::Quiet;
             let shared_is_free = self.shared_lease.as_ref().is_none_or(|lease| lease.is_free(now));
             out.push(Out::Quiet { shared_is_free });
         }
@@ -581,9 +581,12 @@ impl Machine for Writer {
     fn deadline(&self) -> Option<Now> {
         let lanes = self.timers.first().map(|(at, _)| *at);
         let calls = earliest(self.calls.deadline(), self.verifications.deadline());
-        let lease =
-            self.shared_lease.as_ref().filter(|_| self.life != Life::Quiet).and_then(SharedLease::deadline);
-        let ending = self.release_by.filter(|_| self.life == Life::Ending);
+        let lease = self
+            .shared_lease
+            .as_ref()
+            .filter(|_| self.phase != WriterPhase::Quiet)
+            .and_then(SharedLease::deadline);
+        let ending = self.release_by.filter(|_| self.phase == WriterPhase::Stopping);
         let others = earliest(earliest(lease, ending), self.status.deadline());
         earliest(earliest(lanes, calls), earliest(self.refill, others))
     }

@@ -18,7 +18,7 @@ use model::sample::GateClass;
 use super::completion::WriteEnd;
 use super::lane::{LaneState, PROBE_DELAY};
 use super::write::WritePhase;
-use super::{Life, Out, Writer};
+use super::{Out, Writer, WriterPhase};
 
 /// The operator's policy, as far as it is known.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ impl Writer {
     /// Cancels everything that could lead to a PUT while no write is allowed, including grants and waiting retries. A
     /// PUT in flight is followed to its end.
     pub(super) fn cancel_while_disallowed(&mut self, now: Now, out: &mut Vec<Out>) {
-        if self.is_write_allowed() || !self.leadership.leads() || self.life != Life::Running {
+        if self.is_write_allowed() || !self.leadership.leads() || self.phase != WriterPhase::Running {
             return;
         }
         let begun = |lb: &LbName, writer: &Writer| {
@@ -121,7 +121,7 @@ impl Writer {
         class: Option<GateClass>,
         out: &mut Vec<Out>,
     ) {
-        let answer = if self.params.shows_only || self.leadership.leads_for_certain(now) {
+        let answer = if self.params.dry_run || self.leadership.leads_for_certain(now) {
             let asked = GateClass::ALL.into_iter().filter(|one| class.is_none_or(|class| class == *one));
             let closed: Vec<GateClass> =
                 asked.filter(|class| self.gates.closed(now, *class).is_some()).collect();
@@ -134,10 +134,10 @@ impl Writer {
     }
 
     fn refusal(&self, now: Now, pool: &PoolId) -> Option<Refusal> {
-        if self.params.shows_only {
+        if self.params.dry_run {
             return Some(Refusal::DryRun);
         }
-        if self.life != Life::Running || !self.leadership.leads_for_certain(now) {
+        if self.phase != WriterPhase::Running || !self.leadership.leads_for_certain(now) {
             return Some(Refusal::NotLeading);
         }
         let paused = self.policy.newest.pools.contains_key(pool).then_some(PausedBy::Pool);

@@ -23,11 +23,11 @@ use super::plan::{Plan, PoolChange, plan};
 use super::record::record;
 use super::slot::Slot;
 use super::write::{Exclusion, MembershipPart, Polling, Put, Write, WriteHistory, WritePhase};
-use super::{AdminDue, AdminUrgency, Life, Out, Writer};
+use super::{AdminDue, AdminUrgency, Out, Writer, WriterPhase};
 
 impl Writer {
     pub(super) fn on_due(&mut self, now: Now, pool: &PoolId, due: MembershipDue) {
-        if self.life == Life::Running {
+        if self.phase == WriterPhase::Running {
             let lane = self.lane(&pool.lb);
             lane.edit(&pool.pool, |slot| slot.membership_due(due));
             self.on_due_unread(now, pool);
@@ -62,7 +62,7 @@ impl Writer {
 
     /// Whether grants are possible, apart from the state of single lanes and calls.
     pub(super) fn may_start(&self, now: Now) -> bool {
-        self.life == Life::Running
+        self.phase == WriterPhase::Running
             && self.is_write_allowed()
             && self.busy < self.params.turns
             && self.leadership.send_deadline().is_some_and(|last| now <= last)
@@ -465,7 +465,7 @@ impl Writer {
             Err(failed) => failed,
         };
         if failed.put == FailedPut::InDoubt
-            && self.life == Life::Running
+            && self.phase == WriterPhase::Running
             && let Some(lane) = self.lanes.get_mut(&pool.lb)
         {
             lane.closed = LaneState::in_doubt(now, pool.clone());

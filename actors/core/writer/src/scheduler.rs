@@ -63,7 +63,7 @@ impl Writer {
     }
 
     /// Whether the budget allows a grant with its GET, after the reads that go before it. Without its GET, a granted
-    /// lane would keep its turn and the shared Lease in vain, until the end of the hold.
+    /// lane would keep its turn and the shared Lease without using them until the end of the hold.
     pub(super) fn can_pay(&self, now: Now, need: BudgetPurpose) -> bool {
         match self.reads_before(now) {
             0 => self.budget.allows(now, need),

@@ -50,7 +50,7 @@ fn params() -> Params {
         etag_rounds: 3,
         client_retries: 3,
         lease: None,
-        shows_only: false,
+        dry_run: false,
         rate_limit: None,
         retry_throttled: false,
         gates_delay_grants: true,
@@ -156,7 +156,7 @@ fn running(retry_after: RetryAfter) -> ArmAnswer {
 }
 
 /// A writer and its outputs to all machines. Outputs for display are kept apart.
-struct Bench {
+struct Fixture {
     writer: Writer,
     now: u64,
     shown: Vec<Out>,
@@ -171,16 +171,16 @@ fn writer_with_policy(params: Params) -> Writer {
     writer
 }
 
-impl Bench {
-    fn new(params: Params) -> Bench {
-        Bench { writer: writer_with_policy(params), now: 0, shown: Vec::new(), at_rest: true }
+impl Fixture {
+    fn new(params: Params) -> Fixture {
+        Fixture { writer: writer_with_policy(params), now: 0, shown: Vec::new(), at_rest: true }
     }
 
     /// A leader that never loses leadership.
-    fn leading(params: Params) -> Bench {
-        let mut bench = Bench::new(params);
-        assert!(bench.lead(1).is_empty());
-        bench
+    fn leading(params: Params) -> Fixture {
+        let mut fixture = Fixture::new(params);
+        assert!(fixture.lead(1).is_empty());
+        fixture
     }
 
     fn lead(&mut self, epoch: u64) -> Vec<Out> {
@@ -368,15 +368,15 @@ fn set(members: &[u8]) -> BTreeSet<IpAddr> {
 }
 
 /// Answers a granted write with a pool in sync, and returns the output.
-fn nothing_to_do(bench: &mut Bench, pool: &PoolId, attempt: AttemptId) -> Vec<Out> {
-    let read = bench.take_level(pool, attempt, &[1]);
-    bench.answer(read, read_of(pool_with(pool, &[1]), "W/1"))
+fn nothing_to_do(fixture: &mut Fixture, pool: &PoolId, attempt: AttemptId) -> Vec<Out> {
+    let read = fixture.take_level(pool, attempt, &[1]);
+    fixture.answer(read, read_of(pool_with(pool, &[1]), "W/1"))
 }
 
 #[test]
 fn w1_a_lane_grants_by_class_then_by_waiting_time_and_name() {
-    let mut bench = Bench::leading(params());
-    bench.step(In::Leadership(Leadership::Standby));
+    let mut fixture = Fixture::leading(params());
+    fixture.step(In::Leadership(Leadership::Standby));
     for (name, since, urgency) in [
         ("a-removed", 10, MembershipUrgency::Remove),
         ("b-added", 30, MembershipUrgency::Add),
@@ -385,21 +385,21 @@ fn w1_a_lane_grants_by_class_then_by_waiting_time_and_name() {
         ("z-revived", 50, MembershipUrgency::Revive),
     ] {
         assert!(
-            bench.due(&pool("lb", name), due(since, urgency)).is_empty(),
+            fixture.due(&pool("lb", name), due(since, urgency)).is_empty(),
             "nothing is granted on standby"
         );
     }
-    bench.step(In::AdminDue(pool("lb", "y-drained"), Some(down(40))));
+    fixture.step(In::AdminDue(pool("lb", "y-drained"), Some(down(40))));
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(15) };
-    bench.step(In::AdminDue(pool("lb", "x-restored"), Some(restore)));
+    fixture.step(In::AdminDue(pool("lb", "x-restored"), Some(restore)));
     let name = |granted: &PoolId| granted.pool.as_str().trim_start_matches("shop-").to_owned();
-    let mut output = bench.lead(2);
+    let mut output = fixture.lead(2);
     let mut order = Vec::new();
     for _ in 0..7 {
         match &takes(&output)[..] {
             [(granted, attempt)] => {
                 order.push(name(granted));
-                output = nothing_to_do(&mut bench, granted, *attempt);
+                output = nothing_to_do(&mut fixture, granted, *attempt);
             }
             _ => {
                 let (read, granted) = match calls(&output)[..] {
@@ -407,23 +407,23 @@ fn w1_a_lane_grants_by_class_then_by_waiting_time_and_name() {
                     _ => panic!("no single GET: {output:?}"),
                 };
                 order.push(name(&granted));
-                output = bench.answer(read, read_of(pool_with(&granted, &[]), "W/1"));
+                output = fixture.answer(read, read_of(pool_with(&granted, &[]), "W/1"));
             }
         }
     }
     // The fourth grant goes to what has waited longest, whatever its rank.
     let expected = ["z-revived", "y-drained", "c-added", "a-removed", "d-added", "b-added", "x-restored"];
     assert_eq!(order, expected, "restores go with the rest");
-    assert!(bench.writer.lanes.is_empty(), "a lane with nothing in it is dropped");
+    assert!(fixture.writer.lanes.is_empty(), "a lane with nothing in it is dropped");
 }
 
 #[test]
 fn w1_turns_go_round_the_lanes_within_the_limit() {
-    let mut bench = Bench::leading(Params { turns: 2, ..params() });
+    let mut fixture = Fixture::leading(Params { turns: 2, ..params() });
     let mut output = Vec::new();
     for lb in ["a", "b", "c"] {
         for name in ["x", "y"] {
-            output.extend(bench.due(&pool(lb, name), due(0, MembershipUrgency::Add)));
+            output.extend(fixture.due(&pool(lb, name), due(0, MembershipUrgency::Add)));
         }
     }
     let mut order = Vec::new();
@@ -432,7 +432,7 @@ fn w1_turns_go_round_the_lanes_within_the_limit() {
     while !open.is_empty() {
         let (granted, attempt) = open.remove(0);
         order.push(granted.lb.as_str().to_owned());
-        open.extend(takes(&nothing_to_do(&mut bench, &granted, attempt)));
+        open.extend(takes(&nothing_to_do(&mut fixture, &granted, attempt)));
         assert!(open.len() <= 2);
     }
     assert_eq!(order, ["a", "b", "c", "a", "b", "c"]);
@@ -440,25 +440,27 @@ fn w1_turns_go_round_the_lanes_within_the_limit() {
 
 #[test]
 fn w1_a_withdrawn_pool_is_not_granted() {
-    let mut bench = Bench::leading(Params { turns: 1, ..params() });
+    let mut fixture = Fixture::leading(Params { turns: 1, ..params() });
     let (busy, other) = (pool("a", "x"), pool("b", "y"));
-    let attempt = take(&bench.due(&busy, due(0, MembershipUrgency::Add)));
-    bench.due(&other, due(0, MembershipUrgency::Add));
-    bench.step(In::Withdraw(other));
-    assert!(nothing_to_do(&mut bench, &busy, attempt).iter().all(|output| !matches!(output, Out::Take(..))));
-    assert!(bench.writer.lanes.is_empty());
+    let attempt = take(&fixture.due(&busy, due(0, MembershipUrgency::Add)));
+    fixture.due(&other, due(0, MembershipUrgency::Add));
+    fixture.step(In::Withdraw(other));
+    assert!(
+        nothing_to_do(&mut fixture, &busy, attempt).iter().all(|output| !matches!(output, Out::Take(..)))
+    );
+    assert!(fixture.writer.lanes.is_empty());
 }
 
 #[test]
 fn w2_a_write_is_a_get_and_a_put_with_its_etag() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (attempt, read) = bench.begin(&web, &[1, 2]);
-    let output = bench.answer(read, read_of(pool_with(&web, &[2, 3]), "W/7"));
+    let (attempt, read) = fixture.begin(&web, &[1, 2]);
+    let output = fixture.answer(read, read_of(pool_with(&web, &[2, 3]), "W/7"));
     let (call, edit, if_match) = put(&output, &web);
     assert_eq!((edit.remove.len(), edit.add.len()), (1, 1));
     assert_eq!(if_match, Some(Etag::new("W/7")));
-    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let output = fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let found = outcome(&output, attempt);
     let Outcome::Written { members, added, removed, .. } = found else { panic!("{found:?}") };
     assert_eq!((members, added, removed), (&set(&[1, 2]), &set(&[1]), &set(&[3])));
@@ -466,30 +468,30 @@ fn w2_a_write_is_a_get_and_a_put_with_its_etag() {
 
 #[test]
 fn w2_without_if_match_the_put_carries_no_etag() {
-    let mut bench = Bench::leading(Params { if_match: false, ..params() });
+    let mut fixture = Fixture::leading(Params { if_match: false, ..params() });
     let web = pool("lb", "web");
-    let (_, read) = bench.begin(&web, &[1]);
-    assert_eq!(put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/7")), &web).2, None);
+    let (_, read) = fixture.begin(&web, &[1]);
+    assert_eq!(put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/7")), &web).2, None);
 }
 
 #[test]
 fn w2_nothing_to_change_is_unchanged_without_a_put() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let attempt = take(&bench.due(&web, due(0, MembershipUrgency::Add)));
-    let output = nothing_to_do(&mut bench, &web, attempt);
+    let attempt = take(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+    let output = nothing_to_do(&mut fixture, &web, attempt);
     assert!(matches!(outcome(&output, attempt), Outcome::Unchanged { members } if *members == set(&[1])));
     assert!(calls(&output).is_empty());
-    assert_eq!(bench.writer.budget.shown(at(0), GateClass::Writes).0.round(), 500.0, "no PUT was spent");
+    assert_eq!(fixture.writer.budget.shown(at(0), GateClass::Writes).0.round(), 500.0, "no PUT was spent");
 }
 
 #[test]
 fn w2_polls_keep_to_retry_after_within_bounds_and_else_slow_down() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (attempt, call) = bench.begin_put(&web, &[1]);
+    let (attempt, call) = fixture.begin_put(&web, &[1]);
     let seconds = |n| RetryAfter::In(Duration::from_secs(n));
-    assert!(bench.answer(call, accepted(Provisioning::Updating, seconds(7))).is_empty());
+    assert!(fixture.answer(call, accepted(Provisioning::Updating, seconds(7))).is_empty());
     let mut now = 0;
     let steps = [
         (7_000, running(seconds(600))),
@@ -500,63 +502,64 @@ fn w2_polls_keep_to_retry_after_within_bounds_and_else_slow_down() {
     ];
     let mut output = Vec::new();
     for (wait, answer) in steps {
-        assert!(polls(&bench.until_updating(now + wait - 1)).is_empty(), "not before its time");
+        assert!(polls(&fixture.until_updating(now + wait - 1)).is_empty(), "not before its time");
         now += wait;
-        let asked = polls(&bench.until(now))[0];
-        output = bench.answer(asked, answer);
+        let asked = polls(&fixture.until(now))[0];
+        output = fixture.answer(asked, answer);
     }
     assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }
 
 #[test]
 fn w2_without_retry_after_polls_come_after_1_2_4_5_and_again_5_seconds() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (_, call) = bench.begin_put(&web, &[1]);
-    bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+    let (_, call) = fixture.begin_put(&web, &[1]);
+    fixture.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
     let mut now = 0;
     for seconds in [1, 2, 4, 5, 5] {
         now += seconds * 1_000;
-        assert!(calls(&bench.until(now - 1)).is_empty());
-        let asked = poll(&bench.until(now));
-        bench.answer(asked, running(RetryAfter::Absent));
+        assert!(calls(&fixture.until(now - 1)).is_empty());
+        let asked = poll(&fixture.until(now));
+        fixture.answer(asked, running(RetryAfter::Absent));
     }
 }
 
 #[test]
 fn w2_a_failed_poll_only_delays_the_next_one() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (attempt, call) = bench.begin_put(&web, &[1]);
-    bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+    let (attempt, call) = fixture.begin_put(&web, &[1]);
+    fixture.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
     let throttled = failed(429, "TooManyRequests", RetryAfter::In(Duration::from_secs(15)));
     for (when, problem) in [
         (1_000, failed(500, "InternalServerError", RetryAfter::Absent)),
         (3_000, throttled),
         (18_000, failure(FailureKind::Credential, "", RetryAfter::Absent)),
     ] {
-        let asked = poll(&bench.until(when));
-        assert!(takes(&bench.fail(asked, problem)).is_empty());
+        let asked = poll(&fixture.until(when));
+        assert!(takes(&fixture.fail(asked, problem)).is_empty());
     }
-    let asked = poll(&bench.until(23_000));
-    let output = bench.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
+    let asked = poll(&fixture.until(23_000));
+    let output = fixture.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
     assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }
 
 #[test]
 fn w5_a_404_for_a_poll_reads_the_load_balancer() {
     for (members, written) in [(&[1][..], true), (&[][..], false)] {
-        let mut bench = Bench::leading(params());
+        let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");
-        let (attempt, call) = bench.begin_put(&web, &[1]);
-        bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
-        let asked = poll(&bench.until(1_000));
-        bench.fail(asked, failed(404, "NotFound", RetryAfter::Absent));
-        let read = lb_read(&bench.until(1_000), "lb");
+        let (attempt, call) = fixture.begin_put(&web, &[1]);
+        fixture.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+        let asked = poll(&fixture.until(1_000));
+        fixture.fail(asked, failed(404, "NotFound", RetryAfter::Absent));
+        let read = lb_read(&fixture.until(1_000), "lb");
         let updating = lb_of("lb", Provisioning::Updating, vec![pool_with(&web, &[])]);
-        assert!(bench.answer(read, updating).is_empty(), "it still runs");
-        let read = lb_read(&bench.until(3_000), "lb");
-        let output = bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, members)]));
+        assert!(fixture.answer(read, updating).is_empty(), "it still runs");
+        let read = lb_read(&fixture.until(3_000), "lb");
+        let output =
+            fixture.answer(read, lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, members)]));
         let found = outcome(&output, attempt);
         assert_eq!(matches!(found, Outcome::Written { .. }), written, "{found:?}");
         assert_eq!(matches!(found, Outcome::Retriable { .. }), !written, "{found:?}");
@@ -566,21 +569,21 @@ fn w5_a_404_for_a_poll_reads_the_load_balancer() {
 #[test]
 fn w2_after_fifteen_minutes_of_polling_the_pool_itself_decides() {
     for (members, written) in [(&[1][..], true), (&[][..], false)] {
-        let mut bench = Bench::leading(params());
+        let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");
-        let (attempt, call) = bench.begin_put(&web, &[1]);
-        bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+        let (attempt, call) = fixture.begin_put(&web, &[1]);
+        fixture.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
         let mut polls = 0;
         let (read, minutes) = loop {
-            let next = bench.writer.deadline().expect("it goes on").as_micros() / 1_000;
-            let output = bench.until(next);
+            let next = fixture.writer.deadline().expect("it goes on").as_micros() / 1_000;
+            let output = fixture.until(next);
             match calls(&output).first().map(|call| (call.id, &call.request)) {
                 Some((id, ArmRequest::Poll(_))) => {
                     polls += 1;
-                    bench.answer(id, running(RetryAfter::Absent));
+                    fixture.answer(id, running(RetryAfter::Absent));
                 }
                 Some((id, ArmRequest::GetLoadBalancer(_))) => {
-                    bench.answer(id, lb_of("lb", Provisioning::Updating, vec![pool_with(&web, members)]));
+                    fixture.answer(id, lb_of("lb", Provisioning::Updating, vec![pool_with(&web, members)]));
                 }
                 Some((id, ArmRequest::GetPool(_))) => break (id, next / 60_000),
                 Some((_, other @ ArmRequest::PutPool { .. })) => panic!("{other:?}"),
@@ -589,7 +592,7 @@ fn w2_after_fifteen_minutes_of_polling_the_pool_itself_decides() {
         };
         assert_eq!((minutes, polls > 170), (15, true));
         let updating = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, members) };
-        let output = bench.answer(read, read_of(updating, "W/2"));
+        let output = fixture.answer(read, read_of(updating, "W/2"));
         let found = outcome(&output, attempt);
         assert_eq!(matches!(found, Outcome::Written { .. }), written, "{found:?}");
         assert_eq!(matches!(found, Outcome::Retriable { .. }), !written, "{found:?}");
@@ -598,63 +601,63 @@ fn w2_after_fifteen_minutes_of_polling_the_pool_itself_decides() {
 
 #[test]
 fn w2_a_412_costs_a_round_and_after_the_last_one_it_is_retriable() {
-    let mut bench = Bench::leading(Params { etag_rounds: 2, ..params() });
+    let mut fixture = Fixture::leading(Params { etag_rounds: 2, ..params() });
     let web = pool("lb", "web");
-    let (attempt, call) = bench.begin_put(&web, &[1]);
-    let output = bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent));
+    let (attempt, call) = fixture.begin_put(&web, &[1]);
+    let output = fixture.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent));
     let read = get(&output, &web);
     assert!(takes(&output).is_empty(), "the same attempt");
-    let (call, _, if_match) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/2")), &web);
+    let (call, _, if_match) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/2")), &web);
     assert_eq!(if_match, Some(Etag::new("W/2")));
-    let output = bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent));
+    let output = fixture.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent));
     assert!(matches!(outcome(&output, attempt), Outcome::Retriable { eligible_at: None, .. }));
 }
 
 #[test]
 fn w2_a_foreign_operation_is_waited_for_off_the_lane_for_2_min() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let updating = |pool| PoolFacts { provisioning: Provisioning::Updating, ..pool_with(pool, &[]) };
-    let (attempt, mut read) = bench.begin(&web, &[1]);
+    let (attempt, mut read) = fixture.begin(&web, &[1]);
     let mut now = 0;
     for (times, wait) in [5_000, 10_000, 20_000, 30_000, 30_000, 25_000].into_iter().enumerate() {
-        assert!(bench.answer(read, read_of(updating(&web), "W/1")).is_empty(), "never superseded");
-        assert_eq!(bench.writer.busy, 0, "lane and turn are given back");
+        assert!(fixture.answer(read, read_of(updating(&web), "W/1")).is_empty(), "never superseded");
+        assert_eq!(fixture.writer.busy, 0, "lane and turn are given back");
         if times == 0 {
-            let elsewhere = take(&bench.due(&other, due(0, MembershipUrgency::Add)));
-            nothing_to_do(&mut bench, &other, elsewhere);
-            bench.step(In::Withdraw(web.clone()));
+            let elsewhere = take(&fixture.due(&other, due(0, MembershipUrgency::Add)));
+            nothing_to_do(&mut fixture, &other, elsewhere);
+            fixture.step(In::Withdraw(web.clone()));
         }
-        assert!(takes(&bench.until(now + wait - 1)).is_empty());
+        assert!(takes(&fixture.until(now + wait - 1)).is_empty());
         now += wait;
-        assert_eq!(take(&bench.until(now)), attempt, "granted again under its id");
-        read = bench.take_level(&web, attempt, &[1]);
+        assert_eq!(take(&fixture.until(now)), attempt, "granted again under its id");
+        read = fixture.take_level(&web, attempt, &[1]);
     }
-    let output = bench.answer(read, read_of(updating(&web), "W/1"));
+    let output = fixture.answer(read, read_of(updating(&web), "W/1"));
     assert!(matches!(outcome(&output, attempt), Outcome::Retriable { .. }));
-    assert!(bench.writer.lanes.is_empty());
+    assert!(fixture.writer.lanes.is_empty());
 }
 
 #[test]
 fn w2_a_pool_that_no_longer_needs_its_waiting_write_ends_it_with_nothing() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (attempt, read) = bench.begin(&web, &[1]);
+    let (attempt, read) = fixture.begin(&web, &[1]);
     let updating = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, &[]) };
-    bench.answer(read, read_of(updating, "W/1"));
-    assert_eq!(take(&bench.until(5_000)), attempt);
-    assert!(bench.step(In::Taken(web, attempt, None)).is_empty());
-    assert!(bench.writer.lanes.is_empty());
+    fixture.answer(read, read_of(updating, "W/1"));
+    assert_eq!(take(&fixture.until(5_000)), attempt);
+    assert!(fixture.step(In::Taken(web, attempt, None)).is_empty());
+    assert!(fixture.writer.lanes.is_empty());
 }
 
 #[test]
 fn n3_only_arm_can_say_that_the_pool_of_an_admin_part_is_absent() {
     for (code, is_absent) in [("NotFound", true), ("ResourceGroupNotFound", false), ("", false)] {
-        let mut bench = Bench::leading(params());
+        let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");
-        bench.step(In::Draining(drains(2)));
-        let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
-        let output = bench.fail(read, failed(404, code, RetryAfter::Absent));
+        fixture.step(In::Draining(drains(2)));
+        let read = get(&fixture.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
+        let output = fixture.fail(read, failed(404, code, RetryAfter::Absent));
         let ended = output.iter().find_map(admin_end).expect("it has ended");
         assert_eq!(matches!(ended.result, Err(AdminError::Absent)), is_absent, "{code}: {ended:?}");
     }
@@ -663,12 +666,12 @@ fn n3_only_arm_can_say_that_the_pool_of_an_admin_part_is_absent() {
 #[test]
 fn w5_an_operation_that_ended_badly_is_classed_by_its_codes() {
     let ended = |state: OperationState| {
-        let mut bench = Bench::leading(params());
+        let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");
-        let (attempt, call) = bench.begin_put(&web, &[1]);
-        bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
-        let asked = poll(&bench.until(1_000));
-        let output = bench.answer(asked, ArmAnswer::Operation(state));
+        let (attempt, call) = fixture.begin_put(&web, &[1]);
+        fixture.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+        let asked = poll(&fixture.until(1_000));
+        let output = fixture.answer(asked, ArmAnswer::Operation(state));
         outcome(&output, attempt).clone()
     };
     let with = |code| failure(FailureKind::Operation, code, RetryAfter::Absent);
@@ -696,26 +699,27 @@ fn w5_what_a_get_or_put_answers_decides_the_outcome() {
     ];
     for (problem, expected) in table {
         for in_put in [false, true] {
-            let mut bench = Bench::leading(params());
+            let mut fixture = Fixture::leading(params());
             let web = pool("lb", "web");
-            let (attempt, call) = if in_put { bench.begin_put(&web, &[1]) } else { bench.begin(&web, &[1]) };
-            let output = bench.fail(call, Arc::clone(&problem));
+            let (attempt, call) =
+                if in_put { fixture.begin_put(&web, &[1]) } else { fixture.begin(&web, &[1]) };
+            let output = fixture.fail(call, Arc::clone(&problem));
             let found = outcome(&output, attempt);
             assert!(expected(found), "{problem} in_put {in_put}: {found:?}");
-            assert!(bench.writer.lanes.is_empty());
+            assert!(fixture.writer.lanes.is_empty());
         }
     }
 }
 
 #[test]
 fn d2_without_proof_of_ownership_membership_is_not_written() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (attempt, read) = bench.begin(&web, &[1]);
+    let (attempt, read) = fixture.begin(&web, &[1]);
     let foreign = PoolFacts { outbound_rule: true, ..pool_with(&web, &[]) };
-    let output = bench.answer(read, read_of(foreign, "W/1"));
+    let output = fixture.answer(read, read_of(foreign, "W/1"));
     assert!(matches!(outcome(&output, attempt), Outcome::NotManageable(_)));
-    assert!(calls(&output).is_empty() && bench.writer.lanes.is_empty());
+    assert!(calls(&output).is_empty() && fixture.writer.lanes.is_empty());
 }
 
 #[test]
@@ -724,12 +728,12 @@ fn d2_a_pool_of_a_source_is_written_unless_a_service_has_a_rule_to_it() {
     let key = ServiceKey::of_source("eds:edge");
     let services = BTreeMap::from([(ServiceUid::new("eds:edge"), key)]);
     for (rule, is_written) in [("edge-https", true), ("a1111111122223333444455555555555-TCP-80", false)] {
-        let mut bench = Bench::leading(params());
-        let attempt = take(&bench.due(&edge, due(0, MembershipUrgency::Add)));
+        let mut fixture = Fixture::leading(params());
+        let attempt = take(&fixture.due(&edge, due(0, MembershipUrgency::Add)));
         let taken = MembershipWrite { services: services.clone(), ..taken_level(&edge, &[1]) };
-        let read = get(&bench.step(In::Taken(edge.clone(), attempt, Some(taken))), &edge);
+        let read = get(&fixture.step(In::Taken(edge.clone(), attempt, Some(taken))), &edge);
         let facts = PoolFacts { rules: vec![rule.into()], ..pool_with(&edge, &[]) };
-        let output = bench.answer(read, read_of(facts, "W/1"));
+        let output = fixture.answer(read, read_of(facts, "W/1"));
         if is_written {
             assert_eq!(put(&output, &edge).1.add.len(), 1);
             continue;
@@ -739,22 +743,22 @@ fn d2_a_pool_of_a_source_is_written_unless_a_service_has_a_rule_to_it() {
             matches!(outcome(&output, attempt), Outcome::NotManageable(reason) if *reason == expected),
             "{output:?}"
         );
-        assert!(calls(&output).is_empty() && bench.writer.lanes.is_empty());
+        assert!(calls(&output).is_empty() && fixture.writer.lanes.is_empty());
     }
 }
 
 #[test]
 fn d2_without_proof_of_ownership_the_admin_part_of_the_slot_still_goes() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Leadership(Leadership::Standby));
-    bench.step(In::Draining(drains(2)));
-    bench.step(In::AdminDue(web.clone(), Some(down(0))));
-    bench.due(&web, due(0, MembershipUrgency::Add));
-    let attempt = take(&bench.lead(2));
-    let read = bench.take_level(&web, attempt, &[1]);
+    fixture.step(In::Leadership(Leadership::Standby));
+    fixture.step(In::Draining(drains(2)));
+    fixture.step(In::AdminDue(web.clone(), Some(down(0))));
+    fixture.due(&web, due(0, MembershipUrgency::Add));
+    let attempt = take(&fixture.lead(2));
+    let read = fixture.take_level(&web, attempt, &[1]);
     let foreign = PoolFacts { outbound_rule: true, ..pool_with(&web, &[2]) };
-    let output = bench.answer(read, read_of(foreign, "W/1"));
+    let output = fixture.answer(read, read_of(foreign, "W/1"));
     assert!(matches!(outcome(&output, attempt), Outcome::NotManageable(_)));
     let (_, edit, _) = put(&output, &web);
     assert!(edit.add.is_empty() && edit.remove.is_empty() && edit.set_admin.len() == 1);
@@ -762,16 +766,16 @@ fn d2_without_proof_of_ownership_the_admin_part_of_the_slot_still_goes() {
 
 #[test]
 fn n3_an_admin_write_alone_keeps_the_members() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Draining(drains(2)));
-    let output = bench.step(In::AdminDue(web.clone(), Some(down(0))));
+    fixture.step(In::Draining(drains(2)));
+    let output = fixture.step(In::AdminDue(web.clone(), Some(down(0))));
     assert!(takes(&output).is_empty());
-    let output = bench.answer(get(&output, &web), read_of(pool_with(&web, &[1, 2]), "W/1"));
+    let output = fixture.answer(get(&output, &web), read_of(pool_with(&web, &[1, 2]), "W/1"));
     let (call, edit, _) = put(&output, &web);
     assert!(edit.add.is_empty() && edit.remove.is_empty());
     assert_eq!(edit.set_admin, BTreeMap::from([(1, model::arm::AdminState::Down)]));
-    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let output = fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let [Out::AdminStates(of, states)] = &output[..] else { panic!("{output:?}") };
     assert_eq!((of, states.sent), (&web, Some(at(0))));
     assert!(matches!(states.ended, Some(AdminEnd { generation: 1, result: Ok(()) })), "{output:?}");
@@ -783,17 +787,17 @@ fn n3_an_admin_write_alone_keeps_the_members() {
 
 #[test]
 fn w1_both_parts_of_a_slot_travel_in_one_put_and_get_two_answers() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Leadership(Leadership::Standby));
-    bench.step(In::Draining(drains(2)));
-    bench.step(In::AdminDue(web.clone(), Some(down(0))));
-    bench.due(&web, due(0, MembershipUrgency::Add));
-    let attempt = take(&bench.lead(2));
-    let read = bench.take_level(&web, attempt, &[1, 2]);
-    let (call, edit, _) = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web);
+    fixture.step(In::Leadership(Leadership::Standby));
+    fixture.step(In::Draining(drains(2)));
+    fixture.step(In::AdminDue(web.clone(), Some(down(0))));
+    fixture.due(&web, due(0, MembershipUrgency::Add));
+    let attempt = take(&fixture.lead(2));
+    let read = fixture.take_level(&web, attempt, &[1, 2]);
+    let (call, edit, _) = put(&fixture.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web);
     assert_eq!((edit.add.len(), edit.set_admin.len()), (1, 1));
-    let output = bench.fail(call, failed(409, "Conflict", RetryAfter::Absent));
+    let output = fixture.fail(call, failed(409, "Conflict", RetryAfter::Absent));
     assert!(matches!(outcome(&output, attempt), Outcome::Retriable { .. }));
     let failures = output.iter().filter_map(admin_end).filter(|end| end.result.is_err());
     assert_eq!(failures.count(), 1);
@@ -801,63 +805,63 @@ fn w1_both_parts_of_a_slot_travel_in_one_put_and_get_two_answers() {
 
 #[test]
 fn n3_a_down_that_comes_while_its_pool_is_written_stays_due() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (_, call) = bench.begin_put(&web, &[1]);
-    bench.step(In::Draining(drains(1)));
-    assert!(bench.step(In::AdminDue(web.clone(), Some(down(0)))).is_empty());
-    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let (_, call) = fixture.begin_put(&web, &[1]);
+    fixture.step(In::Draining(drains(1)));
+    assert!(fixture.step(In::AdminDue(web.clone(), Some(down(0)))).is_empty());
+    let output = fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert!(output.iter().all(|output| admin_end(output).is_none()));
     get(&output, &web);
 }
 
 #[test]
 fn w2_members_in_sync_are_answered_before_a_put_of_admin_states() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Draining(drains(1)));
-    let (attempt, read) = bench.begin(&web, &[1]);
-    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
+    fixture.step(In::Draining(drains(1)));
+    let (attempt, read) = fixture.begin(&web, &[1]);
+    let output = fixture.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
     assert!(matches!(outcome(&output, attempt), Outcome::Unchanged { .. }));
     let call = put(&output, &web).0;
     assert!(
-        bench.fail(call, failed(500, "", RetryAfter::Absent)).is_empty(),
+        fixture.fail(call, failed(500, "", RetryAfter::Absent)).is_empty(),
         "that PUT is not expected any more"
     );
 }
 
 #[test]
 fn w4_after_an_unanswered_put_the_lane_is_closed_until_a_get() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
-    let (_, call) = bench.begin_put(&web, &[1]);
-    assert!(bench.fail(call, failure(FailureKind::Timeout, "", RetryAfter::Absent)).is_empty());
-    assert_eq!(bench.writer.busy, 0, "the turn is free");
-    assert!(bench.due(&other, due(0, MembershipUrgency::Revive)).is_empty());
-    assert_eq!(takes(&bench.due(&pool("elsewhere", "x"), due(0, MembershipUrgency::Add))).len(), 1);
-    assert!(calls(&bench.until(4_999)).is_empty());
-    let lb_read = get(&bench.until(5_000), &web);
+    let (_, call) = fixture.begin_put(&web, &[1]);
+    assert!(fixture.fail(call, failure(FailureKind::Timeout, "", RetryAfter::Absent)).is_empty());
+    assert_eq!(fixture.writer.busy, 0, "the turn is free");
+    assert!(fixture.due(&other, due(0, MembershipUrgency::Revive)).is_empty());
+    assert_eq!(takes(&fixture.due(&pool("elsewhere", "x"), due(0, MembershipUrgency::Add))).len(), 1);
+    assert!(calls(&fixture.until(4_999)).is_empty());
+    let lb_read = get(&fixture.until(5_000), &web);
     let updating = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, &[]) };
-    assert!(bench.answer(lb_read, read_of(updating, "W/2")).is_empty());
-    let lb_read = get(&bench.until(10_000), &web);
-    assert!(bench.fail(lb_read, failed(500, "", RetryAfter::Absent)).is_empty());
-    let output = bench.until(20_000);
+    assert!(fixture.answer(lb_read, read_of(updating, "W/2")).is_empty());
+    let lb_read = get(&fixture.until(10_000), &web);
+    assert!(fixture.fail(lb_read, failed(500, "", RetryAfter::Absent)).is_empty());
+    let output = fixture.until(20_000);
     let lb_read = match calls(&output)[..] {
         [ArmCall { id, request: ArmRequest::GetPool(read) }] if *read == web => *id,
         _ => panic!("{output:?}"),
     };
-    let output = bench.answer(lb_read, read_of(pool_with(&web, &[1]), "W/3"));
+    let output = fixture.answer(lb_read, read_of(pool_with(&web, &[1]), "W/3"));
     assert!(output.iter().any(|output| matches!(output, Out::Observed(pool, _) if *pool == web)));
     assert_eq!(takes(&output)[0].0, other);
 }
 
 #[test]
 fn w6_a_quota_429_closes_the_gate_of_its_verb_and_delays_grants() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let (web, other) = (pool("lb", "web"), pool("b", "other"));
-    let (attempt, call) = bench.begin_put(&web, &[1]);
+    let (attempt, call) = fixture.begin_put(&web, &[1]);
     let header = RetryAfter::In(Duration::from_secs(17));
-    let output = bench.fail(call, failed(429, "SubscriptionRequestsThrottled", header));
+    let output = fixture.fail(call, failed(429, "SubscriptionRequestsThrottled", header));
     let found = outcome(&output, attempt);
     let Outcome::Retriable { eligible_at, .. } = found else { panic!("{found:?}") };
     assert_eq!(*eligible_at, Some(at(17_000)));
@@ -869,9 +873,9 @@ fn w6_a_quota_429_closes_the_gate_of_its_verb_and_delays_grants() {
         }
     });
     assert_eq!(gates, Some((None, Some(at(17_000)))));
-    assert!(bench.due(&other, due(0, MembershipUrgency::Revive)).is_empty());
-    assert!(bench.until(16_999).is_empty());
-    let output = bench.until(17_000);
+    assert!(fixture.due(&other, due(0, MembershipUrgency::Revive)).is_empty());
+    assert!(fixture.until(16_999).is_empty());
+    let output = fixture.until(17_000);
     assert_eq!(takes(&output)[0].0, other);
     assert!(
         output.iter().any(|output| matches!(output, Out::Gates { reads_until: None, writes_until: None }))
@@ -879,33 +883,35 @@ fn w6_a_quota_429_closes_the_gate_of_its_verb_and_delays_grants() {
     let sampled = |closed| Out::Metric(Metric::Gate { class: GateClass::Writes, closed });
     for closed in [true, false] {
         let expected = format!("{:?}", sampled(closed));
-        assert!(bench.shown.iter().any(|output| format!("{output:?}") == expected));
+        assert!(fixture.shown.iter().any(|output| format!("{output:?}") == expected));
     }
 }
 
 #[test]
 fn w6_a_lock_429_closes_only_the_lane_of_its_load_balancer() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let (web, sibling, other) = (pool("lb", "web"), pool("lb", "sibling"), pool("b", "other"));
-    let (attempt, call) = bench.begin_put(&web, &[1]);
-    let output = bench.fail(call, failed(429, "RetryableError", RetryAfter::Absent));
+    let (attempt, call) = fixture.begin_put(&web, &[1]);
+    let output = fixture.fail(call, failed(429, "RetryableError", RetryAfter::Absent));
     assert!(matches!(outcome(&output, attempt), Outcome::Retriable { eligible_at: None, .. }));
-    assert!(bench.due(&sibling, due(0, MembershipUrgency::Add)).is_empty());
-    assert_eq!(takes(&bench.due(&other, due(0, MembershipUrgency::Add))).len(), 1, "other lanes go on");
-    assert!(takes(&bench.until(9_999)).is_empty());
-    assert_eq!(takes(&bench.until(10_000))[0].0, sibling);
+    assert!(fixture.due(&sibling, due(0, MembershipUrgency::Add)).is_empty());
+    assert_eq!(takes(&fixture.due(&other, due(0, MembershipUrgency::Add))).len(), 1, "other lanes go on");
+    assert!(takes(&fixture.until(9_999)).is_empty());
+    assert_eq!(takes(&fixture.until(10_000))[0].0, sibling);
 }
 
 #[test]
 fn w6_a_first_read_that_waits_for_a_token_meets_the_closing_gate() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let (second, third) = (pool("a", "second"), pool("b", "third"));
-    let second_attempt = take(&bench.due(&second, due(0, MembershipUrgency::Add)));
-    let third_attempt = take(&bench.due(&third, due(0, MembershipUrgency::Add)));
-    let read = bench.take_level(&second, second_attempt, &[1]);
-    bench.step(In::Headroom(GateClass::Reads, 0));
-    assert!(bench.step(In::Taken(third.clone(), third_attempt, Some(taken_level(&third, &[1])))).is_empty());
-    let output = bench.fail(read, failed(429, "", RetryAfter::In(Duration::from_secs(9))));
+    let second_attempt = take(&fixture.due(&second, due(0, MembershipUrgency::Add)));
+    let third_attempt = take(&fixture.due(&third, due(0, MembershipUrgency::Add)));
+    let read = fixture.take_level(&second, second_attempt, &[1]);
+    fixture.step(In::Headroom(GateClass::Reads, 0));
+    assert!(
+        fixture.step(In::Taken(third.clone(), third_attempt, Some(taken_level(&third, &[1])))).is_empty()
+    );
+    let output = fixture.fail(read, failed(429, "", RetryAfter::In(Duration::from_secs(9))));
     for attempt in [second_attempt, third_attempt] {
         let found = outcome(&output, attempt);
         assert!(matches!(found, Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(9_000)));
@@ -914,25 +920,25 @@ fn w6_a_first_read_that_waits_for_a_token_meets_the_closing_gate() {
 
 #[test]
 fn a3_the_level_of_an_older_attempt_is_not_taken_for_that_of_a_newer_one() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let old = take(&bench.due(&web, due(0, MembershipUrgency::Add)));
-    bench.step(In::Leadership(Leadership::Standby));
-    bench.due(&web, due(0, MembershipUrgency::Add));
-    let new = take(&bench.lead(2));
-    assert!(bench.step(In::Taken(web.clone(), old, Some(taken_level(&web, &[1])))).is_empty());
-    assert_eq!(bench.unmatched(), 1);
-    bench.take_level(&web, new, &[1]);
+    let old = take(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+    fixture.step(In::Leadership(Leadership::Standby));
+    fixture.due(&web, due(0, MembershipUrgency::Add));
+    let new = take(&fixture.lead(2));
+    assert!(fixture.step(In::Taken(web.clone(), old, Some(taken_level(&web, &[1])))).is_empty());
+    assert_eq!(fixture.unmatched(), 1);
+    fixture.take_level(&web, new, &[1]);
 }
 
 #[test]
 fn w6_a_pool_that_meets_a_closed_gate_gets_its_time_and_no_call() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let (web, other) = (pool("a", "web"), pool("b", "other"));
-    let attempt = take(&bench.due(&web, due(0, MembershipUrgency::Add)));
-    let (_, read) = bench.begin(&other, &[1]);
-    bench.fail(read, failed(429, "", RetryAfter::In(Duration::from_secs(9))));
-    let output = bench.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1]))));
+    let attempt = take(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+    let (_, read) = fixture.begin(&other, &[1]);
+    fixture.fail(read, failed(429, "", RetryAfter::In(Duration::from_secs(9))));
+    let output = fixture.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1]))));
     assert!(calls(&output).is_empty());
     assert!(
         matches!(outcome(&output, attempt), Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(9_000))
@@ -941,61 +947,61 @@ fn w6_a_pool_that_meets_a_closed_gate_gets_its_time_and_no_call() {
 
 #[test]
 fn w8_on_standby_attempts_end_and_only_a_sent_put_keeps_its_lane() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let (web, taking, reading, polling) =
         (pool("a", "web"), pool("b", "taking"), pool("c", "reading"), pool("d", "polling"));
-    let (put_attempt, call) = bench.begin_put(&web, &[1]);
-    let taking_attempt = take(&bench.due(&taking, due(0, MembershipUrgency::Add)));
-    let (reading_attempt, read) = bench.begin(&reading, &[1]);
-    let (polling_attempt, polled) = bench.begin_put(&polling, &[1]);
-    bench.answer(polled, accepted(Provisioning::Updating, RetryAfter::Absent));
-    let output = bench.step(In::Leadership(Leadership::Standby));
+    let (put_attempt, call) = fixture.begin_put(&web, &[1]);
+    let taking_attempt = take(&fixture.due(&taking, due(0, MembershipUrgency::Add)));
+    let (reading_attempt, read) = fixture.begin(&reading, &[1]);
+    let (polling_attempt, polled) = fixture.begin_put(&polling, &[1]);
+    fixture.answer(polled, accepted(Provisioning::Updating, RetryAfter::Absent));
+    let output = fixture.step(In::Leadership(Leadership::Standby));
     for attempt in [put_attempt, taking_attempt, reading_attempt, polling_attempt] {
         assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
     }
-    assert_eq!(bench.writer.busy, 1);
-    assert_eq!(bench.unmatched(), 0);
+    assert_eq!(fixture.writer.busy, 1);
+    assert_eq!(fixture.unmatched(), 0);
     assert!(
-        bench.step(In::Taken(taking.clone(), taking_attempt, Some(taken_level(&taking, &[1])))).is_empty()
+        fixture.step(In::Taken(taking.clone(), taking_attempt, Some(taken_level(&taking, &[1])))).is_empty()
     );
-    assert_eq!(bench.unmatched(), 1);
-    assert!(bench.answer(read, read_of(pool_with(&reading, &[]), "W/1")).is_empty());
-    bench.lead(2);
+    assert_eq!(fixture.unmatched(), 1);
+    assert!(fixture.answer(read, read_of(pool_with(&reading, &[]), "W/1")).is_empty());
+    fixture.lead(2);
     assert!(
-        bench.due(&pool("a", "next"), due(0, MembershipUrgency::Add)).is_empty(),
+        fixture.due(&pool("a", "next"), due(0, MembershipUrgency::Add)).is_empty(),
         "the old PUT holds the lane"
     );
-    let output = bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+    let output = fixture.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
     assert!(output.iter().all(|output| !matches!(output, Out::Finished(..))));
     // Its operation may still run.
-    let output = bench.answer(lb_read(&output, "a"), lb_of("a", Provisioning::Succeeded, Vec::new()));
+    let output = fixture.answer(lb_read(&output, "a"), lb_of("a", Provisioning::Succeeded, Vec::new()));
     assert_eq!(take(&output).epoch, Epoch(2));
 }
 
 #[test]
 fn w8_an_admin_part_outlives_a_lost_leadership_in_its_slot() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
-    assert!(bench.step(In::Leadership(Leadership::Standby)).is_empty());
-    get(&bench.lead(2), &web);
+    get(&fixture.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
+    assert!(fixture.step(In::Leadership(Leadership::Standby)).is_empty());
+    get(&fixture.lead(2), &web);
 }
 
 #[test]
 fn w8_no_put_or_grant_with_less_than_25_s_of_leadership_left() {
-    let mut bench = Bench::leading(params());
-    bench.step(In::Leadership(Leadership::Leading { epoch: EPOCH, until: at(30_000) }));
+    let mut fixture = Fixture::leading(params());
+    fixture.step(In::Leadership(Leadership::Leading { epoch: EPOCH, until: at(30_000) }));
     let web = pool("lb", "web");
-    let (attempt, read) = bench.begin(&web, &[1]);
-    bench.until(5_001);
-    let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+    let (attempt, read) = fixture.begin(&web, &[1]);
+    fixture.until(5_001);
+    let output = fixture.answer(read, read_of(pool_with(&web, &[]), "W/1"));
     assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
-    assert!(bench.due(&web, due(0, MembershipUrgency::Add)).is_empty());
-    bench.until(6_000);
+    assert!(fixture.due(&web, due(0, MembershipUrgency::Add)).is_empty());
+    fixture.until(6_000);
     let renewed = Leadership::Leading { epoch: EPOCH, until: at(50_000) };
-    let attempt = take(&bench.step(In::Leadership(renewed)));
-    let read = bench.take_level(&web, attempt, &[1]);
-    let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+    let attempt = take(&fixture.step(In::Leadership(renewed)));
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let output = fixture.answer(read, read_of(pool_with(&web, &[]), "W/1"));
     let found = &calls(&output)[0].request;
     let ArmRequest::PutPool { permit, .. } = found else { panic!("{found:?}") };
     assert_eq!(permit.send_deadline, at(25_000));
@@ -1003,14 +1009,14 @@ fn w8_no_put_or_grant_with_less_than_25_s_of_leadership_left() {
 
 #[test]
 fn w8_on_shutdown_nothing_starts_and_polls_are_left() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let (web, reading, polling) = (pool("a", "web"), pool("b", "reading"), pool("c", "polling"));
-    let (put_attempt, call) = bench.begin_put(&web, &[1]);
-    let (reading_attempt, _) = bench.begin(&reading, &[1]);
-    let (polling_attempt, polled) = bench.begin_put(&polling, &[1]);
-    bench.answer(polled, accepted(Provisioning::Updating, RetryAfter::Absent));
-    bench.due(&pool("a", "waits"), due(0, MembershipUrgency::Add));
-    let output = bench.step(In::Shutdown);
+    let (put_attempt, call) = fixture.begin_put(&web, &[1]);
+    let (reading_attempt, _) = fixture.begin(&reading, &[1]);
+    let (polling_attempt, polled) = fixture.begin_put(&polling, &[1]);
+    fixture.answer(polled, accepted(Provisioning::Updating, RetryAfter::Absent));
+    fixture.due(&pool("a", "waits"), due(0, MembershipUrgency::Add));
+    let output = fixture.step(In::Shutdown);
     assert!(matches!(outcome(&output, reading_attempt), Outcome::Interrupted));
     assert!(matches!(outcome(&output, polling_attempt), Outcome::Interrupted));
     assert!(
@@ -1018,88 +1024,89 @@ fn w8_on_shutdown_nothing_starts_and_polls_are_left() {
             .iter()
             .all(|output| !matches!(output, Out::Quiet { .. } | Out::Finished(_, AttemptId { n: 1, .. }, _)))
     );
-    assert!(bench.due(&web, due(0, MembershipUrgency::Add)).is_empty());
-    let refused = bench.step(In::Read { call: CallId(77), lb: LbName::new("a") });
+    assert!(fixture.due(&web, due(0, MembershipUrgency::Add)).is_empty());
+    let refused = fixture.step(In::Read { call: CallId(77), lb: LbName::new("a") });
     assert!(matches!(&refused[..], [Out::Read { call: CallId(77), result: Err(_), .. }]));
-    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let output = fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert!(matches!(outcome(&output, put_attempt), Outcome::Written { .. }));
     assert_eq!(output.iter().filter(|output| matches!(output, Out::Quiet { .. })).count(), 1);
-    assert!(bench.step(In::Shutdown).is_empty() && bench.until(600_000).is_empty(), "and nothing more");
+    assert!(fixture.step(In::Shutdown).is_empty() && fixture.until(600_000).is_empty(), "and nothing more");
 }
 
 #[test]
 fn q3_a_pool_that_does_not_answer_its_take_loses_the_grant_after_10_s() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
-    let attempt = take(&bench.due(&web, due(0, MembershipUrgency::Add)));
-    bench.due(&other, due(0, MembershipUrgency::Add));
-    assert!(bench.until(9_999).is_empty());
-    let output = bench.until(10_000);
+    let attempt = take(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+    fixture.due(&other, due(0, MembershipUrgency::Add));
+    assert!(fixture.until(9_999).is_empty());
+    let output = fixture.until(10_000);
     assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
     assert_eq!(takes(&output)[0].0, other);
-    assert!(bench.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1])))).is_empty());
-    assert_eq!(bench.unmatched(), 1);
+    assert!(fixture.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1])))).is_empty());
+    assert_eq!(fixture.unmatched(), 1);
 }
 
 #[test]
 fn a3_the_id_of_an_answered_attempt_is_not_used_for_a_newer_one() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Leadership(Leadership::Standby));
-    bench.step(In::AdminDue(web.clone(), Some(down(0))));
-    bench.due(&web, due(0, MembershipUrgency::Add));
-    let old = take(&bench.lead(2));
-    let output = bench.until(10_000);
+    fixture.step(In::Leadership(Leadership::Standby));
+    fixture.step(In::AdminDue(web.clone(), Some(down(0))));
+    fixture.due(&web, due(0, MembershipUrgency::Add));
+    let old = take(&fixture.lead(2));
+    let output = fixture.until(10_000);
     assert!(matches!(outcome(&output, old), Outcome::NotGranted));
     let updating = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, &[]) };
-    bench.answer(get(&output, &web), read_of(updating, "W/1"));
-    bench.due(&web, due(10_000, MembershipUrgency::Add));
-    assert_ne!(take(&bench.until(15_000)), old);
+    fixture.answer(get(&output, &web), read_of(updating, "W/1"));
+    fixture.due(&web, due(10_000, MembershipUrgency::Add));
+    assert_ne!(take(&fixture.until(15_000)), old);
 }
 
 #[test]
 fn a3_a_call_is_given_up_after_90_s_and_a_late_answer_is_ignored() {
-    let mut bench = Bench::leading(Params { client_retries: 0, ..params() });
+    let mut fixture = Fixture::leading(Params { client_retries: 0, ..params() });
     let web = pool("lb", "web");
-    let (attempt, read) = bench.begin(&web, &[1]);
-    assert!(bench.until(89_999).is_empty());
-    let output = bench.until(90_000);
+    let (attempt, read) = fixture.begin(&web, &[1]);
+    assert!(fixture.until(89_999).is_empty());
+    let output = fixture.until(90_000);
     assert!(matches!(outcome(&output, attempt), Outcome::Terminal { .. }));
-    assert!(bench.answer(read, read_of(pool_with(&web, &[]), "W/1")).is_empty());
-    assert!(bench.answer(CallId(999), ArmAnswer::Withheld).is_empty());
-    assert_eq!(bench.unmatched(), 2);
+    assert!(fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")).is_empty());
+    assert!(fixture.answer(CallId(999), ArmAnswer::Withheld).is_empty());
+    assert_eq!(fixture.unmatched(), 2);
 }
 
 #[test]
 fn w9_grants_wait_for_tokens_and_reads_go_by_purpose() {
-    let mut bench = Bench::leading(Params { reads_per_5_minutes: 6, writes_per_5_minutes: 2, ..params() });
+    let mut fixture =
+        Fixture::leading(Params { reads_per_5_minutes: 6, writes_per_5_minutes: 2, ..params() });
     let (web, other) = (pool("a", "web"), pool("b", "other"));
     let waiting = |n| In::Read { call: CallId(n), lb: LbName::new("a") };
     for n in 1..=2 {
-        let output = bench.step(waiting(n));
+        let output = fixture.step(waiting(n));
         let sent = calls(&output)[0].id;
-        bench.fail(sent, failed(404, "", RetryAfter::Absent));
+        fixture.fail(sent, failed(404, "", RetryAfter::Absent));
     }
-    assert!(bench.step(waiting(3)).is_empty(), "two fifths of six reads are discovery's");
-    let (_, call) = bench.begin_put(&web, &[1]);
-    bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
-    let second = take(&bench.due(&other, due(0, MembershipUrgency::Add)));
+    assert!(fixture.step(waiting(3)).is_empty(), "two fifths of six reads are discovery's");
+    let (_, call) = fixture.begin_put(&web, &[1]);
+    fixture.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+    let second = take(&fixture.due(&other, due(0, MembershipUrgency::Add)));
     let third = pool("c", "third");
     assert!(
-        bench.due(&third, due(0, MembershipUrgency::Add)).is_empty(),
+        fixture.due(&third, due(0, MembershipUrgency::Add)).is_empty(),
         "both PUTs of the budget are set aside"
     );
-    let output = nothing_to_do(&mut bench, &other, second);
+    let output = nothing_to_do(&mut fixture, &other, second);
     assert_eq!(takes(&output)[0].0, third, "the second was not made");
-    assert!(bench.step(In::Taken(third, takes(&output)[0].1, None)).is_empty());
+    assert!(fixture.step(In::Taken(third, takes(&output)[0].1, None)).is_empty());
     // The last read beyond the reserve is the poll's, and the next one verification's, though discovery waits longer.
-    let asked = poll(&bench.until(1_000));
-    bench.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
-    assert!(bench.until(49_999).is_empty());
-    let lb_read = get(&bench.until(50_000), &web);
-    bench.answer(lb_read, read_of(pool_with(&web, &[1]), "W/own"));
-    assert!(bench.until(149_999).is_empty());
-    let output = bench.until(150_000);
+    let asked = poll(&fixture.until(1_000));
+    fixture.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
+    assert!(fixture.until(49_999).is_empty());
+    let lb_read = get(&fixture.until(50_000), &web);
+    fixture.answer(lb_read, read_of(pool_with(&web, &[1]), "W/own"));
+    assert!(fixture.until(149_999).is_empty());
+    let output = fixture.until(150_000);
     assert!(
         matches!(calls(&output)[..], [ArmCall { request: ArmRequest::GetLoadBalancer(_), .. }]),
         "{output:?}"
@@ -1108,20 +1115,20 @@ fn w9_grants_wait_for_tokens_and_reads_go_by_purpose() {
 
 #[test]
 fn d3_at_most_one_read_waits_per_load_balancer() {
-    let mut bench = Bench::leading(Params { reads_per_5_minutes: 5, ..params() });
+    let mut fixture = Fixture::leading(Params { reads_per_5_minutes: 5, ..params() });
     let read = |call, lb: &str| In::Read { call: CallId(call), lb: LbName::new(lb) };
     for call in 1..=2 {
-        let output = bench.step(read(call, "spends"));
+        let output = fixture.step(read(call, "spends"));
         assert!(
             output.iter().any(|output| matches!(output, Out::Sent(sent) if *sent == CallId(call))),
             "{output:?}"
         );
     }
-    assert!(bench.step(read(3, "a")).is_empty(), "two fifths of the budget are spent");
-    assert!(bench.step(read(4, "b")).is_empty());
-    let output = bench.step(read(5, "a"));
+    assert!(fixture.step(read(3, "a")).is_empty(), "two fifths of the budget are spent");
+    assert!(fixture.step(read(4, "b")).is_empty());
+    let output = fixture.step(read(5, "a"));
     assert!(matches!(output[..], [Out::Read { call: CallId(3), result: Err(_), .. }]), "{output:?}");
-    let output = bench.until(600_000);
+    let output = fixture.until(600_000);
     let sent: Vec<CallId> = output
         .iter()
         .filter_map(|output| if let Out::Sent(call) = output { Some(*call) } else { None })
@@ -1131,19 +1138,19 @@ fn d3_at_most_one_read_waits_per_load_balancer() {
 
 #[test]
 fn w8_reads_of_discovery_need_no_leadership() {
-    let mut bench = Bench::leading(params());
-    bench.step(In::Leadership(Leadership::Standby));
-    assert_eq!(calls(&bench.step(In::Read { call: CallId(1), lb: LbName::new("lb") })).len(), 1);
+    let mut fixture = Fixture::leading(params());
+    fixture.step(In::Leadership(Leadership::Standby));
+    assert_eq!(calls(&fixture.step(In::Read { call: CallId(1), lb: LbName::new("lb") })).len(), 1);
 }
 
 #[test]
 fn d3_a_discovery_answer_has_the_start_of_its_get_and_failures() {
     for (code, is_absent) in [("ResourceNotFound", true), ("ResourceGroupNotFound", false), ("", false)] {
-        let mut bench = Bench::leading(params());
-        let output = bench.step(In::Read { call: CallId(5), lb: LbName::new("lb") });
+        let mut fixture = Fixture::leading(params());
+        let output = fixture.step(In::Read { call: CallId(5), lb: LbName::new("lb") });
         let id = calls(&output)[0].id;
-        bench.until(700);
-        let output = bench.fail(id, failed(404, code, RetryAfter::Absent));
+        fixture.until(700);
+        let output = fixture.fail(id, failed(404, code, RetryAfter::Absent));
         let [Out::Read { call: CallId(5), began, result, puts }] = &output[..] else { panic!("{output:?}") };
         assert_eq!((*began, puts.sent.len()), (at(0), 0));
         assert_eq!((matches!(result, Ok(None)), result.is_err()), (is_absent, !is_absent), "{code}");
@@ -1152,36 +1159,36 @@ fn d3_a_discovery_answer_has_the_start_of_its_get_and_failures() {
             matches!(output, Out::Metric(Metric::ArmCall { verb: ArmVerb::GetLoadBalancer, took, result })
                 if *took == Duration::from_millis(700) && *result == expected)
         };
-        assert!(bench.shown.iter().any(called), "{code}");
+        assert!(fixture.shown.iter().any(called), "{code}");
     }
 }
 
 #[test]
 fn n4_a_discovery_answer_contains_the_times_of_the_puts() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("a", "web");
-    let (_, write) = bench.begin_put(&web, &[1]);
-    let read = |bench: &mut Bench, n: u64| {
-        let output = bench.step(In::Read { call: CallId(n), lb: LbName::new("a") });
-        let output = bench.fail(calls(&output)[0].id, failed(404, "ResourceNotFound", RetryAfter::Absent));
+    let (_, write) = fixture.begin_put(&web, &[1]);
+    let read = |fixture: &mut Fixture, n: u64| {
+        let output = fixture.step(In::Read { call: CallId(n), lb: LbName::new("a") });
+        let output = fixture.fail(calls(&output)[0].id, failed(404, "ResourceNotFound", RetryAfter::Absent));
         let named =
             |output: &Out| if let Out::Read { puts, .. } = output { Some(puts.clone()) } else { None };
         output.iter().find_map(named).expect("an answer")
     };
     let sent = BTreeMap::from([(web.pool.clone(), at(0))]);
     let output = |puts: OurPuts| (BTreeMap::clone(&puts.sent), puts.oldest);
-    assert_eq!(output(read(&mut bench, 1)), (sent.clone(), Some(0)), "a PUT of that set is in flight");
-    bench.until(700);
-    bench.answer(write, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert_eq!(output(read(&mut fixture, 1)), (sent.clone(), Some(0)), "a PUT of that set is in flight");
+    fixture.until(700);
+    fixture.answer(write, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert_eq!(
-        output(read(&mut bench, 2)),
+        output(read(&mut fixture, 2)),
         (sent.clone(), Some(0)),
         "it has ended as late as the read began"
     );
-    bench.until(800);
-    bench.begin(&pool("b", "web"), &[1]);
+    fixture.until(800);
+    fixture.begin(&pool("b", "web"), &[1]);
     assert_eq!(
-        output(read(&mut bench, 3)),
+        output(read(&mut fixture, 3)),
         (sent, None),
         "a GET is no PUT, and another load balancer another one"
     );
@@ -1189,27 +1196,27 @@ fn n4_a_discovery_answer_contains_the_times_of_the_puts() {
 
 #[test]
 fn w2_a_write_is_verified_off_the_lane_until_a_newer_put() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (attempt, call) = bench.begin_put(&web, &[1]);
-    bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert_eq!(bench.writer.busy, 0);
+    let (attempt, call) = fixture.begin_put(&web, &[1]);
+    fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert_eq!(fixture.writer.busy, 0);
     for millis in [1_000, 2_000] {
-        let lb_read = get(&bench.until(millis), &web);
-        assert!(bench.answer(lb_read, read_of(pool_with(&web, &[]), "W/own")).is_empty());
+        let lb_read = get(&fixture.until(millis), &web);
+        assert!(fixture.answer(lb_read, read_of(pool_with(&web, &[]), "W/own")).is_empty());
     }
-    let read = get(&bench.until(4_000), &web);
-    let confirm = lb_read(&bench.answer(read, read_of(pool_with(&web, &[]), "W/own")), "lb");
-    let output = bench.answer(confirm, lb_with("lb", "first", "W/own", vec![pool_with(&web, &[])]));
+    let read = get(&fixture.until(4_000), &web);
+    let confirm = lb_read(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/own")), "lb");
+    let output = fixture.answer(confirm, lb_with("lb", "first", "W/own", vec![pool_with(&web, &[])]));
     assert!(matches!(&output[..], [Out::Verified(_, WriteFate::Lost { attempt: id, .. })] if *id == attempt));
 
-    let (_, call) = bench.begin_put(&web, &[1]);
-    bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    let lb_read = get(&bench.until(5_000), &web);
-    let (_, read) = bench.begin(&web, &[1, 2]);
-    put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/own")), &web);
-    assert!(bench.answer(lb_read, read_of(pool_with(&web, &[]), "W/own")).is_empty());
-    assert!(calls(&bench.until(60_000)).is_empty());
+    let (_, call) = fixture.begin_put(&web, &[1]);
+    fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let lb_read = get(&fixture.until(5_000), &web);
+    let (_, read) = fixture.begin(&web, &[1, 2]);
+    put(&fixture.answer(read, read_of(pool_with(&web, &[1]), "W/own")), &web);
+    assert!(fixture.answer(lb_read, read_of(pool_with(&web, &[]), "W/own")).is_empty());
+    assert!(calls(&fixture.until(60_000)).is_empty());
 }
 
 /// The load balancer was deleted and created again while the operation ran. Its pool is empty, and its first tag is
@@ -1217,19 +1224,19 @@ fn w2_a_write_is_verified_off_the_lane_until_a_newer_put() {
 #[test]
 fn w2_a_write_on_a_load_balancer_that_was_created_again_is_not_lost() {
     for (guid, lost) in [("first", true), ("second", false)] {
-        let mut bench = Bench::leading(params());
+        let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");
-        bench.writer.verifications.observe_guid(at(0), &web.lb, Some(&"first".into()));
-        bench.now = 500;
-        let (attempt, call) = bench.begin_put(&web, &[1]);
-        bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+        fixture.writer.verifications.observe_guid(at(0), &web.lb, Some(&"first".into()));
+        fixture.now = 500;
+        let (attempt, call) = fixture.begin_put(&web, &[1]);
+        fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
         for millis in [1_500, 2_500] {
-            let read = get(&bench.until(millis), &web);
-            assert!(bench.answer(read, read_of(pool_with(&web, &[]), "W/own")).is_empty());
+            let read = get(&fixture.until(millis), &web);
+            assert!(fixture.answer(read, read_of(pool_with(&web, &[]), "W/own")).is_empty());
         }
-        let read = get(&bench.until(4_500), &web);
-        let confirm = lb_read(&bench.answer(read, read_of(pool_with(&web, &[]), "W/own")), "lb");
-        let output = bench.answer(confirm, lb_with("lb", guid, "W/own", vec![pool_with(&web, &[])]));
+        let read = get(&fixture.until(4_500), &web);
+        let confirm = lb_read(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/own")), "lb");
+        let output = fixture.answer(confirm, lb_with("lb", guid, "W/own", vec![pool_with(&web, &[])]));
         let [Out::Verified(_, fate)] = &output[..] else { panic!("{output:?}") };
         match fate {
             WriteFate::Lost { attempt: id, .. } => assert!(lost && *id == attempt),
@@ -1241,15 +1248,15 @@ fn w2_a_write_on_a_load_balancer_that_was_created_again_is_not_lost() {
 
 #[test]
 fn c4_a_withheld_put_reports_its_change() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (attempt, read) = bench.begin(&web, &[1, 2]);
-    let output = bench.answer(read, read_of(pool_with(&web, &[2, 3]), "W/1"));
-    let output = bench.answer(put(&output, &web).0, ArmAnswer::Withheld);
+    let (attempt, read) = fixture.begin(&web, &[1, 2]);
+    let output = fixture.answer(read, read_of(pool_with(&web, &[2, 3]), "W/1"));
+    let output = fixture.answer(put(&output, &web).0, ArmAnswer::Withheld);
     let found = outcome(&output, attempt);
     let Outcome::Withheld { members, added, removed } = found else { panic!("{found:?}") };
     assert_eq!((members, added, removed), (&set(&[2, 3]), &set(&[1]), &set(&[3])));
-    assert!(calls(&bench.until(60_000)).is_empty(), "nothing is verified");
+    assert!(calls(&fixture.until(60_000)).is_empty(), "nothing is verified");
 }
 
 #[test]
@@ -1266,18 +1273,18 @@ fn x2_a_down_of_the_source_alone_ends_the_attempt_when_written() {
         }),
     ];
     for (answer, is_in_sync) in cases {
-        let mut bench = Bench::leading(params());
+        let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");
-        let now = bench.now;
-        let attempt = take(&bench.due(&web, due(now, MembershipUrgency::Remove)));
+        let now = fixture.now;
+        let attempt = take(&fixture.due(&web, due(now, MembershipUrgency::Remove)));
         let mut taken = taken_level(&web, &[1]);
         taken.level.tolerated = set(&[2]);
         taken.level.states.down = set(&[2]);
-        let read = get(&bench.step(In::Taken(web.clone(), attempt, Some(taken))), &web);
-        let output = bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1"));
+        let read = get(&fixture.step(In::Taken(web.clone(), attempt, Some(taken))), &web);
+        let output = fixture.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1"));
         let told = output.iter().any(|output| matches!(output, Out::Finished(..)));
         assert!(!told, "nothing has come of it yet: {output:?}");
-        let output = bench.answer(put(&output, &web).0, answer);
+        let output = fixture.answer(put(&output, &web).0, answer);
         let found = outcome(&output, attempt);
         assert!(is_in_sync(found), "{found:?}");
     }
@@ -1285,15 +1292,16 @@ fn x2_a_down_of_the_source_alone_ends_the_attempt_when_written() {
 
 #[test]
 fn e2_lanes_are_shown_at_most_four_times_a_second() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     for n in 0..100 {
-        bench.due(&pool("lb", &format!("p{n:03}")), due(n, MembershipUrgency::Add));
+        fixture.due(&pool("lb", &format!("p{n:03}")), due(n, MembershipUrgency::Add));
     }
-    let lanes = |bench: &Bench| bench.shown.iter().filter(|output| matches!(output, Out::Lane(_))).count();
-    assert_eq!(lanes(&bench), 1);
-    bench.until(250);
-    assert_eq!(lanes(&bench), 2);
-    match bench
+    let lanes =
+        |fixture: &Fixture| fixture.shown.iter().filter(|output| matches!(output, Out::Lane(_))).count();
+    assert_eq!(lanes(&fixture), 1);
+    fixture.until(250);
+    assert_eq!(lanes(&fixture), 2);
+    match fixture
         .shown
         .iter()
         .rev()
@@ -1307,13 +1315,16 @@ fn e2_lanes_are_shown_at_most_four_times_a_second() {
         None => panic!("no lane was shown"),
     }
     assert!(
-        bench
+        fixture
             .shown
             .iter()
             .any(|output| matches!(output, Out::Metric(Metric::Lanes { busy: 1, waiting: 99 })))
     );
-    let budgets =
-        bench.shown.iter().filter(|output| matches!(output, Out::Metric(Metric::BudgetLeft { .. }))).count();
+    let budgets = fixture
+        .shown
+        .iter()
+        .filter(|output| matches!(output, Out::Metric(Metric::BudgetLeft { .. })))
+        .count();
     assert_eq!(budgets, 2, "once for each class");
 }
 
@@ -1321,21 +1332,21 @@ fn e2_lanes_are_shown_at_most_four_times_a_second() {
 fn garbage_from_the_port_ends_the_attempt_and_never_the_process() {
     let entries: Vec<Entry> = Vec::new();
     let wrong = || ArmAnswer::Operation(OperationState::Succeeded);
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (attempt, read) = bench.begin(&web, &[1]);
-    assert!(matches!(outcome(&bench.answer(read, wrong()), attempt), Outcome::Terminal { .. }));
-    let (attempt, call) = bench.begin_put(&web, &[1]);
-    assert!(matches!(outcome(&bench.answer(call, wrong()), attempt), Outcome::Terminal { .. }));
-    let lb_read = get(&bench.until(5_000), &web);
-    bench.answer(lb_read, wrong());
-    let lb_read = get(&bench.until(10_000), &web);
-    bench.answer(lb_read, read_of(owned_pool(&web, entries), "W/1"));
-    let (attempt, call) = bench.begin_put(&web, &[1]);
-    bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
-    let asked = poll(&bench.until(11_000));
-    bench.answer(asked, ArmAnswer::Withheld);
-    let asked = poll(&bench.until(13_000));
-    let output = bench.answer(asked, wrong());
+    let (attempt, read) = fixture.begin(&web, &[1]);
+    assert!(matches!(outcome(&fixture.answer(read, wrong()), attempt), Outcome::Terminal { .. }));
+    let (attempt, call) = fixture.begin_put(&web, &[1]);
+    assert!(matches!(outcome(&fixture.answer(call, wrong()), attempt), Outcome::Terminal { .. }));
+    let lb_read = get(&fixture.until(5_000), &web);
+    fixture.answer(lb_read, wrong());
+    let lb_read = get(&fixture.until(10_000), &web);
+    fixture.answer(lb_read, read_of(owned_pool(&web, entries), "W/1"));
+    let (attempt, call) = fixture.begin_put(&web, &[1]);
+    fixture.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+    let asked = poll(&fixture.until(11_000));
+    fixture.answer(asked, ArmAnswer::Withheld);
+    let asked = poll(&fixture.until(13_000));
+    let output = fixture.answer(asked, wrong());
     assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }

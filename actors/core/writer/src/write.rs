@@ -28,7 +28,7 @@ const POLL_LIMIT: Duration = Duration::from_secs(15 * 60);
 const MAX_FAILED_POLLS: u32 = 3;
 
 /// Time for which an operation is polled before its load balancer is read, and interval between such reads.
-const READ_BACK_EVERY: Duration = Duration::from_secs(30);
+const READ_BACK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Time after which the pool is read while a read of the load balancer has no answer, and interval between such reads.
 const READ_BACK_GLANCE: Duration = Duration::from_secs(4);
@@ -46,7 +46,7 @@ const POLL_DELAY_BOUNDS: (Duration, Duration) = (Duration::from_millis(200), Dur
 
 /// Shortest time from the acceptance of a PUT to the first glance, and between glances. A glance is an extra read of
 /// the pool while ARM asks for a long delay before the next poll.
-const GLANCE_EVERY: Duration = Duration::from_secs(1);
+const GLANCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval between the glances of all lanes together. Ten a second, with all lanes busy, are three fifths of the
 /// default read budget (W9).
@@ -282,7 +282,7 @@ impl Polling {
     ) -> Polling {
         let step = PollStep::Until(now);
         let busy = u32::try_from(busy).unwrap_or(u32::MAX);
-        let glance_every = GLANCE_EVERY.max(GLANCES_APART.saturating_mul(busy));
+        let glance_every = GLANCE_INTERVAL.max(GLANCES_APART.saturating_mul(busy));
         let mut polling = Polling {
             put,
             follow: operation.map_or(PollTarget::Pool, PollTarget::Url),
@@ -341,7 +341,7 @@ impl Polling {
 
     /// Starts a glance. A poll that is already due follows it.
     pub(super) fn glance_before_poll(&mut self, now: Now) {
-        self.poll_at = self.poll_at.max(now.plus(GLANCE_EVERY));
+        self.poll_at = self.poll_at.max(now.plus(GLANCE_INTERVAL));
         self.step = PollStep::Glancing;
     }
 
@@ -366,7 +366,7 @@ impl Polling {
 
     /// Latest time of the next read of the load balancer.
     fn read_back_at(&self) -> Now {
-        self.read_back.plus(READ_BACK_EVERY)
+        self.read_back.plus(READ_BACK_INTERVAL)
     }
 
     /// Whether a read of the load balancer is due.

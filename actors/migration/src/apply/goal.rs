@@ -62,7 +62,7 @@ pub(super) struct Context<'a> {
     /// Frontends of each target that cannot be built now.
     pub(super) unavailable: &'a dyn Fn(usize) -> BTreeSet<String>,
     /// Targets that are not created now.
-    pub(super) left_out: &'a dyn Fn() -> BTreeSet<ResourceId>,
+    pub(super) omitted: &'a dyn Fn() -> BTreeSet<ResourceId>,
     /// True if a Basic load balancer is gone already.
     pub(super) past_return: bool,
 }
@@ -294,10 +294,10 @@ fn detach(kind: MemberKind, id: &ResourceId, live: Option<&Value>, context: &Con
 
 fn attach(kind: MemberKind, id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Evaluation {
     let (Some(live), Some(member)) = (live, context.work.member(id)) else { return Evaluation::Reached };
-    let left_out = (context.left_out)();
-    let is_there = |id: &ResourceId| !left_out.iter().any(|lb| id.below(lb).is_some());
+    let omitted = (context.omitted)();
+    let is_there = |id: &ResourceId| !omitted.iter().any(|lb| id.below(lb).is_some());
     let mut attachments = Cow::Borrowed(&member.attachments);
-    if !left_out.is_empty() {
+    if !omitted.is_empty() {
         for attachment in attachments.to_mut() {
             attachment.repoint(|id| is_there(id).then(|| id.clone()));
         }

@@ -23,7 +23,7 @@ impl Apply {
     }
 
     /// Targets that are not created, because none of their frontends can be.
-    pub(super) fn left_out(&self) -> BTreeSet<ResourceId> {
+    pub(super) fn omitted(&self) -> BTreeSet<ResourceId> {
         let concerned: BTreeSet<usize> = self.unavailable.keys().map(|(target, _)| *target).collect();
         let targets = concerned.into_iter().map(|at| (self.unavailable_of(at), &self.work.targets[at]));
         let is_bare = |(lacking, target): &(BTreeSet<String>, &Target)| {
@@ -34,9 +34,9 @@ impl Apply {
 
     /// A frontend can be created that could not before.
     fn on_available(&mut self, frontend: &(usize, String)) {
-        let was_left_out = self.left_out().contains(&self.work.targets[frontend.0].id);
+        let was_omitted = self.omitted().contains(&self.work.targets[frontend.0].id);
         if self.unavailable.remove(frontend).is_some() {
-            self.builds_again |= was_left_out;
+            self.builds_again |= was_omitted;
         }
     }
 

@@ -7,7 +7,7 @@ use mechanisms::backoff::Backoff;
 use model::machine::Now;
 
 use super::goal::Goal;
-use crate::call::{Meaning, Reply, operation_error};
+use crate::call::{CallOutcome, Reply, operation_error};
 use crate::inventory::CallId;
 use crate::json::{provisioning, text};
 
@@ -203,12 +203,12 @@ impl Task {
     }
 
     /// The answer about an operation.
-    pub(super) fn polled(&mut self, now: Now, operation: String, meaning: Meaning, every: Duration) {
+    pub(super) fn polled(&mut self, now: Now, operation: String, outcome: CallOutcome, every: Duration) {
         let again = |after: Option<Duration>| {
             Progress::Polling(now.plus(after.unwrap_or_default().max(every)), operation.clone())
         };
-        self.progress = match meaning {
-            Meaning::Done(reply) => {
+        self.progress = match outcome {
+            CallOutcome::Done(reply) => {
                 self.polls = 0;
                 match text(&reply.body["status"]).to_ascii_lowercase().as_str() {
                     "succeeded" => Progress::Ready(now),
@@ -218,9 +218,9 @@ impl Task {
                 }
             }
             // An operation that is not known any more: the object says how it ended.
-            Meaning::Absent | Meaning::Stale => Progress::Ready(now),
-            Meaning::Later { after, .. } => self.poll_failed(now, again(after)),
-            Meaning::InUse { .. } | Meaning::Refused(_) => self.poll_failed(now, again(None)),
+            CallOutcome::NotFound | CallOutcome::PreconditionFailed => Progress::Ready(now),
+            CallOutcome::Retriable { after, .. } => self.poll_failed(now, again(after)),
+            CallOutcome::InUse { .. } | CallOutcome::Refused(_) => self.poll_failed(now, again(None)),
         };
     }
 

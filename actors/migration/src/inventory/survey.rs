@@ -9,8 +9,8 @@ use model::machine::{Machine, Now};
 use serde_json::Value;
 
 use super::scope::{Scope, balancers_of};
-use super::{Cluster, Found, Inventory, Listed};
-use crate::call::{Call, Meaning, Reply, meaning};
+use super::{Cluster, Inventory, Listed, ReadResult};
+use crate::call::{Call, CallOutcome, Reply, classify};
 use crate::json::{id, items, text};
 use crate::members::{MemberKind, configurations};
 use crate::resource_id::ResourceId;
@@ -128,8 +128,8 @@ impl Survey {
 
     fn on_answer(&mut self, now: Now, id: CallId, answer: Result<Reply, String>) {
         let Some(mut pending) = self.pending.remove(&id) else { return };
-        match meaning(answer) {
-            Meaning::Done(reply) => {
+        match classify(answer) {
+            CallOutcome::Done(reply) => {
                 if let Want::List(_) = pending.want {
                     pending.items.extend(items(&reply.body["value"]).iter().cloned());
                     let next = text(&reply.body["nextLink"]);
@@ -142,31 +142,35 @@ impl Survey {
                 }
                 self.read(pending, reply.body);
             }
-            Meaning::Absent => match pending.want {
-                Want::Resource(id) => drop(self.inventory.resources.insert(id, Found::Absent)),
+            CallOutcome::NotFound => match pending.want {
+                Want::Resource(id) => drop(self.inventory.resources.insert(id, ReadResult::Absent)),
                 Want::List(id) => drop(self.inventory.lists.insert(id, Listed::Items(Vec::new()))),
             },
-            Meaning::Later { after, .. } if pending.tries < TRIES => {
+            CallOutcome::Retriable { after, .. } if pending.tries < TRIES => {
                 let delay = after.unwrap_or_default().max(DELAYS.delay(pending.tries - 1));
                 self.waiting.push((now.plus(delay), pending));
             }
-            Meaning::Later { reason, .. } | Meaning::Refused(reason) | Meaning::InUse { reason, .. } => {
+            CallOutcome::Retriable { reason, .. }
+            | CallOutcome::Refused(reason)
+            | CallOutcome::InUse { reason, .. } => {
                 self.cannot_be_read(pending.want, reason);
             }
-            Meaning::Stale => self.cannot_be_read(pending.want, "the answer to a read was 412".to_owned()),
+            CallOutcome::PreconditionFailed => {
+                self.cannot_be_read(pending.want, "the answer to a read was 412".to_owned())
+            }
         }
     }
 
     fn read(&mut self, pending: PendingCall, body: Value) {
         match pending.want {
-            Want::Resource(id) => drop(self.inventory.resources.insert(id, Found::Body(body))),
+            Want::Resource(id) => drop(self.inventory.resources.insert(id, ReadResult::Body(body))),
             Want::List(list) => {
                 for item in &pending.items {
                     // Locks and quotas are no resources of their own.
                     let member = id(item).filter(|id| MemberKind::of(id).is_some());
                     if let Some(member) = member {
                         self.known.insert(Want::Resource(member.clone()));
-                        self.inventory.resources.insert(member, Found::Body(item.clone()));
+                        self.inventory.resources.insert(member, ReadResult::Body(item.clone()));
                     }
                 }
                 self.inventory.lists.insert(list, Listed::Items(pending.items));
@@ -176,7 +180,7 @@ impl Survey {
 
     fn cannot_be_read(&mut self, want: Want, reason: String) {
         match want {
-            Want::Resource(id) => drop(self.inventory.resources.insert(id, Found::Unreadable(reason))),
+            Want::Resource(id) => drop(self.inventory.resources.insert(id, ReadResult::Unreadable(reason))),
             Want::List(id) => drop(self.inventory.lists.insert(id, Listed::Unreadable(reason))),
         }
     }
@@ -226,7 +230,7 @@ impl Machine for Survey {
 fn wanted(inventory: &Inventory) -> BTreeSet<Want> {
     let cluster = &inventory.cluster;
     let scope = Scope::of(inventory);
-    let mut wanted = Wanted::default();
+    let mut wanted = PendingReads::default();
     wanted.list(cluster.resource_group.child_list("providers/Microsoft.Compute/virtualMachineScaleSets"));
     for name in &cluster.load_balancers {
         for name in [name.clone(), format!("{name}-internal")] {
@@ -292,9 +296,9 @@ pub(crate) fn security_groups(kind: MemberKind, body: &Value) -> Vec<ResourceId>
 }
 
 #[derive(Default)]
-struct Wanted(BTreeSet<Want>);
+struct PendingReads(BTreeSet<Want>);
 
-impl Wanted {
+impl PendingReads {
     fn resource(&mut self, id: ResourceId) {
         self.0.insert(Want::Resource(id));
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{Accepted, Blocker, Findings, Reason};
-use crate::inventory::{Found, Inventory, Listed, Scope};
+use crate::inventory::{Inventory, Listed, ReadResult, Scope};
 use crate::json::{id, ids, is_basic, items, provisioning, text};
 use crate::members::{Configuration, MemberKind, configurations, health_probe, is_basic_configuration};
 use crate::resource_id::ResourceId;
@@ -69,8 +69,8 @@ pub(super) fn check_scope(inventory: &Inventory, findings: &mut Findings) {
 
 fn unreadable(inventory: &Inventory, findings: &mut Findings) {
     let resources = inventory.resources.iter().filter_map(|(id, found)| match found {
-        Found::Unreadable(reason) => Some((id, reason)),
-        Found::Body(_) | Found::Absent => None,
+        ReadResult::Unreadable(reason) => Some((id, reason)),
+        ReadResult::Body(_) | ReadResult::Absent => None,
     });
     let lists = inventory.lists.iter().filter_map(|(id, listed)| match listed {
         Listed::Unreadable(reason) => Some((id, reason)),

@@ -20,7 +20,7 @@ struct Stage {
     version: u64,
     held: bool,
     reported: Vec<String>,
-    is_cut_off: bool,
+    is_unreachable: bool,
 }
 
 impl Stage {
@@ -40,7 +40,7 @@ impl Stage {
             version: 0,
             held: false,
             reported: Vec::new(),
-            is_cut_off: false,
+            is_unreachable: false,
         }
     }
 
@@ -86,7 +86,7 @@ impl Stage {
         let mut answers = Vec::new();
         for output in out {
             match output {
-                LeaseOut::Request(..) if self.is_cut_off => {}
+                LeaseOut::Request(..) if self.is_unreachable => {}
                 LeaseOut::Request(id, request) => answers.push(LeaseIn::Answer(id, self.answer(&request))),
                 LeaseOut::Held(held) => self.held = held,
                 LeaseOut::HeldBy(holder) => self.reported.push(holder.to_string()),
@@ -158,7 +158,7 @@ fn a_crashed_holder_is_awaited_by_the_local_clock() {
 fn w8_an_unrenewed_hold_ends_before_others_may_acquire_it() {
     let mut stage = Stage::new();
     stage.want(true);
-    stage.is_cut_off = true;
+    stage.is_unreachable = true;
     stage.pass(34);
     assert!(stage.held);
     stage.pass(2);

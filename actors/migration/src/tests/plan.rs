@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::cloud::{Cloud, SUBNET, balancer, compute, network};
-use crate::inventory::{Found, Listed};
+use crate::inventory::{Listed, ReadResult};
 use crate::plan::{Accepted, Plan, Reason};
 use crate::resource_id::ResourceId;
 use crate::work::Work;
@@ -179,7 +179,7 @@ fn unreadable_resources_with_references_block() {
     let inventory = cloud.survey();
     let with = |id: ResourceId| {
         let mut inventory = inventory.clone();
-        inventory.resources.insert(id, Found::Unreadable("403 AuthorizationFailed: no".to_owned()));
+        inventory.resources.insert(id, ReadResult::Unreadable("403 AuthorizationFailed: no".to_owned()));
         Plan::of(&inventory, &Accepted::new())
     };
     for id in [balancer("kubernetes"), scale_set(), scale_set().child("virtualMachines", "1")] {

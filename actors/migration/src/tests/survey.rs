@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::cloud::{Cloud, GROUP, balancer, compute, network};
-use crate::inventory::{Found, Scope};
+use crate::inventory::{ReadResult, Scope};
 use crate::members::MemberKind;
 use crate::resource_id::ResourceId;
 
@@ -80,8 +80,8 @@ fn absent_resources_are_recorded_as_absent() {
     let mut cloud = Cloud::with_availability_set();
     cloud.resources.remove(&network("publicIPAddresses", "pip-a1"));
     let inventory = cloud.survey();
-    assert_eq!(inventory.resources[&network("publicIPAddresses", "pip-a1")], Found::Absent);
-    assert_eq!(inventory.resources[&balancer("kubernetes-internal")], Found::Absent);
+    assert_eq!(inventory.resources[&network("publicIPAddresses", "pip-a1")], ReadResult::Absent);
+    assert_eq!(inventory.resources[&balancer("kubernetes-internal")], ReadResult::Absent);
 }
 
 #[test]

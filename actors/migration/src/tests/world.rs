@@ -18,7 +18,7 @@ use crate::resource_id::ResourceId;
 
 const ENDPOINT: &str = "https://management.azure.com";
 /// Maximum duration of a test's migration.
-const LONGEST: u64 = 4 * 3_600 * 1_000_000;
+const MAX_RUN_US: u64 = 4 * 3_600 * 1_000_000;
 
 /// Returns settings without quotas, in which every write is complete when it is answered, and a load balancer without
 /// frontends has no other children.
@@ -257,13 +257,13 @@ impl World {
         let (journal, is_stored) = self.journal();
         let mut machine = Apply::new(journal, is_stored);
         if self.is_impatient {
-            machine = machine.without_patience();
+            machine = machine.with_few_retakes();
         }
         (self.calls, self.writes, self.changes) = (0, Vec::new(), Vec::new());
         self.has_lease = false;
         let mut coming: BTreeMap<(u64, usize), ApplyIn> = BTreeMap::from([((self.now, 0), ApplyIn::Start)]);
         let mut number = 0;
-        let end = self.now + LONGEST;
+        let end = self.now + MAX_RUN_US;
         loop {
             let deadline = machine.deadline().map_or(u64::MAX, Now::as_micros);
             let next = coming.keys().next().map_or(u64::MAX, |(at, _)| *at);

@@ -28,7 +28,7 @@ const RUN: usize = 256;
 /// Maximum deliveries in one message.
 const BATCH: usize = 512;
 /// Interval of the measurement while lines wait.
-const MEASURED_EVERY: Duration = Duration::from_secs(1);
+const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads one stream.
 pub(super) struct Reader {
@@ -63,7 +63,7 @@ impl Reader {
         let mut runs = lines.ready_chunks(RUN);
         let mut is_over = false;
         let mut failure = None;
-        let mut measured = tokio::time::interval(MEASURED_EVERY);
+        let mut measured = tokio::time::interval(MEASURE_INTERVAL);
         measured.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !(is_over && self.watcher.is_idle()) {
             tokio::select! {
@@ -169,7 +169,7 @@ struct Lag {
 impl Lag {
     fn report(&mut self, now: Now, oldest: Option<Now>) {
         if oldest.is_some() || self.is_reported {
-            recorder::intake_lag(self.kind, oldest.map_or(Duration::ZERO, |oldest| now.since(oldest)));
+            recorder::processing_lag(self.kind, oldest.map_or(Duration::ZERO, |oldest| now.since(oldest)));
         }
         self.is_reported = oldest.is_some();
     }

@@ -201,7 +201,7 @@ async fn requests_to_server(answer: &'static str, count: usize) -> Vec<&'static 
     while requests.len() < count {
         let open = |output| match output {
             Out::Open { call, request, .. } => Some(WatchCall { call, kind, request }),
-            Out::Seen(..) | Out::Contact(..) | Out::View(_) | Out::Metric(_) => None,
+            Out::Seen(..) | Out::Freshness(..) | Out::View(_) | Out::Metric(_) => None,
         };
         let Some(watch_call) = out.drain(..).filter_map(open).next_back() else {
             now = watcher.deadline().expect("it continues");

@@ -71,14 +71,14 @@ impl TlsFiles {
 
 /// Returns whether a text is a non-negative duration in protobuf's JSON: seconds with up to nine decimals.
 fn is_span(text: &str) -> bool {
-    const LONGEST: u64 = 315_576_000_000;
+    const MAX_SECONDS: u64 = 315_576_000_000;
     let Some(number) = text.strip_suffix('s') else { return false };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits(whole)
         && digits(fraction)
         && fraction.len() <= 9
-        && whole.parse::<u64>().is_ok_and(|seconds| seconds <= LONGEST)
+        && whole.parse::<u64>().is_ok_and(|seconds| seconds <= MAX_SECONDS)
 }
 
 /// Returns the files of the tokens that each call carries. All of them apply; credentials of other types are ignored.

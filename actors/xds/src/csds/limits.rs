@@ -43,7 +43,7 @@ pub(super) const MAX_LARGE: usize = 4;
 /// Bytes of an answer that are handed to its connection at a time.
 const PIECE: usize = 16 << 10;
 /// Time limit for reading a large answer.
-pub(super) const READ_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time until the next try when the system gives no connection.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
@@ -172,11 +172,11 @@ impl Default for LargeAnswers {
     }
 }
 
-/// The permit of a large answer, until it has been read. After [`READ_WITHIN`], its connection ends.
+/// The permit of a large answer, until it has been read. After [`READ_TIMEOUT`], its connection ends.
 #[derive(Clone)]
-pub(super) struct AnswerPermit(#[expect(dead_code, reason = "what is held")] Arc<Taken>);
+pub(super) struct AnswerPermit(#[expect(dead_code, reason = "what is held")] Arc<AcquiredPermit>);
 
-struct Taken {
+struct AcquiredPermit {
     _permit: OwnedSemaphorePermit,
     _deadline: AbortOnDropHandle<()>,
 }
@@ -202,17 +202,17 @@ impl LargeAnswers {
         })?;
         let end = connection.get::<ConnectionEnd>().cloned();
         let deadline = tokio::spawn(async move {
-            tokio::time::sleep(READ_WITHIN).await;
+            tokio::time::sleep(READ_TIMEOUT).await;
             if let Some(ConnectionEnd(end)) = end {
                 end.cancel();
             }
         });
-        let taken = Taken { _permit: permit, _deadline: AbortOnDropHandle::new(deadline) };
+        let taken = AcquiredPermit { _permit: permit, _deadline: AbortOnDropHandle::new(deadline) };
         Ok(Some(AnswerPermit(Arc::new(taken))))
     }
 }
 
-/// Makes a permit last as long as the response with these extensions, which [`Held`] serves.
+/// Makes a permit last as long as the response with these extensions, which [`PermittedService`] serves.
 pub(super) fn hold(permit: Option<AnswerPermit>, response: &mut Extensions) {
     if let Some(permit) = permit {
         response.insert(permit);
@@ -221,9 +221,9 @@ pub(super) fn hold(permit: Option<AnswerPermit>, response: &mut Extensions) {
 
 /// A service whose responses are sent in pieces, and hold their permits until the last piece.
 #[derive(Clone)]
-pub(super) struct Held<S>(pub S);
+pub(super) struct PermittedService<S>(pub S);
 
-impl<S> Service<http::Request<Body>> for Held<S>
+impl<S> Service<http::Request<Body>> for PermittedService<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
     S::Future: Send + 'static,

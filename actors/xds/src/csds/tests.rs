@@ -196,7 +196,7 @@ async fn h5_the_client_is_shown_as_control_planes_know_it() {
 }
 
 #[tokio::test]
-async fn h5_contents_are_left_out_on_request() {
+async fn h5_contents_are_omitted_on_request() {
     let request = ClientStatusRequest { exclude_resource_contents: true, ..ClientStatusRequest::default() };
     let config = shown(request).await;
     for one in &config.generic_xds_configs {

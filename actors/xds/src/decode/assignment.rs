@@ -23,7 +23,7 @@ pub(crate) const MAX_IN_RESPONSE: usize = 400_000;
 
 /// Amount of a response that has been read.
 #[derive(Default)]
-pub(super) struct Room {
+pub(super) struct SizeBudget {
     /// Localities, endpoints and additional addresses of the assignments that were read.
     used: usize,
 }
@@ -49,10 +49,10 @@ impl From<messages::Malformed> for Unread {
 }
 
 /// Reads an assignment. One that exceeds a limit becomes [`Body::TooLarge`], and does not count.
-pub(super) fn read(bytes: &[u8], room: &mut Room) -> Result<Body, String> {
+pub(super) fn read(bytes: &[u8], room: &mut SizeBudget) -> Result<Body, String> {
     let ClusterLoadAssignment { cluster_name } =
         ClusterLoadAssignment::decode(bytes).map_err(|error| reason(&error))?;
-    let mut reading = Reading { endpoints: 0, used: room.used };
+    let mut reading = PartialAssignment { endpoints: 0, used: room.used };
     match reading.localities(bytes) {
         Ok(localities) => {
             room.used = reading.used;
@@ -64,14 +64,14 @@ pub(super) fn read(bytes: &[u8], room: &mut Room) -> Result<Body, String> {
 }
 
 /// An assignment that is being read.
-struct Reading {
+struct PartialAssignment {
     /// The endpoints of the assignment so far.
     endpoints: usize,
     /// Amount of the response that has been read, this assignment included.
     used: usize,
 }
 
-impl Reading {
+impl PartialAssignment {
     /// Counts these elements before they are decoded.
     fn take(&mut self, count: usize) -> Result<(), Unread> {
         self.used = self.used.saturating_add(count);

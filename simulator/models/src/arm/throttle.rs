@@ -1,4 +1,4 @@
-//! Request quotas: ARM's token buckets per verb class, and the network resource provider's windows.
+//! Request quotas: ARM's token buckets per request class, and the network resource provider's windows.
 
 use super::answer::Answer;
 use super::settings::Quotas;

@@ -156,7 +156,7 @@ impl ArmModel {
             && self.outcomes.chance(self.settings.silent_loss);
         self.journal.counters.silently_lost += u64::from(lost);
         let duration = self.settings.time_of(TimedWrite::LoadBalancer(lb.sku));
-        let taken = if write.foreign && !lost { left_out(&pool.content, &write.content) } else { Vec::new() };
+        let taken = if write.foreign && !lost { omitted(&pool.content, &write.content) } else { Vec::new() };
         self.journal.record_taken(write.load_balancer, &pool_key, taken);
         match duration {
             None => self.apply_at_once(write, &pool_key, created, lost),
@@ -337,7 +337,7 @@ fn is_there(lb: &LoadBalancer, pool_key: &str, content: &Content) -> bool {
 }
 
 /// Returns the IPs that are in `before` and not in `after`.
-fn left_out(before: &Content, after: &Content) -> Vec<String> {
+fn omitted(before: &Content, after: &Content) -> Vec<String> {
     let stays = |ip: &str| after.addresses.iter().any(|address| address.text("ipAddress") == Some(ip));
     let ips = before.addresses.iter().filter_map(|address| address.text("ipAddress"));
     ips.filter(|ip| !stays(ip)).map(str::to_owned).collect()

@@ -115,13 +115,13 @@ pub(super) fn keep_known(balancer: &mut Value) {
     children(balancer, POOLS).iter_mut().for_each(keep_known_fields);
 }
 
-struct Wanted {
+struct DesiredLoadBalancer {
     frontend: Value,
     probes: Vec<Value>,
     rules: Vec<Value>,
 }
 
-fn wanted_of(service: &Service, family: Family, settings: &Settings) -> Wanted {
+fn wanted_of(service: &Service, family: Family, settings: &Settings) -> DesiredLoadBalancer {
     let id = settings.balancer(&service.balancer);
     let prefix = service.prefix();
     let suffix = match family {
@@ -154,7 +154,7 @@ fn wanted_of(service: &Service, family: Family, settings: &Settings) -> Wanted {
             "enableFloatingIP": true, "idleTimeoutInMinutes": 4, "disableOutboundSnat": true}})
     };
     let ports = || service.ports.iter();
-    Wanted { frontend, probes: ports().map(probe).collect(), rules: ports().map(rule).collect() }
+    DesiredLoadBalancer { frontend, probes: ports().map(probe).collect(), rules: ports().map(rule).collect() }
 }
 
 /// Updates the children with a prefix to the wanted ones; the others stay unchanged. Returns whether anything

@@ -32,7 +32,7 @@ struct Entry<R, E> {
 
 /// Answer about a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Found<'a, R, E> {
+pub enum CatalogueMatch<'a, R, E> {
     /// The resource exists.
     Resource(&'a R),
     /// An error replaces the resource.
@@ -55,15 +55,15 @@ impl<R, E> Default for KindEntries<R, E> {
 
 impl<R, E> Catalogue<R, E> {
     /// Returns the state of a name, and the number of its last change: 0 if it does not exist.
-    pub fn find(&self, kind: Kind, name: &str) -> (u64, Found<'_, R, E>) {
+    pub fn find(&self, kind: Kind, name: &str) -> (u64, CatalogueMatch<'_, R, E>) {
         let Some(entry) = self.kinds.get(&kind).and_then(|kind_entries| kind_entries.entries.get(name))
         else {
-            return (0, Found::Nothing);
+            return (0, CatalogueMatch::Nothing);
         };
         let found = match (&entry.error, &entry.resource) {
-            (Some(error), _) => Found::Error(error),
-            (None, Some(resource)) => Found::Resource(resource),
-            (None, None) => Found::Nothing,
+            (Some(error), _) => CatalogueMatch::Error(error),
+            (None, Some(resource)) => CatalogueMatch::Resource(resource),
+            (None, None) => CatalogueMatch::Nothing,
         };
         (entry.change, found)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Catalogue, Found, Kind};
+use super::{Catalogue, CatalogueMatch, Kind};
 
 /// Subscriptions of a stream.
 #[derive(Clone, Debug, Default)]
@@ -81,11 +81,11 @@ impl Subscriptions {
                 Kind::Endpoints => false,
             };
             match found {
-                Found::Resource(resource) if is_new || is_repeated => {
+                CatalogueMatch::Resource(resource) if is_new || is_repeated => {
                     resources.push((name.clone(), resource.clone()));
                 }
-                Found::Error(error) if is_new => errors.push((name.clone(), error.clone())),
-                Found::Resource(_) | Found::Error(_) | Found::Nothing => {}
+                CatalogueMatch::Error(error) if is_new => errors.push((name.clone(), error.clone())),
+                CatalogueMatch::Resource(_) | CatalogueMatch::Error(_) | CatalogueMatch::Nothing => {}
             }
         }
         let is_due = match kind {

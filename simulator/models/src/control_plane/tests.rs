@@ -53,7 +53,7 @@ fn x2_an_error_hides_a_resource_until_forgotten() {
 }
 
 #[test]
-fn x2_a_request_that_answers_an_older_response_is_not_heeded() {
+fn x2_a_request_that_answers_an_older_response_is_ignored() {
     let mut served = Served::default();
     served.set(Kind::Endpoints, vec![("a".to_owned(), "a1"), ("b".to_owned(), "b1")]);
     let mut stream = Subscriptions::default();

@@ -92,7 +92,7 @@ const GROUPS: [&str; 5] = [
 ];
 
 /// A token that belongs to no user.
-const NOBODYS: &str = "nobody";
+const INVALID_TOKEN: &str = "nobody";
 
 /// A user with a token of its own, who may only `get` these paths.
 struct User {
@@ -129,13 +129,13 @@ fn covers(url: &str, path: &str) -> bool {
     url.strip_suffix('*').map_or(url == path, |prefix| path.starts_with(prefix))
 }
 
-/// Authenticates a token: any non-empty token belongs to one user, except [`NOBODYS`] and those of [`USERS`]; the
+/// Authenticates a token: any non-empty token belongs to one user, except [`INVALID_TOKEN`] and those of [`USERS`]; the
 /// model has no passwords.
 fn authenticated(review: &Value) -> Value {
     let user = |name: &str| json!({"authenticated": true, "user": {"username": name, "groups": ["system:authenticated"]}});
     match review["spec"]["token"].as_str() {
         None | Some("") => json!({"authenticated": false, "error": "token is empty"}),
-        Some(NOBODYS) => json!({"authenticated": false, "error": "invalid bearer token"}),
+        Some(INVALID_TOKEN) => json!({"authenticated": false, "error": "invalid bearer token"}),
         Some(token) => {
             let known = USERS.iter().find(|known| known.token == token);
             user(known.map_or("system:serviceaccount:default:client", |known| known.name))

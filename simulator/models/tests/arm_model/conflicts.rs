@@ -33,7 +33,7 @@ fn z1_a_write_during_the_lock_is_refused_and_names_its_holder() {
 }
 
 #[test]
-fn z1_the_header_of_a_lock_refusal_can_be_left_out() {
+fn z1_the_header_of_a_lock_refusal_can_be_omitted() {
     let mut model = model(Settings { lock_retry_after_header: false, ..asynchronous() });
     put(&mut model, "lb", "a", &holding(&[]), 0);
     let refused = put(&mut model, "lb", "b", &holding(&[]), 1);

@@ -103,7 +103,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-fn knobs() -> impl Strategy<Value = Settings> {
+fn any_settings() -> impl Strategy<Value = Settings> {
     let conflict = prop_oneof![
         Just(ConcurrentWrite::Refuse),
         Just(ConcurrentWrite::Supersede),
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn z1_children_share_the_etag_of_their_parent(settings in knobs(), steps in steps()) {
+    fn z1_children_share_the_etag_of_their_parent(settings in any_settings(), steps in steps()) {
         let mut model = model(settings.clone());
         let mut twin = self::model(settings);
         let mut now = 0;
@@ -219,7 +219,7 @@ proptest! {
     #[test]
     fn z1_sequential_writes_of_a_client_are_read_back(
         writes in prop::collection::vec((0..POOLS.len(), prop::collection::btree_set(0..6_u8, 0..4)), 1..20),
-        settings in knobs(),
+        settings in any_settings(),
     ) {
         let mut model = model(Settings { silent_loss: 0.0, ..settings });
         let mut now = 0;

@@ -12,13 +12,13 @@ const SECOND: u64 = 1_000_000;
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// Two nodes in the pools `a` and `b`, whose load balancer answers without latency.
-struct Bench {
+struct Fixture {
     azure: Azure,
     cluster: KubeModel,
     signals: Signals,
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         let mut azure =
             ArmModel::new(Settings { put_latency: Latency::Fixed { us: 0 }, ..Settings::default() });
@@ -31,10 +31,10 @@ impl Bench {
         let mut azure = Azure::new(azure);
         azure.track_admin_states();
         let cluster = KubeModel::new(kube::Settings::default());
-        let mut bench = Self { azure, cluster, signals: Signals::default() };
-        bench.taint(1, false, 0);
-        bench.taint(2, false, 0);
-        bench
+        let mut fixture = Self { azure, cluster, signals: Signals::default() };
+        fixture.taint(1, false, 0);
+        fixture.taint(2, false, 0);
+        fixture
     }
 
     fn taint(&mut self, last: u8, tainted: bool, at_us: u64) {
@@ -74,49 +74,49 @@ impl Bench {
 }
 
 #[test]
-fn n2_a_node_is_cut_off_when_its_last_pool_has_it_down() {
-    let mut bench = Bench::new();
-    bench.taint(1, true, 10 * SECOND);
-    bench.put("a", &[1], 11 * SECOND);
-    let half = bench.report();
+fn n2_a_node_is_drained_when_its_last_pool_has_it_down() {
+    let mut fixture = Fixture::new();
+    fixture.taint(1, true, 10 * SECOND);
+    fixture.put("a", &[1], 11 * SECOND);
+    let half = fixture.report();
     assert_eq!((half.nodes, half.reached_in_time, half.late, half.never), (1, 0, 0, 1));
     assert!(!half.is_as_expected());
-    bench.put("b", &[1], 14 * SECOND);
-    let whole = bench.report();
+    fixture.put("b", &[1], 14 * SECOND);
+    let whole = fixture.report();
     assert_eq!((whole.reached_in_time, whole.never, whole.is_as_expected()), (1, 0, true));
-    assert_eq!((whole.cut_seconds.p50, whole.sent_seconds.max), (Some(4.0), Some(1.0)));
-    assert_eq!((whole.puts, whole.puts_per_pool_max, whole.set_down, whole.taken_back), (2, 1, 2, 0));
-    bench.taint(1, false, 20 * SECOND);
-    bench.put("a", &[], 21 * SECOND);
-    let back = bench.report();
-    assert_eq!((back.reached_in_time, back.puts_per_pool_max, back.taken_back), (1, 2, 1));
+    assert_eq!((whole.drained_seconds.p50, whole.sent_seconds.max), (Some(4.0), Some(1.0)));
+    assert_eq!((whole.puts, whole.puts_per_pool_max, whole.set_down, whole.restored), (2, 1, 2, 0));
+    fixture.taint(1, false, 20 * SECOND);
+    fixture.put("a", &[], 21 * SECOND);
+    let back = fixture.report();
+    assert_eq!((back.reached_in_time, back.puts_per_pool_max, back.restored), (1, 2, 1));
 
-    bench.taint(2, true, 30 * SECOND);
-    bench.taint(2, false, 31 * SECOND);
-    bench.put("a", &[2], 33 * SECOND);
-    let late_put = bench.report();
-    assert_eq!((late_put.nodes, late_put.never, late_put.puts_in_vain), (2, 1, 1));
+    fixture.taint(2, true, 30 * SECOND);
+    fixture.taint(2, false, 31 * SECOND);
+    fixture.put("a", &[2], 33 * SECOND);
+    let late_put = fixture.report();
+    assert_eq!((late_put.nodes, late_put.never, late_put.puts_without_effect), (2, 1, 1));
     let [_, second] = &late_put.by_node[..] else { panic!("two nodes") };
-    assert_eq!((second.node.as_str(), second.pools, second.cut_seconds), ("n2", 2, None));
+    assert_eq!((second.node.as_str(), second.pools, second.drained_seconds), ("n2", 2, None));
     assert_eq!((second.sent_seconds, second.in_time), (None, false), "that was later");
 }
 
 #[test]
 fn n1_a_node_whose_machine_went_before_is_late() {
-    let mut bench = Bench::new();
+    let mut fixture = Fixture::new();
     for last in [1, 2] {
-        bench.signals.notice(&bench.cluster, &format!("n{last}"), 32 * SECOND, 30 * SECOND);
+        fixture.signals.notice(&fixture.cluster, &format!("n{last}"), 32 * SECOND, 30 * SECOND);
     }
-    bench.put("a", &[1, 2], 31 * SECOND);
-    bench.put("b", &[1], 32 * SECOND);
-    bench.put("b", &[1, 2], 33 * SECOND);
-    let report = bench.report();
+    fixture.put("a", &[1, 2], 31 * SECOND);
+    fixture.put("b", &[1], 32 * SECOND);
+    fixture.put("b", &[1, 2], 33 * SECOND);
+    let report = fixture.report();
     assert_eq!((report.nodes, report.reached_in_time, report.late), (2, 1, 1));
     assert_eq!(report.best_possible, 2, "a read of a second for each pool, for both nodes at once");
     assert_eq!(report.by_node[1].due_seconds, Some(2.0));
-    bench.cluster.delete(Resource::Nodes, "", "n2", 34 * SECOND);
-    bench.signals.observe(&bench.cluster, "n2", 34 * SECOND);
-    assert_eq!(bench.report().late, 1, "it was cut off before its node went");
+    fixture.cluster.delete(Resource::Nodes, "", "n2", 34 * SECOND);
+    fixture.signals.observe(&fixture.cluster, "n2", 34 * SECOND);
+    assert_eq!(fixture.report().late, 1, "it was drained before its node went");
 }
 
 #[test]

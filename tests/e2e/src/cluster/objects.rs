@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// The label of everything that the tests create.
 const LABEL: &str = "azure-backend-pool-controller.io/e2e";
 /// Nodes with this label are excluded.
-const LEFT_OUT: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 /// Control-plane nodes are excluded by default.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
@@ -47,7 +47,7 @@ pub(super) fn slice(service: &str, nodes: &[&str]) -> EndpointSlice {
 /// Name and IPv4 address of a node that may be a member.
 pub(super) fn usable(node: &Node) -> Option<(String, String)> {
     let labels = node.metadata.labels.clone().unwrap_or_default();
-    if labels.contains_key(LEFT_OUT) || labels.contains_key(CONTROL_PLANE) {
+    if labels.contains_key(EXCLUDE_LABEL) || labels.contains_key(CONTROL_PLANE) {
         return None;
     }
     let status = node.status.as_ref()?;

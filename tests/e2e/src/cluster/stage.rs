@@ -20,7 +20,7 @@ use crate::wait;
 /// The annotation that pauses a Service.
 const PAUSE: &str = "azure-backend-pool-controller.io/pause";
 /// Maximum time in which the cloud-controller-manager creates a load balancer, and the controller writes a pool.
-const PATIENCE: Duration = Duration::from_secs(10 * 60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// Maximum number of nodes that tests use.
 const MAX_NODES: usize = 3;
 
@@ -109,7 +109,7 @@ impl<'a> Stage<'a> {
     pub(super) async fn ensured(&self, service: &Service) -> anyhow::Result<()> {
         let name = service.name_any();
         let what = format!("Service {name} has an address");
-        wait::until(&what, (self.azure.interval, PATIENCE), async || {
+        wait::until(&what, (self.azure.interval, TEST_TIMEOUT), async || {
             let status = self.services().get(&name).await.context("the Service cannot be read")?.status;
             let ingress = status.and_then(|status| status.load_balancer).and_then(|one| one.ingress);
             Ok(if ingress.is_some_and(|all| !all.is_empty()) { Ok(()) } else { Err("none".to_owned()) })
@@ -157,7 +157,7 @@ impl<'a> Stage<'a> {
     pub(super) async fn holds(&self, service: &Service, nodes: &[usize]) -> anyhow::Result<()> {
         let wanted = self.addresses(nodes);
         let what = format!("the pool of Service {} has {wanted:?}", service.name_any());
-        wait::until(&what, (self.azure.interval, PATIENCE), async || {
+        wait::until(&what, (self.azure.interval, TEST_TIMEOUT), async || {
             Ok(match self.members(service).await? {
                 Some(members) if members == wanted => Ok(()),
                 Some(members) => Err(format!("{members:?}")),

@@ -125,7 +125,7 @@ async fn down_outbound(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     let answer = stage.azure.put(&stage.pool("outbound"), body).await?;
     if answer.status >= 300 {
         let text =
-            format!("no: {}; the simulated ARM accepts it and has no knob for that", describe(&answer));
+            format!("no: {}; the simulated ARM accepts it and has no setting for that", describe(&answer));
         return answered(text);
     }
     stage.azure.done("the write of Down", &answer).await?;

@@ -36,13 +36,14 @@ fn failures(cases: &[Case]) -> Vec<&Case> {
     cases.iter().filter(|case| matches!(case.outcome, Outcome::Failed(_))).collect()
 }
 
-/// Settings as the knobs have them, over the defaults.
-fn settings(knobs: Map<String, Value>) -> Settings {
-    serde_json::from_value(Value::Object(knobs)).expect("every knob is a setting of the simulated ARM")
+/// Settings from the answers, over the defaults.
+fn settings(model_settings: Map<String, Value>) -> Settings {
+    serde_json::from_value(Value::Object(model_settings))
+        .expect("every answer is a setting of the simulated ARM")
 }
 
 #[tokio::test]
-async fn every_measured_knob_matches_the_simulated_arm() {
+async fn every_measured_setting_matches_the_simulated_arm() {
     let one = Settings {
         get_latency: Latency::Fixed { us: 1_000 },
         put_latency: Latency::Fixed { us: 2_000 },
@@ -67,9 +68,9 @@ async fn every_measured_knob_matches_the_simulated_arm() {
     // They run concurrently, each in its own subscription.
     let sets = [one, other, third];
     let run_cases = join_all(sets.iter().map(|set| run_cases(set.clone(), ""))).await;
-    for (set, (cases, knobs)) in sets.into_iter().zip(run_cases) {
+    for (set, (cases, model_settings)) in sets.into_iter().zip(run_cases) {
         assert!(failures(&cases).is_empty(), "{:#?}", failures(&cases));
-        let found = settings(knobs);
+        let found = settings(model_settings);
         let plain = |settings: &Settings| Settings {
             get_latency: Latency::Fixed { us: 0 },
             put_latency: Latency::Fixed { us: 0 },
@@ -94,7 +95,7 @@ async fn every_measured_knob_matches_the_simulated_arm() {
 
 #[tokio::test]
 async fn unanswered_questions_change_no_setting() {
-    let (cases, knobs) = run_cases(Settings { operation: None, ..Settings::default() }, "").await;
+    let (cases, model_settings) = run_cases(Settings { operation: None, ..Settings::default() }, "").await;
     assert!(failures(&cases).is_empty(), "{:#?}", failures(&cases));
     let is_open = |name: &str| {
         let case = cases.iter().find(|case| case.name == name).expect("the question exists");
@@ -111,17 +112,18 @@ async fn unanswered_questions_change_no_setting() {
         assert!(is_open(name), "{name}");
     }
     for name in ["visibility", "operationRetryAfterS", "unfinishedWrite", "etagChangesAtEnd"] {
-        assert!(!knobs.contains_key(name), "{name}");
+        assert!(!model_settings.contains_key(name), "{name}");
     }
-    assert_eq!(knobs["operation"], Value::Null);
-    assert_eq!(knobs["enforceIfMatch"], true);
+    assert_eq!(model_settings["operation"], Value::Null);
+    assert_eq!(model_settings["enforceIfMatch"], true);
 }
 
 #[tokio::test]
 async fn a_refusal_fails_the_question_and_not_the_run() {
     let permissions = Vec::new();
-    let (cases, knobs) = run_cases(Settings { permissions, ..Settings::default() }, "if-match").await;
+    let (cases, model_settings) =
+        run_cases(Settings { permissions, ..Settings::default() }, "if-match").await;
     assert_eq!(failures(&cases).len(), 1, "{cases:#?}");
     assert_eq!(cases[0].name, "set-up");
-    assert!(knobs.is_empty());
+    assert!(model_settings.is_empty());
 }

@@ -57,8 +57,8 @@ async fn operations(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     let (_, answer) = write_again(stage, "first").await?;
     let status = answer.status;
     if !runs_on(&answer) {
-        let knobs = vec![("operation", Value::Null)];
-        return Ok(Finding::Answered(format!("HTTP {status}; {FINISHED}"), knobs));
+        let model_settings = vec![("operation", Value::Null)];
+        return Ok(Finding::Answered(format!("HTTP {status}; {FINISHED}"), model_settings));
     }
     let mut times = Vec::new();
     let mut answer = answer;
@@ -184,12 +184,12 @@ async fn concurrent(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     let message = second.body["error"]["details"][0]["message"].as_str();
     let message = message.or_else(|| second.body["error"]["message"].as_str()).unwrap_or_default();
     let header = second.headers.get("retry-after");
-    let mut knobs =
+    let mut model_settings =
         vec![("concurrentWrite", json!("refuse")), ("lockRetryAfterHeader", json!(header.is_some()))];
     let named = header.and_then(|text| text.parse::<u32>().ok()).or_else(|| seconds_in(message));
-    knobs.extend(named.map(|seconds| ("lockRetryAfterS", json!(seconds))));
+    model_settings.extend(named.map(|seconds| ("lockRetryAfterS", json!(seconds))));
     let text = format!("it is refused: {}, Retry-After {header:?}, {message:?}", describe(&second));
-    Ok(Finding::Answered(text, knobs))
+    Ok(Finding::Answered(text, model_settings))
 }
 
 /// Returns the number before the word `seconds`.

@@ -18,7 +18,7 @@ fn junit_counts_and_escapes_and_the_folder_has_all_reports() {
     assert!(!report.failed());
     report.add(case("three", Outcome::Failed("5 > 4\u{7}".to_owned())));
     assert!(report.failed());
-    report.knobs.insert("enforceIfMatch".to_owned(), json!(true));
+    report.model_settings.insert("enforceIfMatch".to_owned(), json!(true));
     let folder = tempfile::tempdir().expect("a folder");
     report.write(&folder.path().join("cluster")).expect("it can be written");
     let read =
@@ -35,6 +35,6 @@ fn junit_counts_and_escapes_and_the_folder_has_all_reports() {
              </testsuite>\n</testsuites>\n"
         )
     );
-    assert_eq!(read("knobs.json"), "{\n  \"enforceIfMatch\": true\n}\n");
+    assert_eq!(read("model-settings.json"), "{\n  \"enforceIfMatch\": true\n}\n");
     assert!(report.text(folder.path()).ends_with("1 passed, 1 failed, 1 skipped\n"));
 }

@@ -12,7 +12,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const NOON: i64 = 1_767_225_600_000_000;
 
 /// The machine, its clocks, and an authority that answers when the test says so.
-struct Bench {
+struct Fixture {
     renewal: Renewal,
     now: Now,
     /// Offset of the wall clock, in seconds.
@@ -31,9 +31,9 @@ struct Bench {
     given_up: u32,
 }
 
-impl Bench {
-    fn new() -> Bench {
-        Bench {
+impl Fixture {
+    fn new() -> Fixture {
+        Fixture {
             renewal: Renewal::default(),
             now: Now::from_millis(5_000),
             set: 0,
@@ -49,13 +49,13 @@ impl Bench {
         }
     }
 
-    /// Creates a bench with a token of this lifetime in seconds.
-    fn holding(name: &str, seconds: u64) -> Bench {
-        let mut bench = Bench::new();
-        bench.call();
-        bench.brings(name, seconds);
-        assert_eq!(bench.given(), [name]);
-        bench
+    /// Creates a fixture with a token of this lifetime in seconds.
+    fn holding(name: &str, seconds: u64) -> Fixture {
+        let mut fixture = Fixture::new();
+        fixture.call();
+        fixture.brings(name, seconds);
+        assert_eq!(fixture.given(), [name]);
+        fixture
     }
 
     fn wall(&self) -> Wall {
@@ -101,7 +101,7 @@ impl Bench {
     }
 
     /// Makes a call that needs a token.
-    fn call(&mut self) -> &mut Bench {
+    fn call(&mut self) -> &mut Fixture {
         self.callers += 1;
         let (caller, wall) = (Caller(self.callers), self.wall());
         self.handle(In::TokenNeeded { caller, wall });
@@ -128,7 +128,7 @@ impl Bench {
         self.handle(In::RequestFailed { request, reason: "no".into(), retry_after });
     }
 
-    fn pass(&mut self, span: Duration) -> &mut Bench {
+    fn pass(&mut self, span: Duration) -> &mut Fixture {
         let until = self.now.plus(span);
         while let Some(due) = self.renewal.deadline().filter(|due| *due <= until) {
             self.now = due;
@@ -157,203 +157,207 @@ impl Bench {
 
 #[test]
 fn c3_a_token_is_renewed_in_its_last_six_minutes() {
-    let mut bench = Bench::holding("old", 3_600);
-    bench.pass(3_239 * SECOND).call();
-    assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned()], 1));
-    bench.pass(SECOND).call().call();
-    assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned(); 2], 2), "one request");
-    bench.pass(20 * SECOND).call();
-    assert_eq!(bench.given(), ["old"], "for any duration");
-    bench.brings("new", 3_600);
-    assert_eq!(bench.call().given(), ["new"]);
-    assert_eq!(bench.requests(), 2);
+    let mut fixture = Fixture::holding("old", 3_600);
+    fixture.pass(3_239 * SECOND).call();
+    assert_eq!((fixture.given(), fixture.requests()), (vec!["old".to_owned()], 1));
+    fixture.pass(SECOND).call().call();
+    assert_eq!((fixture.given(), fixture.requests()), (vec!["old".to_owned(); 2], 2), "one request");
+    fixture.pass(20 * SECOND).call();
+    assert_eq!(fixture.given(), ["old"], "for any duration");
+    fixture.brings("new", 3_600);
+    assert_eq!(fixture.call().given(), ["new"]);
+    assert_eq!(fixture.requests(), 2);
 }
 
 #[test]
 fn c3_a_refused_renewal_is_retried_after_10_s() {
-    let mut bench = Bench::holding("old", 300);
-    bench.pass(10 * SECOND).call();
-    bench.refuses(None);
-    bench.pass(9 * SECOND).call();
-    assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned(); 2], 2));
-    bench.pass(SECOND).call();
-    assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned()], 3));
-    assert!(bench.refused().is_empty(), "it is not reported");
+    let mut fixture = Fixture::holding("old", 300);
+    fixture.pass(10 * SECOND).call();
+    fixture.refuses(None);
+    fixture.pass(9 * SECOND).call();
+    assert_eq!((fixture.given(), fixture.requests()), (vec!["old".to_owned(); 2], 2));
+    fixture.pass(SECOND).call();
+    assert_eq!((fixture.given(), fixture.requests()), (vec!["old".to_owned()], 3));
+    assert!(fixture.refused().is_empty(), "it is not reported");
 }
 
 #[test]
 fn c3_an_old_token_is_used_until_its_last_half_minute() {
-    let mut bench = Bench::holding("old", 300);
-    bench.pass(269 * SECOND).call();
-    assert_eq!(bench.given(), ["old"]);
-    bench.refuses(None);
-    bench.pass(SECOND).call();
-    assert!(bench.given().is_empty());
-    assert_eq!(bench.requests(), 3, "without a token the first refusal counts for one second");
-    bench.refuses(None);
-    assert_eq!(bench.refused(), ["no"]);
+    let mut fixture = Fixture::holding("old", 300);
+    fixture.pass(269 * SECOND).call();
+    assert_eq!(fixture.given(), ["old"]);
+    fixture.refuses(None);
+    fixture.pass(SECOND).call();
+    assert!(fixture.given().is_empty());
+    assert_eq!(fixture.requests(), 3, "without a token the first refusal counts for one second");
+    fixture.refuses(None);
+    assert_eq!(fixture.refused(), ["no"]);
 }
 
 #[test]
 fn c3_without_a_token_a_refusal_is_repeated_and_backs_off() {
-    let mut bench = Bench::new();
+    let mut fixture = Fixture::new();
     for (n, rest) in (1..).zip([1, 2, 4, 8, 16, 30, 30, 30]) {
-        bench.call();
-        assert_eq!((bench.requests(), bench.refused().len()), (n, 0));
-        bench.refuses(None);
-        bench.pass(rest * SECOND - Duration::from_millis(1)).call();
-        assert_eq!((bench.refused(), bench.requests()), (vec!["no".to_owned(); 2], n), "within {rest} s");
-        bench.pass(Duration::from_millis(1));
+        fixture.call();
+        assert_eq!((fixture.requests(), fixture.refused().len()), (n, 0));
+        fixture.refuses(None);
+        fixture.pass(rest * SECOND - Duration::from_millis(1)).call();
+        assert_eq!((fixture.refused(), fixture.requests()), (vec!["no".to_owned(); 2], n), "within {rest} s");
+        fixture.pass(Duration::from_millis(1));
     }
 }
 
 #[test]
 fn c3_retry_after_of_a_token_endpoint_is_capped_at_5_min() {
     for (told, kept) in [(20, 20), (1, 1), (3_600, 300)] {
-        let mut bench = Bench::new();
-        bench.call();
-        bench.refuses(Some(told * SECOND));
-        bench.pass(kept * SECOND - Duration::from_millis(1)).call();
-        assert_eq!((bench.requests(), bench.refused().len()), (1, 2), "Retry-After {told}");
-        bench.pass(Duration::from_millis(1)).call();
-        assert_eq!(bench.requests(), 2, "Retry-After {told}");
+        let mut fixture = Fixture::new();
+        fixture.call();
+        fixture.refuses(Some(told * SECOND));
+        fixture.pass(kept * SECOND - Duration::from_millis(1)).call();
+        assert_eq!((fixture.requests(), fixture.refused().len()), (1, 2), "Retry-After {told}");
+        fixture.pass(Duration::from_millis(1)).call();
+        assert_eq!(fixture.requests(), 2, "Retry-After {told}");
     }
     // Also while the old token is valid, and when Azure has rejected it in the meantime.
-    let mut bench = Bench::holding("old", 300);
-    bench.pass(10 * SECOND).call();
-    bench.refuses(Some(60 * SECOND));
-    bench.pass(30 * SECOND).call();
-    assert_eq!((bench.given().len(), bench.requests()), (2, 2));
-    bench.handle(In::TokenRejected(Secret::new("old")));
-    bench.call();
-    assert_eq!((bench.refused(), bench.requests()), (vec!["no".to_owned()], 2));
-    bench.pass(30 * SECOND).call();
-    assert_eq!(bench.requests(), 3);
+    let mut fixture = Fixture::holding("old", 300);
+    fixture.pass(10 * SECOND).call();
+    fixture.refuses(Some(60 * SECOND));
+    fixture.pass(30 * SECOND).call();
+    assert_eq!((fixture.given().len(), fixture.requests()), (2, 2));
+    fixture.handle(In::TokenRejected(Secret::new("old")));
+    fixture.call();
+    assert_eq!((fixture.refused(), fixture.requests()), (vec!["no".to_owned()], 2));
+    fixture.pass(30 * SECOND).call();
+    assert_eq!(fixture.requests(), 3);
 }
 
 #[test]
 fn c3_many_calls_without_a_token_share_one_request() {
-    let mut bench = Bench::new();
+    let mut fixture = Fixture::new();
     for _ in 0..100 {
-        bench.call();
+        fixture.call();
     }
-    assert_eq!((bench.requests(), bench.given().len()), (1, 0));
-    bench.brings("token", 3_600);
-    assert_eq!(bench.given(), vec!["token"; 100]);
-    let mut bench = Bench::new();
+    assert_eq!((fixture.requests(), fixture.given().len()), (1, 0));
+    fixture.brings("token", 3_600);
+    assert_eq!(fixture.given(), vec!["token"; 100]);
+    let mut fixture = Fixture::new();
     for _ in 0..100 {
-        bench.call();
+        fixture.call();
     }
-    bench.refuses(None);
-    assert_eq!((bench.requests(), bench.refused()), (1, vec!["no".to_owned(); 100]));
+    fixture.refuses(None);
+    assert_eq!((fixture.requests(), fixture.refused()), (1, vec!["no".to_owned(); 100]));
 }
 
 #[test]
 fn c3_a_token_request_times_out_after_30_s() {
-    let mut bench = Bench::new();
-    bench.call().pass(29 * SECOND).call();
-    assert!(bench.refused().is_empty());
-    let late = *bench.requested.last().unwrap();
-    bench.pass(SECOND);
-    assert_eq!(bench.given_up, 1);
-    let told = bench.refused();
+    let mut fixture = Fixture::new();
+    fixture.call().pass(29 * SECOND).call();
+    assert!(fixture.refused().is_empty());
+    let late = *fixture.requested.last().unwrap();
+    fixture.pass(SECOND);
+    assert_eq!(fixture.given_up, 1);
+    let told = fixture.refused();
     assert!(told.len() == 2 && told.iter().all(|reason| reason.contains("no token in time")), "{told:?}");
-    bench.pass(SECOND).call();
-    assert_eq!(bench.requests(), 2);
-    bench.handle(In::RequestFailed { request: late, reason: "late".into(), retry_after: None });
-    assert!(bench.refused().is_empty(), "the answer to an abandoned request is ignored");
-    bench.brings("token", 3_600);
-    assert_eq!(bench.given(), ["token"]);
+    fixture.pass(SECOND).call();
+    assert_eq!(fixture.requests(), 2);
+    fixture.handle(In::RequestFailed { request: late, reason: "late".into(), retry_after: None });
+    assert!(fixture.refused().is_empty(), "the answer to an abandoned request is ignored");
+    fixture.brings("token", 3_600);
+    assert_eq!(fixture.given(), ["token"]);
 }
 
 #[test]
 fn c3_setting_the_clock_back_extends_no_token() {
-    let mut bench = Bench::holding("old", 3_600);
-    bench.set = -86_400;
-    bench.pass(3_240 * SECOND).call();
-    assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned()], 2));
-    bench.refuses(None);
-    bench.pass(331 * SECOND).call();
-    assert!(bench.given().is_empty(), "it has expired");
+    let mut fixture = Fixture::holding("old", 3_600);
+    fixture.set = -86_400;
+    fixture.pass(3_240 * SECOND).call();
+    assert_eq!((fixture.given(), fixture.requests()), (vec!["old".to_owned()], 2));
+    fixture.refuses(None);
+    fixture.pass(331 * SECOND).call();
+    assert!(fixture.given().is_empty(), "it has expired");
     // A later token is valid for its stated lifetime.
-    bench.brings("new", 3_600);
-    assert_eq!(bench.given(), ["new"]);
-    assert_eq!(bench.pass(3_000 * SECOND).call().given(), ["new"]);
-    assert_eq!(bench.requests(), 3);
+    fixture.brings("new", 3_600);
+    assert_eq!(fixture.given(), ["new"]);
+    assert_eq!(fixture.pass(3_000 * SECOND).call().given(), ["new"]);
+    assert_eq!(fixture.requests(), 3);
 }
 
 #[test]
 fn c3_a_clock_jump_ends_tokens_early_but_no_wait() {
-    let mut bench = Bench::holding("old", 3_600);
-    bench.pass(60 * SECOND);
-    bench.set = 3_400;
-    bench.call();
-    assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned()], 2), "renewed");
-    bench.refuses(None);
-    bench.set = 3_500;
-    bench.call();
-    assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned()], 2));
-    bench.set = 0;
-    assert_eq!(bench.pass(60 * SECOND).call().given(), ["old"], "after the correction it is valid again");
-    assert_eq!(bench.requests(), 2);
-    bench.set = 86_400;
-    bench.call();
-    assert_eq!((bench.given().len(), bench.requests()), (0, 3));
-    bench.brings("new", 3_600);
-    assert_eq!(bench.given(), ["new"]);
+    let mut fixture = Fixture::holding("old", 3_600);
+    fixture.pass(60 * SECOND);
+    fixture.set = 3_400;
+    fixture.call();
+    assert_eq!((fixture.given(), fixture.requests()), (vec!["old".to_owned()], 2), "renewed");
+    fixture.refuses(None);
+    fixture.set = 3_500;
+    fixture.call();
+    assert_eq!((fixture.given(), fixture.requests()), (vec!["old".to_owned()], 2));
+    fixture.set = 0;
+    assert_eq!(fixture.pass(60 * SECOND).call().given(), ["old"], "after the correction it is valid again");
+    assert_eq!(fixture.requests(), 2);
+    fixture.set = 86_400;
+    fixture.call();
+    assert_eq!((fixture.given().len(), fixture.requests()), (0, 3));
+    fixture.brings("new", 3_600);
+    assert_eq!(fixture.given(), ["new"]);
 }
 
 #[test]
 fn c3_a_token_expired_by_our_clock_is_used_for_10_s() {
-    let mut bench = Bench::holding("first", 0);
+    let mut fixture = Fixture::holding("first", 0);
     for _ in 0..20 {
-        bench.call();
+        fixture.call();
     }
-    assert_eq!((bench.given(), bench.requests()), (vec!["first".to_owned(); 20], 1));
-    bench.pass(10 * SECOND).call();
-    assert_eq!((bench.given().len(), bench.requests()), (0, 2));
-    bench.brings("second", 0);
-    assert_eq!(bench.given(), ["second"]);
+    assert_eq!((fixture.given(), fixture.requests()), (vec!["first".to_owned(); 20], 1));
+    fixture.pass(10 * SECOND).call();
+    assert_eq!((fixture.given().len(), fixture.requests()), (0, 2));
+    fixture.brings("second", 0);
+    assert_eq!(fixture.given(), ["second"]);
 }
 
 #[test]
 fn c3_an_expiring_token_is_not_requested_by_each_call() {
-    let mut bench = Bench::holding("short", 200);
-    bench.call().pass(9 * SECOND).call();
-    assert_eq!(bench.requests(), 1);
-    bench.pass(SECOND).call();
-    assert_eq!(bench.requests(), 2);
+    let mut fixture = Fixture::holding("short", 200);
+    fixture.call().pass(9 * SECOND).call();
+    assert_eq!(fixture.requests(), 1);
+    fixture.pass(SECOND).call();
+    assert_eq!(fixture.requests(), 2);
 }
 
 #[test]
 fn w5_a_rejected_token_is_never_used_again() {
-    let mut bench = Bench::holding("old", 3_600);
-    bench.handle(In::TokenRejected(Secret::new("old")));
-    bench.call();
-    assert_eq!((bench.rejected_at, bench.requests(), bench.given().len()), (1, 2, 0));
-    bench.refuses(None);
-    bench.pass(SECOND).call();
-    bench.brings("new", 3_600);
-    assert_eq!(bench.given(), ["new"]);
-    bench.handle(In::TokenRejected(Secret::new("old")));
-    assert_eq!((bench.call().given(), bench.requests()), (vec!["new".to_owned()], 3), "it expired long ago");
+    let mut fixture = Fixture::holding("old", 3_600);
+    fixture.handle(In::TokenRejected(Secret::new("old")));
+    fixture.call();
+    assert_eq!((fixture.rejected_at, fixture.requests(), fixture.given().len()), (1, 2, 0));
+    fixture.refuses(None);
+    fixture.pass(SECOND).call();
+    fixture.brings("new", 3_600);
+    assert_eq!(fixture.given(), ["new"]);
+    fixture.handle(In::TokenRejected(Secret::new("old")));
+    assert_eq!(
+        (fixture.call().given(), fixture.requests()),
+        (vec!["new".to_owned()], 3),
+        "it expired long ago"
+    );
 }
 
 #[test]
 fn w5_tokens_refused_in_turn_are_renewed_once_in_30_s() {
-    let mut bench = Bench::holding("one", 3_600);
-    bench.handle(In::TokenRejected(Secret::new("one")));
-    bench.call();
-    bench.brings("two", 3_600);
+    let mut fixture = Fixture::holding("one", 3_600);
+    fixture.handle(In::TokenRejected(Secret::new("one")));
+    fixture.call();
+    fixture.brings("two", 3_600);
     for _ in 0..20 {
-        bench.handle(In::TokenRejected(Secret::new("two")));
-        bench.call();
+        fixture.handle(In::TokenRejected(Secret::new("two")));
+        fixture.call();
     }
-    assert_eq!((bench.given(), bench.requests()), (vec!["two".to_owned(); 21], 2));
-    bench.pass(30 * SECOND);
-    bench.handle(In::TokenRejected(Secret::new("two")));
-    bench.call();
-    assert_eq!((bench.given().len(), bench.requests()), (0, 3));
+    assert_eq!((fixture.given(), fixture.requests()), (vec!["two".to_owned(); 21], 2));
+    fixture.pass(30 * SECOND);
+    fixture.handle(In::TokenRejected(Secret::new("two")));
+    fixture.call();
+    assert_eq!((fixture.given().len(), fixture.requests()), (0, 3));
 }
 
 #[derive(Clone, Debug)]
@@ -385,39 +389,39 @@ proptest! {
     /// within five and a half minutes.
     #[test]
     fn c3_each_call_is_answered_in_time_by_one_request_at_a_time(steps in steps()) {
-        let mut bench = Bench::new();
+        let mut fixture = Fixture::new();
         for step in steps {
             match step {
-                Step::Call => { bench.call(); }
-                Step::Brings(seconds) if bench.open.is_some() => {
-                    let name = format!("token-{}", bench.requests());
-                    bench.brings(&name, seconds);
+                Step::Call => { fixture.call(); }
+                Step::Brings(seconds) if fixture.open.is_some() => {
+                    let name = format!("token-{}", fixture.requests());
+                    fixture.brings(&name, seconds);
                 }
-                Step::Refuses(retry_after) if bench.open.is_some() => bench.refuses(retry_after.map(Duration::from_secs)),
+                Step::Refuses(retry_after) if fixture.open.is_some() => fixture.refuses(retry_after.map(Duration::from_secs)),
                 Step::Brings(_) | Step::Refuses(_) => {}
-                Step::Pass(seconds) => { bench.pass(Duration::from_secs(seconds)); }
-                Step::Set(seconds) => bench.set = seconds,
+                Step::Pass(seconds) => { fixture.pass(Duration::from_secs(seconds)); }
+                Step::Set(seconds) => fixture.set = seconds,
                 Step::Reject => {
-                    let last = bench.renewal.token.as_ref().map(|held| held.token.token.secret().to_owned());
-                    let again = bench.renewal.rejected_at.is_some_and(|at| bench.now.since(at) < REJECTION_PAUSE);
+                    let last = fixture.renewal.token.as_ref().map(|held| held.token.token.secret().to_owned());
+                    let again = fixture.renewal.rejected_at.is_some_and(|at| fixture.now.since(at) < REJECTION_PAUSE);
                     if let Some(last) = last {
-                        bench.handle(In::TokenRejected(Secret::new(last.clone())));
-                        bench.given.clear();
-                        bench.call();
-                        prop_assert!(again || bench.given.iter().all(|(_, token)| *token != last));
+                        fixture.handle(In::TokenRejected(Secret::new(last.clone())));
+                        fixture.given.clear();
+                        fixture.call();
+                        prop_assert!(again || fixture.given.iter().all(|(_, token)| *token != last));
                     }
                 }
             }
-            let answered = bench.given.len() + bench.refused.len();
-            prop_assert!(answered <= usize::try_from(bench.callers).unwrap());
+            let answered = fixture.given.len() + fixture.refused.len();
+            prop_assert!(answered <= usize::try_from(fixture.callers).unwrap());
         }
-        bench.pass(REQUEST_TIMEOUT);
-        prop_assert!(bench.renewal.waiting.is_empty(), "{:?} wait", bench.renewal.waiting);
-        bench.pass(MAX_RETRY_AFTER).call();
-        if bench.open.is_some() {
-            bench.brings("last", 3_600);
+        fixture.pass(REQUEST_TIMEOUT);
+        prop_assert!(fixture.renewal.waiting.is_empty(), "{:?} wait", fixture.renewal.waiting);
+        fixture.pass(MAX_RETRY_AFTER).call();
+        if fixture.open.is_some() {
+            fixture.brings("last", 3_600);
         }
-        prop_assert!(bench.call().given().len() >= 2);
+        prop_assert!(fixture.call().given().len() >= 2);
     }
 }
 

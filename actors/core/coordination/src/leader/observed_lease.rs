@@ -7,7 +7,7 @@ use model::lease::{GateTimes, LeaseFacts, OutOfSyncTimes};
 use model::machine::Now;
 use model::object::ResourceVersion;
 
-use super::{SetBack, Times};
+use super::{StorageRollback, Times};
 
 /// Longest hold of another process that is respected. Ours last 45 s, and a value written by the operator must not keep
 /// all replicas out permanently.
@@ -97,14 +97,14 @@ impl ObservedLease {
     ///
     /// A read returns most recent data. Our own Lease is written every few seconds, so no other object proves it
     /// sooner. A Lease that was not in the backup is created again, also with an older version than the last one.
-    pub(super) fn set_back(&self, facts: &LeaseFacts) -> Option<SetBack> {
+    pub(super) fn rollback(&self, facts: &LeaseFacts) -> Option<StorageRollback> {
         let is_another = match &self.state {
             // One version of an object has one content; but a restored storage may reach the same version again.
             LeaseState::Known(before, _) => before.version == facts.version && !is_same_hold(before, facts),
             LeaseState::Unknown | LeaseState::Absent => false,
         };
         (is_another || facts.version.is_older_than(&self.last))
-            .then(|| SetBack { known: self.last.clone(), read: facts.version.clone() })
+            .then(|| StorageRollback { known: self.last.clone(), read: facts.version.clone() })
     }
 
     /// Records a state that was read, that our write made, or that is newer than the known one.

@@ -191,8 +191,8 @@ impl Leader {
         out: &mut Vec<Out>,
     ) {
         self.may_become_ours = false;
-        if let Some(set_back) = self.observed.set_back(&facts) {
-            self.on_set_back(now, set_back, out);
+        if let Some(rollback) = self.observed.rollback(&facts) {
+            self.on_rollback(now, rollback, out);
             return;
         }
         self.observed.record(now, facts, times);

@@ -8,7 +8,7 @@ use super::*;
 use model::arm::Document;
 use model::ids::{LbName, PoolId, PoolName};
 use model::lease::{LeaseEdit, LeaseFacts, LeaseName};
-use model::object::{ANSWER_WITHIN, RequestFailure, ResourceVersion};
+use model::object::{REQUEST_TIMEOUT, RequestFailure, ResourceVersion};
 
 const TIMES: Times = Times::W8;
 
@@ -27,7 +27,7 @@ struct Server {
     version: u64,
     /// All its states, the newest last.
     history: Vec<Arc<LeaseFacts>>,
-    set_backs: u64,
+    rollbacks: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl Server {
 
     /// Restores the storage to this state of the Lease; versions continue from there. No version occurs twice, because
     /// a restored Lease almost never gets the same version again.
-    fn set_back(&mut self, to: usize) {
+    fn rollback(&mut self, to: usize) {
         self.history.truncate(to + 1);
         let facts = self.history.last();
         self.lease = facts.map(|facts| Stored {
@@ -86,8 +86,8 @@ impl Server {
             out_of_sync: Arc::clone(&facts.out_of_sync),
         });
         self.version = self.lease.as_ref().map_or(0, |stored| stored.version);
-        self.set_backs += 1;
-        self.version += self.set_backs;
+        self.rollbacks += 1;
+        self.version += self.rollbacks;
     }
 
     /// Executes a request; returns `None` for a watch if its state is still the newest.
@@ -133,7 +133,7 @@ struct Drive {
     free: Option<ReleasedLeases>,
     unmatched: usize,
     /// The evidence of a restored storage with which it ended.
-    set_back: Option<SetBack>,
+    rollback: Option<StorageRollback>,
 }
 
 impl Drive {
@@ -151,7 +151,7 @@ impl Drive {
             done: false,
             free: None,
             unmatched: 0,
-            set_back: None,
+            rollback: None,
         }
     }
 
@@ -170,9 +170,9 @@ impl Drive {
                 Out::Leadership(leadership) => self.leadership = leadership,
                 Out::RecordedGates(gates) => self.remembered.push(gates),
                 Out::OutOfSync(pools) => self.out_of_sync.push(pools),
-                Out::SetBack(set_back) => {
-                    assert!(!self.leads() && self.requests.is_empty() && self.set_back.is_none());
-                    self.set_back = Some(set_back);
+                Out::StorageRollback(rollback) => {
+                    assert!(!self.leads() && self.requests.is_empty() && self.rollback.is_none());
+                    self.rollback = Some(rollback);
                 }
                 Out::StartRound => self.rounds += 1,
                 Out::Done(free) => {
@@ -774,20 +774,20 @@ fn renewed_twice(server: &mut Server) -> Drive {
 }
 
 /// The versions that prove that the storage was restored.
-fn proof(known: u64, read: u64) -> Option<SetBack> {
+fn proof(known: u64, read: u64) -> Option<StorageRollback> {
     let version = |number: u64| ResourceVersion(Arc::from(number.to_string()));
-    Some(SetBack { known: version(known), read: version(read) })
+    Some(StorageRollback { known: version(known), read: version(read) })
 }
 
 #[test]
 fn w8_a_leader_ends_when_it_reads_an_older_lease() {
     let mut server = Server::default();
     let mut one = renewed_twice(&mut server);
-    server.set_back(0);
+    server.rollback(0);
     one.at(at(15));
     // Its renewal gets a conflict, as if another client had been faster, and it reads.
     one.served(&mut server);
-    assert_eq!(one.set_back, proof(3_000, 1_000));
+    assert_eq!(one.rollback, proof(3_000, 1_000));
     assert!(!one.leads(), "it does not write data of the other history");
     one.at(at(500));
     assert!(one.requests.is_empty() && one.leader.deadline().is_none() && one.confirms.len() == 1);
@@ -799,7 +799,7 @@ fn w8_a_leader_ends_when_it_reads_an_older_lease() {
 fn w8_a_process_after_a_rollback_waits_for_the_last_hold() {
     let mut server = Server::default();
     let _gone = renewed_twice(&mut server);
-    server.set_back(0);
+    server.rollback(0);
     let mut fresh = Drive::elected("fresh");
     fresh.served(&mut server);
     for second in 1..65 {
@@ -808,7 +808,7 @@ fn w8_a_process_after_a_rollback_waits_for_the_last_hold() {
         assert!(fresh.confirms.is_empty(), "at {second} s");
     }
     fresh.at(at(65));
-    assert_eq!((fresh.confirms, fresh.set_back), (vec![(Epoch(2), true)], None));
+    assert_eq!((fresh.confirms, fresh.rollback), (vec![(Epoch(2), true)], None));
 }
 
 #[test]
@@ -817,13 +817,13 @@ fn w8_a_standby_ends_too_when_it_reads_an_older_lease() {
     let _one = renewed_twice(&mut server);
     let mut two = Drive::elected("two");
     two.served(&mut server);
-    server.set_back(1);
+    server.rollback(1);
     let (call, request) = two.requests.pop_front().expect("it awaits");
     assert!(matches!(request, LeaseRequest::Watch(..)));
     two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(5));
     two.served(&mut server);
-    assert_eq!(two.set_back, proof(3_000, 2_000));
+    assert_eq!(two.rollback, proof(3_000, 2_000));
     assert!(!two.leads() && two.confirms.is_empty());
 }
 
@@ -833,7 +833,7 @@ fn w8_a_lease_with_a_newer_version_proves_no_rollback() {
     let one = renewed_twice(&mut server);
     let mut two = Drive::elected("two");
     two.served(&mut server);
-    server.set_back(0);
+    server.rollback(0);
     drop(one);
     // Another process leads, and renews, before the standby reads.
     let mut fresh = Drive::elected("fresh");
@@ -847,7 +847,7 @@ fn w8_a_lease_with_a_newer_version_proves_no_rollback() {
     two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(80));
     two.served(&mut server);
-    assert!(two.set_back.is_none() && !two.leads(), "it continues, and lists again for its own term");
+    assert!(two.rollback.is_none() && !two.leads(), "it continues, and lists again for its own term");
 }
 
 #[test]
@@ -857,7 +857,7 @@ fn w8_another_state_of_the_same_version_proves_a_rollback() {
     let mut two = Drive::elected("two");
     two.served(&mut server);
     let known = server.version;
-    server.set_back(0);
+    server.rollback(0);
     server.version = known - 1_000;
     drop(one);
     let mut fresh = Drive::elected("fresh");
@@ -870,7 +870,7 @@ fn w8_another_state_of_the_same_version_proves_a_rollback() {
     two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(45));
     two.served(&mut server);
-    assert_eq!(two.set_back, proof(known, known));
+    assert_eq!(two.rollback, proof(known, known));
 }
 
 #[test]
@@ -883,7 +883,7 @@ fn w8_a_state_from_a_watch_proves_no_rollback() {
     two.send(In::Lease(call, LeaseAnswer::Seen(Arc::clone(&server.history[0]))));
     two.at(at(5));
     two.served(&mut server);
-    assert_eq!(two.set_back, None, "the server lagged behind");
+    assert_eq!(two.rollback, None, "the server lagged behind");
 }
 
 #[test]
@@ -894,7 +894,7 @@ fn w8_a_recreated_lease_proves_a_rollback_if_it_is_older() {
         (server.lease, server.version) = (None, version);
         one.at(at(15));
         one.served(&mut server);
-        assert_eq!(one.set_back.is_some(), proves, "the operator may have deleted it");
+        assert_eq!(one.rollback.is_some(), proves, "the operator may have deleted it");
         let last = if proves { (Epoch(1), false) } else { (Epoch(2), true) };
         assert_eq!(one.confirms.last(), Some(&last));
     }
@@ -905,10 +905,10 @@ fn w8_a_shutdown_does_not_release_a_restored_lease() {
     let mut server = Server::default();
     let mut one = renewed_twice(&mut server);
     one.send(In::Shutdown);
-    server.set_back(0);
+    server.rollback(0);
     one.at(at(15));
     one.served(&mut server);
-    assert!(!one.leads() && one.set_back.is_none() && !one.done, "the process waits for the writer");
+    assert!(!one.leads() && one.rollback.is_none() && !one.done, "the process waits for the writer");
     one.send(In::WriterQuiet { shared_is_free: true });
     assert_eq!(one.free, Some(ReleasedLeases { own: false, shared: true }));
     assert_eq!(server.lease.and_then(|lease| lease.holder).as_deref(), Some("one"));
@@ -937,7 +937,7 @@ enum Event {
     /// No request of this process, or of none, reaches the API server from now on.
     Cut(Option<usize>),
     /// The API server is down for 41 s, and its storage is restored to an earlier state, this many versions ago.
-    SetBack(usize),
+    StorageRollback(usize),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -953,7 +953,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => process().prop_map(Event::End),
         1 => process().prop_map(Event::Crash),
         2 => prop::option::of(process()).prop_map(Event::Cut),
-        1 => (0..8_usize).prop_map(Event::SetBack),
+        1 => (0..8_usize).prop_map(Event::StorageRollback),
     ]
 }
 
@@ -1009,7 +1009,7 @@ impl World {
             }
             Event::Serve(who, _) if self.cut == Some(who) => {}
             Event::Cut(who) => self.cut = who,
-            Event::SetBack(back) => self.set_back(back),
+            Event::StorageRollback(back) => self.rollback(back),
             Event::Serve(who, answered) => {
                 let (drive, stopped) = &mut self.processes[who];
                 let Some((call, request)) = drive.requests.pop_front() else { return };
@@ -1063,19 +1063,19 @@ impl World {
     }
 
     /// The API server is down for a while, and its storage is restored.
-    fn set_back(&mut self, back: usize) {
+    fn rollback(&mut self, back: usize) {
         self.apply(Event::Pass(41_000));
         self.processes.iter_mut().for_each(|(drive, _)| drive.requests.clear());
         if let Some(to) = self.server.history.len().checked_sub(1 + back) {
-            self.server.set_back(to);
+            self.server.rollback(to);
         }
     }
 
     /// The kubelet restarts a process that ended because the storage was restored.
     fn restart_ended(&mut self) {
         for who in 0..self.processes.len() {
-            if self.processes[who].0.set_back.is_some() {
-                assert!(self.server.set_backs > 0, "the storage was not restored");
+            if self.processes[who].0.rollback.is_some() {
+                assert!(self.server.rollbacks > 0, "the storage was not restored");
                 self.processes[who] = (self.start(), false);
             }
         }
@@ -1164,7 +1164,7 @@ fn w8_lost_renewals_pause_writes_and_then_end_the_term() {
         one.at(at(second));
         // The port reports a request without an answer.
         for (call, since) in std::mem::take(&mut in_flight) {
-            if at(since).plus(ANSWER_WITHIN) > one.now {
+            if at(since).plus(REQUEST_TIMEOUT) > one.now {
                 in_flight.push((call, since));
                 continue;
             }

@@ -19,9 +19,9 @@ use model::sample::Metric;
 use super::{Out, Pauses, ReadState};
 
 /// Interval between reads of the ConfigMap while nothing else requests one.
-const LOOK_EVERY: Duration = Duration::from_secs(15);
+const POLL_INTERVAL: Duration = Duration::from_secs(15);
 /// Time within which the operator gets an answer.
-pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay after a failed request while the operator waits.
 const HURRY: Duration = Duration::from_millis(500);
 /// Delays while a term waits, or nothing is known yet; the last one repeats.
@@ -29,7 +29,7 @@ const RETRY_AFTER: Backoff =
     Backoff(&[Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5)]);
 /// Delays while no request waits: a pause recorded by another replica should still be observed soon.
 const RETRY_PATIENTLY: Backoff =
-    Backoff(&[Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5), LOOK_EVERY]);
+    Backoff(&[Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5), POLL_INTERVAL]);
 
 /// A request of the operator.
 #[derive(Clone, Debug)]
@@ -128,7 +128,7 @@ impl Pauses {
             self.on_failed(now);
         }
         while let Some(request) =
-            self.requests.pop_front_if(|request| request.received.plus(ANSWERED_WITHIN) <= now)
+            self.requests.pop_front_if(|request| request.received.plus(ANSWER_TIMEOUT) <= now)
         {
             let why = self.client.last_error().cloned();
             let why = why.unwrap_or_else(|| "it did not complete in time".into());
@@ -186,7 +186,7 @@ impl Pauses {
             NextStep::Rest if self.newest_term > self.term => self.client.plan(now),
             NextStep::Rest => {
                 self.client.forget_setbacks();
-                self.client.plan(now.plus(LOOK_EVERY));
+                self.client.plan(now.plus(POLL_INTERVAL));
             }
             NextStep::Look => self.client.plan(now),
             NextStep::Later => self.client.plan(now.plus(HURRY)),

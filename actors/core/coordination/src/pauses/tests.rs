@@ -91,7 +91,7 @@ impl Server {
 }
 
 /// One process and the ConfigMap.
-struct Bench {
+struct Fixture {
     pauses: Pauses,
     server: Server,
     now: Now,
@@ -103,21 +103,29 @@ struct Bench {
     measured: Option<(bool, bool)>,
 }
 
-impl Bench {
-    fn new(server: Server, storage: PauseStorage) -> Bench {
+impl Fixture {
+    fn new(server: Server, storage: PauseStorage) -> Fixture {
         let pauses = Pauses::new(Params { mode: Mode::Enforce, storage, effect: PauseEffect::Pauses });
         let (requests, answers) = (VecDeque::new(), Vec::new());
-        let mut bench =
-            Bench { pauses, server, now: at(1), requests, answers, policy: None, view: None, measured: None };
-        bench.send(In::Start);
-        bench
+        let mut fixture = Fixture {
+            pauses,
+            server,
+            now: at(1),
+            requests,
+            answers,
+            policy: None,
+            view: None,
+            measured: None,
+        };
+        fixture.send(In::Start);
+        fixture
     }
 
     /// Returns a process after its first read.
-    fn begun(server: Server) -> Bench {
-        let mut bench = Bench::new(server, PauseStorage::ConfigMap);
-        bench.serve();
-        bench
+    fn begun(server: Server) -> Fixture {
+        let mut fixture = Fixture::new(server, PauseStorage::ConfigMap);
+        fixture.serve();
+        fixture
     }
 
     fn send(&mut self, input: In) {
@@ -133,8 +141,8 @@ impl Bench {
                 Out::OperatorPolicy { term, policy } => self.policy = Some((term, policy)),
                 Out::Answer(id, answer) => self.answers.push((id, answer)),
                 Out::View(view) => self.view = Some(view),
-                Out::Metric(Metric::OperatorPolicy { fresh, term_waits, .. }) => {
-                    self.measured = Some((fresh, term_waits))
+                Out::Metric(Metric::OperatorPolicy { fresh, leader_waits, .. }) => {
+                    self.measured = Some((fresh, leader_waits))
                 }
                 Out::Metric(_) => {}
             }
@@ -183,105 +191,105 @@ impl Bench {
 
 #[test]
 fn g6_without_a_config_map_no_pauses_and_a_read_per_term() {
-    let mut bench = Bench::begun(Server::default());
-    assert_eq!(bench.known(), (None, OperatorPolicy::default()));
-    bench.send(In::Confirm(Epoch(4)));
-    assert_eq!(bench.known().0, None, "there was no read since the start of the term");
-    bench.serve();
-    assert_eq!(bench.known(), (Some(4), OperatorPolicy::default()));
-    bench.send(In::Confirm(Epoch(4)));
-    assert!(bench.requests.is_empty(), "it has been read for this term");
+    let mut fixture = Fixture::begun(Server::default());
+    assert_eq!(fixture.known(), (None, OperatorPolicy::default()));
+    fixture.send(In::Confirm(Epoch(4)));
+    assert_eq!(fixture.known().0, None, "there was no read since the start of the term");
+    fixture.serve();
+    assert_eq!(fixture.known(), (Some(4), OperatorPolicy::default()));
+    fixture.send(In::Confirm(Epoch(4)));
+    assert!(fixture.requests.is_empty(), "it has been read for this term");
 }
 
 #[test]
 fn w8_a_read_from_before_a_term_does_not_count_for_it() {
-    let mut bench = Bench::begun(Server::default());
-    bench.wait(at(20));
-    let (old, request) = bench.next();
-    let stale = bench.server.execute(bench.now, &request);
-    bench.send(In::Confirm(Epoch(2)));
-    bench.server = Server::with(&[("pause.everything", "")]);
-    bench.send(In::ConfigMap(old, stale));
-    assert_eq!(bench.known().0, None);
-    bench.serve();
-    let (term, policy) = bench.known();
+    let mut fixture = Fixture::begun(Server::default());
+    fixture.wait(at(20));
+    let (old, request) = fixture.next();
+    let stale = fixture.server.execute(fixture.now, &request);
+    fixture.send(In::Confirm(Epoch(2)));
+    fixture.server = Server::with(&[("pause.everything", "")]);
+    fixture.send(In::ConfigMap(old, stale));
+    assert_eq!(fixture.known().0, None);
+    fixture.serve();
+    let (term, policy) = fixture.known();
     assert_eq!((term, policy.only_observes()), (Some(2), true));
 }
 
 #[test]
 fn g6_an_unreadable_config_map_opens_no_term() {
-    let mut bench = Bench::begun(Server::default());
-    bench.send(In::Confirm(Epoch(3)));
+    let mut fixture = Fixture::begun(Server::default());
+    fixture.send(In::Confirm(Epoch(3)));
     for n in 0..5 {
-        bench.wait(at(2 + 10 * n));
-        while let Some((call, _)) = bench.requests.pop_front() {
+        fixture.wait(at(2 + 10 * n));
+        while let Some((call, _)) = fixture.requests.pop_front() {
             let denied = RequestFailure::Denied("configmaps is forbidden".into());
-            bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(denied)));
+            fixture.send(In::ConfigMap(call, ConfigMapAnswer::Failed(denied)));
         }
-        assert_eq!(bench.known().0, None);
+        assert_eq!(fixture.known().0, None);
     }
-    let view = bench.view.clone().expect("it is shown");
-    assert!(view.term_waits);
+    let view = fixture.view.clone().expect("it is shown");
+    assert!(view.leader_waits);
     assert_eq!(view.last_error.as_deref(), Some("configmaps is forbidden"));
-    bench.wait(at(60));
-    bench.serve();
-    assert_eq!(bench.known().0, Some(3));
-    assert!(!bench.view.clone().expect("it is shown").term_waits);
+    fixture.wait(at(60));
+    fixture.serve();
+    assert_eq!(fixture.known().0, Some(3));
+    assert!(!fixture.view.clone().expect("it is shown").leader_waits);
 }
 
 #[test]
 fn g6_an_edit_by_the_operator_is_seen_within_15_s() {
-    let mut bench = Bench::begun(Server::default());
-    bench.server =
+    let mut fixture = Fixture::begun(Server::default());
+    fixture.server =
         Server::with(&[("pause.everything", "the network is being rebuilt"), ("snapshot.a_1", "x")]);
-    bench.wait(at(16));
-    bench.serve();
+    fixture.wait(at(16));
+    fixture.serve();
     let reason = Some("the network is being rebuilt".into());
-    assert_eq!(bench.known().1.everything, Some(Pause { since: None, by: None, reason }));
-    bench.server = Server::with(&[]);
-    bench.wait(at(31));
-    bench.serve();
-    assert_eq!(bench.known().1, OperatorPolicy::default());
+    assert_eq!(fixture.known().1.everything, Some(Pause { since: None, by: None, reason }));
+    fixture.server = Server::with(&[]);
+    fixture.wait(at(31));
+    fixture.serve();
+    assert_eq!(fixture.known().1, OperatorPolicy::default());
 }
 
 #[test]
 fn g6_a_pause_is_answered_when_its_write_is_seen() {
-    let mut bench = Bench::begun(Server::with(&[("snapshot.a_1", "x"), ("kept", "y")]));
-    bench.pause(7, Scope::Pool(pool("shop-web")));
-    let (call, request) = bench.next();
+    let mut fixture = Fixture::begun(Server::with(&[("snapshot.a_1", "x"), ("kept", "y")]));
+    fixture.pause(7, Scope::Pool(pool("shop-web")));
+    let (call, request) = fixture.next();
     assert!(matches!(request, ConfigMapRequest::Get));
-    let seen = bench.server.execute(bench.now, &request);
-    bench.send(In::ConfigMap(call, seen));
-    assert!(bench.answers.is_empty(), "nothing is written yet");
-    bench.serve();
-    assert_eq!(bench.answers, [(RequestId(7), Answer::Done(Done::Paused(Effect::WhenRead)))]);
-    assert_eq!(bench.server.keys(), ["kept", "pause.pool.kubernetes.shop-web", "snapshot.a_1"]);
-    let text = &bench.server.data.as_ref().expect("it exists")["pause.pool.kubernetes.shop-web"];
+    let seen = fixture.server.execute(fixture.now, &request);
+    fixture.send(In::ConfigMap(call, seen));
+    assert!(fixture.answers.is_empty(), "nothing is written yet");
+    fixture.serve();
+    assert_eq!(fixture.answers, [(RequestId(7), Answer::Done(Done::Paused(Effect::WhenRead)))]);
+    assert_eq!(fixture.server.keys(), ["kept", "pause.pool.kubernetes.shop-web", "snapshot.a_1"]);
+    let text = &fixture.server.data.as_ref().expect("it exists")["pause.pool.kubernetes.shop-web"];
     assert_eq!(&**text, "kubernetes/shop-web\nsince: @1000000\nby: alice\nreason: a drill\n");
     let (by, reason) = (Some("alice".into()), Some("a drill".into()));
     let pause = Pause { since: Some(wall(at(1))), by, reason };
-    assert_eq!(bench.known().1.pools, BTreeMap::from([(pool("shop-web"), pause)]));
-    bench.resume(8, Scope::Pool(pool("Shop-Web")));
-    bench.serve();
-    bench.resume(9, Scope::Pool(pool("shop-web")));
-    bench.serve();
+    assert_eq!(fixture.known().1.pools, BTreeMap::from([(pool("shop-web"), pause)]));
+    fixture.resume(8, Scope::Pool(pool("Shop-Web")));
+    fixture.serve();
+    fixture.resume(9, Scope::Pool(pool("shop-web")));
+    fixture.serve();
     let resumed = |n, was| (RequestId(n), Answer::Done(Done::Resumed { was, effect: Effect::WhenRead }));
-    assert_eq!(bench.answers[1..], [resumed(8, true), resumed(9, false)]);
-    assert_eq!(bench.server.keys(), ["kept", "snapshot.a_1"]);
+    assert_eq!(fixture.answers[1..], [resumed(8, true), resumed(9, false)]);
+    assert_eq!(fixture.server.keys(), ["kept", "snapshot.a_1"]);
 }
 
 /// Otherwise a write could begin after the operator was told that none can.
 #[test]
 fn g6_a_pause_is_reported_before_the_operator_is_answered() {
-    let mut bench = Bench::begun(Server::default());
-    bench.pause(7, Scope::Everything);
-    let (call, request) = bench.next();
-    let absent = bench.server.execute(bench.now, &request);
-    bench.send(In::ConfigMap(call, absent));
-    let (call, request) = bench.next();
-    let seen = bench.server.execute(bench.now, &request);
+    let mut fixture = Fixture::begun(Server::default());
+    fixture.pause(7, Scope::Everything);
+    let (call, request) = fixture.next();
+    let absent = fixture.server.execute(fixture.now, &request);
+    fixture.send(In::ConfigMap(call, absent));
+    let (call, request) = fixture.next();
+    let seen = fixture.server.execute(fixture.now, &request);
     let mut out = Vec::new();
-    bench.pauses.step(bench.now, In::ConfigMap(call, seen), &mut out);
+    fixture.pauses.step(fixture.now, In::ConfigMap(call, seen), &mut out);
     let place = |wanted: fn(&Out) -> bool| out.iter().position(wanted).expect("the pause is reported");
     let pause = place(|said| matches!(said, Out::OperatorPolicy { policy, .. } if policy.only_observes()));
     let answer = place(|said| matches!(said, Out::Answer(RequestId(7), Answer::Done(Done::Paused(_)))));
@@ -290,23 +298,23 @@ fn g6_a_pause_is_reported_before_the_operator_is_answered() {
 
 #[test]
 fn g6_a_failed_read_in_a_term_is_repeated_soon() {
-    let mut bench = Bench::begun(Server::default());
-    bench.send(In::Confirm(Epoch(1)));
-    bench.serve();
-    bench.wait(at(16));
-    let (call, _) = bench.next();
-    bench.server = Server::with(&[("pause.everything", "")]);
-    bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Other("reset".into()))));
-    bench.wait(at(17));
-    bench.serve();
-    assert!(bench.known().1.everything.is_some());
+    let mut fixture = Fixture::begun(Server::default());
+    fixture.send(In::Confirm(Epoch(1)));
+    fixture.serve();
+    fixture.wait(at(16));
+    let (call, _) = fixture.next();
+    fixture.server = Server::with(&[("pause.everything", "")]);
+    fixture.send(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Other("reset".into()))));
+    fixture.wait(at(17));
+    fixture.serve();
+    assert!(fixture.known().1.everything.is_some());
     let mut looks = 0;
     for second in 18..=318 {
-        bench.wait(at(second));
-        for (call, _) in std::mem::take(&mut bench.requests) {
+        fixture.wait(at(second));
+        for (call, _) in std::mem::take(&mut fixture.requests) {
             looks += 1;
             let failed = RequestFailure::Denied("configmaps is forbidden".into());
-            bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(failed)));
+            fixture.send(In::ConfigMap(call, ConfigMapAnswer::Failed(failed)));
         }
     }
     assert!((18..=25).contains(&looks), "reads without a right are rare: {looks}");
@@ -314,82 +322,82 @@ fn g6_a_failed_read_in_a_term_is_repeated_soon() {
 
 #[test]
 fn g6_a_write_without_an_answer_is_read_back_before_the_reply() {
-    let mut bench = Bench::begun(Server::default());
-    bench.pause(1, Scope::Everything);
-    let (call, request) = bench.next();
-    let absent = bench.server.execute(bench.now, &request);
-    bench.send(In::ConfigMap(call, absent));
-    let (call, request) = bench.next();
-    bench.server.execute(bench.now, &request);
-    bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Other("reset".into()))));
-    assert!(bench.answers.is_empty());
-    bench.wait(at(2));
-    assert!(matches!(bench.requests.front(), Some((_, ConfigMapRequest::Get))));
-    bench.serve();
-    assert_eq!(bench.answers, [(RequestId(1), Answer::Done(Done::Paused(Effect::WhenRead)))]);
-    assert_eq!(bench.server.version, 1, "it is not written twice");
+    let mut fixture = Fixture::begun(Server::default());
+    fixture.pause(1, Scope::Everything);
+    let (call, request) = fixture.next();
+    let absent = fixture.server.execute(fixture.now, &request);
+    fixture.send(In::ConfigMap(call, absent));
+    let (call, request) = fixture.next();
+    fixture.server.execute(fixture.now, &request);
+    fixture.send(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Other("reset".into()))));
+    assert!(fixture.answers.is_empty());
+    fixture.wait(at(2));
+    assert!(matches!(fixture.requests.front(), Some((_, ConfigMapRequest::Get))));
+    fixture.serve();
+    assert_eq!(fixture.answers, [(RequestId(1), Answer::Done(Done::Paused(Effect::WhenRead)))]);
+    assert_eq!(fixture.server.version, 1, "it is not written twice");
 }
 
 #[test]
 fn g6_an_existing_pause_is_rewritten_against_older_writes() {
-    let mut bench = Bench::begun(Server::with(&[("pause.everything", "")]));
-    bench.resume(1, Scope::Everything);
-    let (call, request) = bench.next();
-    let seen = bench.server.execute(bench.now, &request);
-    bench.send(In::ConfigMap(call, seen));
-    let (_, lost) = bench.next();
-    bench.wait(at(20));
-    assert!(matches!(bench.answers[..], [(RequestId(1), Answer::Refused(Refusal::Failed(_)))]));
-    bench.requests.clear();
-    bench.wait(at(40));
-    bench.serve();
-    bench.pause(2, Scope::Everything);
-    bench.serve();
-    assert_eq!(bench.answers[1], (RequestId(2), Answer::Done(Done::Paused(Effect::WhenRead))));
-    assert!(matches!(bench.server.execute(bench.now, &lost), ConfigMapAnswer::Conflict));
+    let mut fixture = Fixture::begun(Server::with(&[("pause.everything", "")]));
+    fixture.resume(1, Scope::Everything);
+    let (call, request) = fixture.next();
+    let seen = fixture.server.execute(fixture.now, &request);
+    fixture.send(In::ConfigMap(call, seen));
+    let (_, lost) = fixture.next();
+    fixture.wait(at(20));
+    assert!(matches!(fixture.answers[..], [(RequestId(1), Answer::Refused(Refusal::Failed(_)))]));
+    fixture.requests.clear();
+    fixture.wait(at(40));
+    fixture.serve();
+    fixture.pause(2, Scope::Everything);
+    fixture.serve();
+    assert_eq!(fixture.answers[1], (RequestId(2), Answer::Done(Done::Paused(Effect::WhenRead))));
+    assert!(matches!(fixture.server.execute(fixture.now, &lost), ConfigMapAnswer::Conflict));
 }
 
 #[test]
 fn h3_the_operator_is_answered_within_10_seconds() {
-    let mut bench = Bench::begun(Server::default());
-    bench.pause(1, Scope::Everything);
-    bench.pause(2, Scope::Service(ServiceKey::new("shop", "web")));
-    bench.wait(at(10));
-    assert!(bench.answers.is_empty());
-    bench.wait(at(11));
+    let mut fixture = Fixture::begun(Server::default());
+    fixture.pause(1, Scope::Everything);
+    fixture.pause(2, Scope::Service(ServiceKey::new("shop", "web")));
+    fixture.wait(at(10));
+    assert!(fixture.answers.is_empty());
+    fixture.wait(at(11));
     let failed = |said: &(RequestId, Answer)| matches!(&said.1, Answer::Refused(Refusal::Failed(_)));
-    assert_eq!(bench.answers.iter().filter(|said| failed(said)).count(), 2);
-    bench.wait(at(60));
-    bench.requests.drain(..bench.requests.len() - 1);
-    bench.serve();
-    assert_eq!(bench.answers.len(), 2, "no request is answered twice");
+    assert_eq!(fixture.answers.iter().filter(|said| failed(said)).count(), 2);
+    fixture.wait(at(60));
+    fixture.requests.drain(..fixture.requests.len() - 1);
+    fixture.serve();
+    assert_eq!(fixture.answers.len(), 2, "no request is answered twice");
 }
 
 #[test]
 fn g6_a_denied_write_is_answered_immediately() {
-    let mut bench = Bench::begun(Server::default());
-    bench.pause(1, Scope::Everything);
-    let (call, _) = bench.next();
+    let mut fixture = Fixture::begun(Server::default());
+    fixture.pause(1, Scope::Everything);
+    let (call, _) = fixture.next();
     let denied = RequestFailure::Denied("configmaps is forbidden".into());
-    bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(denied)));
+    fixture.send(In::ConfigMap(call, ConfigMapAnswer::Failed(denied)));
     let why = Refusal::Failed("configmaps is forbidden".into());
-    assert_eq!(bench.answers, [(RequestId(1), Answer::Refused(why))]);
+    assert_eq!(fixture.answers, [(RequestId(1), Answer::Refused(why))]);
 }
 
 #[test]
 fn g6_pools_with_the_same_key_are_paused_separately() {
     let of = |lb: &str, name: &str| Scope::Pool(PoolId::new(LbName::new(lb), PoolName::new(name)));
-    let mut bench = Bench::begun(Server::default());
+    let mut fixture = Fixture::begun(Server::default());
     for (n, scope) in [(1, of("a.b", "c")), (2, of("a", "b.c")), (3, of("a", "b.c"))] {
-        bench.wait(at(n));
-        bench.pause(n, scope);
-        bench.serve();
+        fixture.wait(at(n));
+        fixture.pause(n, scope);
+        fixture.serve();
     }
-    assert_eq!(bench.server.keys(), ["pause.pool.a.b.c", "pause.pool.a.b.c-2"]);
-    assert_eq!(bench.known().1.pools.len(), 2);
-    bench.resume(4, of("a.b", "c"));
-    bench.serve();
-    let left: Vec<String> = bench.known().1.pools.keys().map(ToString::to_string).collect();
+    assert_eq!(fixture.server.keys(), ["pause.pool.a.b.c", "pause.pool.a.b.c-2"]);
+    assert_eq!(fixture.known().1.pools.len(), 2);
+    fixture.resume(4, of("a.b", "c"));
+    fixture.serve();
+    let left: Vec<String> = fixture.known().1.pools.keys().map(ToString::to_string).collect();
     assert_eq!(left, ["a/b.c"]);
 }
 
@@ -404,31 +412,36 @@ fn g6_an_unreadable_global_pause_still_pauses() {
         ("pause.service.v", "\n shop/api \nreason: moves\nby: bob"),
         ("paused", "is another key"),
     ]);
-    let mut bench = Bench::begun(Server { binary: vec!["pause.everything".into()], ..server });
-    let view = bench.view.clone().expect("it is shown");
+    let mut fixture = Fixture::begun(Server { binary: vec!["pause.everything".into()], ..server });
+    let view = fixture.view.clone().expect("it is shown");
     let keys: Vec<&str> = view.unreadable.iter().map(|(key, _)| &**key).collect();
     assert_eq!(keys, ["pause.al", "pause.everything", "pause.pool.x", "pause.pool.y", "pause.service.z"]);
-    let policy = bench.known().1;
+    let policy = fixture.known().1;
     assert!(policy.only_observes());
     assert_eq!(policy.pools[&pool("shop-web")].reason.as_deref(), Some("because of tests"));
     let api = &policy.services[&ServiceKey::new("shop", "api")];
     assert_eq!((api.by.as_deref(), api.reason.as_deref()), (Some("bob"), Some("moves")));
-    bench.resume(1, Scope::Everything);
-    bench.serve();
+    fixture.resume(1, Scope::Everything);
+    fixture.serve();
     assert_eq!(
-        bench.answers,
+        fixture.answers,
         [(RequestId(1), Answer::Done(Done::Resumed { was: true, effect: Effect::WhenRead }))]
     );
-    assert!(!bench.known().1.only_observes());
+    assert!(!fixture.known().1.only_observes());
 }
 
 #[test]
 fn g6_a_reason_cannot_forge_other_lines() {
-    let mut bench = Bench::begun(Server::default());
+    let mut fixture = Fixture::begun(Server::default());
     let reason = Some(format!("one\nby: mallory\r\n{}", "x".repeat(5_000)).into());
-    bench.send(In::Pause { id: RequestId(1), scope: Scope::Everything, by: Some("al\nice".into()), reason });
-    bench.serve();
-    let pause = bench.known().1.everything.expect("it is paused");
+    fixture.send(In::Pause {
+        id: RequestId(1),
+        scope: Scope::Everything,
+        by: Some("al\nice".into()),
+        reason,
+    });
+    fixture.serve();
+    let pause = fixture.known().1.everything.expect("it is paused");
     assert_eq!(pause.by.as_deref(), Some("al ice"));
     let reason = pause.reason.expect("a reason");
     assert!(reason.starts_with("one by: mallory") && reason.chars().count() == 500, "{reason}");
@@ -436,107 +449,112 @@ fn g6_a_reason_cannot_forge_other_lines() {
 
 #[test]
 fn c4_in_a_dry_run_the_mode_is_known_and_pauses_are_refused() {
-    let mut bench = Bench::new(Server::default(), PauseStorage::Nothing);
-    assert_eq!(bench.known(), (None, OperatorPolicy::default()));
-    bench.send(In::Confirm(Epoch(1)));
-    assert_eq!(bench.known().0, Some(1));
-    bench.pause(1, Scope::Everything);
-    bench.resume(2, Scope::Everything);
+    let mut fixture = Fixture::new(Server::default(), PauseStorage::Nothing);
+    assert_eq!(fixture.known(), (None, OperatorPolicy::default()));
+    fixture.send(In::Confirm(Epoch(1)));
+    assert_eq!(fixture.known().0, Some(1));
+    fixture.pause(1, Scope::Everything);
+    fixture.resume(2, Scope::Everything);
     let refused = |n| (RequestId(n), Answer::Refused(Refusal::DryRun));
-    assert_eq!(bench.answers, [refused(1), refused(2)]);
-    bench.wait(at(600));
-    assert!(bench.requests.is_empty());
+    assert_eq!(fixture.answers, [refused(1), refused(2)]);
+    fixture.wait(at(600));
+    assert!(fixture.requests.is_empty());
 }
 
 #[test]
 fn g6_an_idle_process_reads_every_15_s() {
-    let mut bench = Bench::begun(Server::default());
+    let mut fixture = Fixture::begun(Server::default());
     let mut looks = 0;
     for second in 2..=602 {
-        bench.wait(at(second));
-        looks += bench.requests.len();
-        bench.serve();
-        assert!(bench.pauses.deadline().is_some_and(|due| due > bench.now));
+        fixture.wait(at(second));
+        looks += fixture.requests.len();
+        fixture.serve();
+        assert!(fixture.pauses.deadline().is_some_and(|due| due > fixture.now));
     }
     assert_eq!(looks, 40);
 }
 
 /// Returns a process that restores a snapshot, after its first read.
-fn restoring(how: Restoring) -> Bench {
+fn restoring(how: Restoring) -> Fixture {
     let params =
         Params { mode: Mode::Enforce, storage: PauseStorage::ConfigMap, effect: PauseEffect::Restoring(how) };
-    let mut bench =
-        Bench { pauses: Pauses::new(params), ..Bench::new(Server::default(), PauseStorage::Nothing) };
-    bench.send(In::Start);
-    bench.serve();
-    bench
+    let mut fixture =
+        Fixture { pauses: Pauses::new(params), ..Fixture::new(Server::default(), PauseStorage::Nothing) };
+    fixture.send(In::Start);
+    fixture.serve();
+    fixture
 }
 
 #[test]
 fn g6_a_restore_skips_separately_paused_pools_unless_named() {
     for respects_narrow_pauses in [true, false] {
         for requires_global_pause in [true, false] {
-            let mut bench = restoring(Restoring { requires_global_pause, respects_narrow_pauses });
+            let mut fixture = restoring(Restoring { requires_global_pause, respects_narrow_pauses });
             let service = ServiceKey::new("shop", "web");
             for (id, scope) in [Scope::Everything, Scope::Pool(pool("shop-web")), Scope::Service(service)]
                 .into_iter()
                 .enumerate()
             {
                 let id = RequestId(id as u64);
-                bench.send(In::Pause { id, scope, by: None, reason: None });
-                bench.serve();
+                fixture.send(In::Pause { id, scope, by: None, reason: None });
+                fixture.serve();
             }
-            let (_, heeded) = bench.policy.clone().expect("told");
+            let (_, applied) = fixture.policy.clone().expect("told");
             let single = usize::from(respects_narrow_pauses);
-            assert_eq!((heeded.pools.len(), heeded.services.len()), (single, single));
-            assert_eq!(heeded.everything, None, "the pause of everything is expected, or does not apply");
+            assert_eq!((applied.pools.len(), applied.services.len()), (single, single));
+            assert_eq!(applied.everything, None, "the pause of everything is expected, or does not apply");
         }
     }
 }
 
 #[test]
 fn g6_a_restore_writes_only_during_a_pause_of_everything() {
-    let mut bench = restoring(Restoring { requires_global_pause: true, respects_narrow_pauses: false });
-    let heeded = |bench: &Bench| bench.policy.clone().expect("told").1;
-    let shown = |bench: &Bench| bench.view.clone().expect("shown").policy.expect("known");
-    assert!(heeded(&bench).only_observes(), "other processes may still write");
-    assert_eq!(*shown(&bench), OperatorPolicy::default(), "the view has the stored pauses");
+    let mut fixture = restoring(Restoring { requires_global_pause: true, respects_narrow_pauses: false });
+    let applied = |fixture: &Fixture| fixture.policy.clone().expect("told").1;
+    let shown = |fixture: &Fixture| fixture.view.clone().expect("shown").policy.expect("known");
+    assert!(applied(&fixture).only_observes(), "other processes may still write");
+    assert_eq!(*shown(&fixture), OperatorPolicy::default(), "the view has the stored pauses");
 
     let by = Some(Arc::from("restore"));
-    bench.send(In::Pause { id: RequestId(1), scope: Scope::Everything, by, reason: None });
-    bench.serve();
-    assert_eq!(bench.answers, [(RequestId(1), Answer::Done(Done::Paused(Effect::WhenRead)))]);
-    assert!(!heeded(&bench).only_observes());
-    assert!(shown(&bench).everything.is_some());
+    fixture.send(In::Pause { id: RequestId(1), scope: Scope::Everything, by, reason: None });
+    fixture.serve();
+    assert_eq!(fixture.answers, [(RequestId(1), Answer::Done(Done::Paused(Effect::WhenRead)))]);
+    assert!(!applied(&fixture).only_observes());
+    assert!(shown(&fixture).everything.is_some());
 
-    bench.send(In::Pause { id: RequestId(2), scope: Scope::Pool(pool("shop-web")), by: None, reason: None });
-    bench.serve();
-    assert_eq!(heeded(&bench).pools.len(), 0, "no other pause applies");
-    assert_eq!(shown(&bench).pools.len(), 1);
+    fixture.send(In::Pause {
+        id: RequestId(2),
+        scope: Scope::Pool(pool("shop-web")),
+        by: None,
+        reason: None,
+    });
+    fixture.serve();
+    assert_eq!(applied(&fixture).pools.len(), 0, "no other pause applies");
+    assert_eq!(shown(&fixture).pools.len(), 1);
 
-    bench.send(In::Resume { id: RequestId(3), scope: Scope::Everything });
-    bench.serve();
-    assert!(heeded(&bench).only_observes(), "a resume also ends the restore");
+    fixture.send(In::Resume { id: RequestId(3), scope: Scope::Everything });
+    fixture.serve();
+    assert!(applied(&fixture).only_observes(), "a resume also ends the restore");
 }
 
 #[test]
 fn e2_unreadable_pauses_and_a_waiting_term_are_measured() {
-    let mut bench = Bench::new(Server::default(), PauseStorage::ConfigMap);
-    let fails = |bench: &mut Bench| {
-        let (call, _) = bench.next();
-        bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Denied("403".into()))));
+    let mut fixture = Fixture::new(Server::default(), PauseStorage::ConfigMap);
+    let fails = |fixture: &mut Fixture| {
+        let (call, _) = fixture.next();
+        fixture.send(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Denied("403".into()))));
     };
-    assert_eq!(bench.measured, Some((false, false)));
-    fails(&mut bench);
-    assert_eq!(bench.measured, Some((false, false)));
-    bench.send(In::Confirm(Epoch(1)));
-    assert_eq!(bench.measured, Some((false, true)));
-    bench.wait(at(120));
-    bench.requests.drain(..bench.requests.len() - 1);
-    bench.serve();
-    assert_eq!(bench.measured, Some((true, false)));
-    bench.wait(at(240));
-    bench.requests.drain(..bench.requests.len() - 1);
-    fails(&mut bench);
-    assert_eq!(bench.measured, Some((false, false)), "the running term continues");
+    assert_eq!(fixture.measured, Some((false, false)));
+    fails(&mut fixture);
+    assert_eq!(fixture.measured, Some((false, false)));
+    fixture.send(In::Confirm(Epoch(1)));
+    assert_eq!(fixture.measured, Some((false, true)));
+    fixture.wait(at(120));
+    fixture.requests.drain(..fixture.requests.len() - 1);
+    fixture.serve();
+    assert_eq!(fixture.measured, Some((true, false)));
+    fixture.wait(at(240));
+    fixture.requests.drain(..fixture.requests.len() - 1);
+    fails(&mut fixture);
+    assert_eq!(fixture.measured, Some((false, false)), "the running term continues");
 }

@@ -259,13 +259,13 @@ fn read_port(port: Option<u32>) -> Result<u16, AddressFault> {
 fn unfitness(ip: IpAddr) -> Option<&'static str> {
     /// The address of Azure itself in every network; health probes come from it.
     const AZURE: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
-    let (nobody, everybody, link_local) = match ip {
+    let (unspecified, broadcast, link_local) = match ip {
         IpAddr::V4(ip) => (ip.octets()[0] == 0, ip.is_broadcast(), ip.is_link_local()),
         IpAddr::V6(ip) => (ip.is_unspecified(), false, ip.is_unicast_link_local()),
     };
-    if nobody {
+    if unspecified {
         Some("an unspecified address, which no host has")
-    } else if everybody {
+    } else if broadcast {
         Some("the broadcast address, which no member may have")
     } else if ip == IpAddr::V4(AZURE) {
         Some("Azure's own in every network")

@@ -20,7 +20,7 @@ pub struct Policy {
 impl Policy {
     /// How long a resource may take to arrive after it was requested (A57, A88).
     #[must_use]
-    pub const fn patience(self) -> Duration {
+    pub const fn resource_timeout(self) -> Duration {
         Duration::from_secs(if self.timer_is_transient { 30 } else { 15 })
     }
 }

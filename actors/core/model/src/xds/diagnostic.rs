@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A diagnostic about the members of a pool: a remark in the admin API.
+/// A diagnostic about the members of a pool, as in the admin API.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Diagnostic {
     /// Some endpoints are assigned, but none of the pool's family is usable.

@@ -10,7 +10,7 @@ use model::ids::{EventKey, NodeName};
 use model::machine::Now;
 use model::object::{Object, ObjectKey, PreemptionObject, ResourceVersion};
 use model::signals::is_failed_query;
-use model::watch::Seen;
+use model::watch::WatchUpdate;
 
 /// The existing events, and those that wait for their node.
 #[derive(Debug, Default)]
@@ -45,35 +45,36 @@ impl NoticeEvent {
 
 impl NoticeEvents {
     /// Applies an observation of the watch. Returns the notice in it, if it is new.
-    pub(super) fn on_seen(&mut self, now: Now, seen: &Seen) -> Option<NoticeEvent> {
+    pub(super) fn on_seen(&mut self, now: Now, seen: &WatchUpdate) -> Option<NoticeEvent> {
         match seen {
-            Seen::Object(Object::Preemption(event)) => self.on_event(now, event),
-            Seen::ListBegan(_) => {
+            WatchUpdate::Object(Object::Preemption(event)) => self.on_event(now, event),
+            WatchUpdate::ListBegan(_) => {
                 self.listed = Some(BTreeSet::new());
                 None
             }
-            Seen::ListAborted => {
+            WatchUpdate::ListAborted => {
                 self.listed = None;
                 None
             }
-            Seen::ListDone { .. } => {
+            WatchUpdate::ListDone { .. } => {
                 if let Some(listed) = self.listed.take() {
                     self.known.retain(|key, _| listed.contains(key));
                 }
                 None
             }
-            Seen::Deleted { key: ObjectKey::Preemption(key), .. } => {
+            WatchUpdate::Deleted { key: ObjectKey::Preemption(key), .. } => {
                 self.known.remove(key);
                 None
             }
-            Seen::Object(Object::Service(_) | Object::Slice(_) | Object::Node(_))
-            | Seen::Deleted {
-                key: ObjectKey::Service(_) | ObjectKey::Slice(_) | ObjectKey::Node(_), ..
+            WatchUpdate::Object(Object::Service(_) | Object::Slice(_) | Object::Node(_))
+            | WatchUpdate::Deleted {
+                key: ObjectKey::Service(_) | ObjectKey::Slice(_) | ObjectKey::Node(_),
+                ..
             }
-            | Seen::Undecodable { .. }
-            | Seen::Bookmark(_)
-            | Seen::Reconnected
-            | Seen::AnyList(_) => None,
+            | WatchUpdate::Undecodable { .. }
+            | WatchUpdate::Bookmark(_)
+            | WatchUpdate::Reconnected
+            | WatchUpdate::AnyList(_) => None,
         }
     }
 

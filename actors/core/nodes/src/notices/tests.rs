@@ -16,7 +16,7 @@ use model::object::{
     TaintEdit, TaintPatch,
 };
 use model::signals::{DRAINING, SPOT_EVICTION};
-use model::watch::Serves;
+use model::watch::ListCoverage;
 
 const NOTICE: &str = "Preempt Scheduled: Wed, 26 Feb 2025 10:13:13 GMT. DurationInSeconds: -1.";
 
@@ -58,7 +58,7 @@ fn node(name: &str) -> NodeFact {
         ips: BTreeSet::new(),
         instance: None,
         ready: true,
-        left_out: None,
+        excluded: None,
         taints: Vec::new(),
         created: wall(1_000),
         preempt: None,
@@ -99,8 +99,8 @@ fn later_state(event: &PreemptionObject) -> PreemptionObject {
     PreemptionObject { resource_version: version(n + 1), ..event.clone() }
 }
 
-fn seen(event: PreemptionObject) -> Seen {
-    Seen::Object(Object::Preemption(Arc::new(event)))
+fn seen(event: PreemptionObject) -> WatchUpdate {
+    WatchUpdate::Object(Object::Preemption(Arc::new(event)))
 }
 
 fn lost() -> TaintAnswer {
@@ -111,7 +111,7 @@ fn denied() -> TaintAnswer {
     TaintAnswer::Failed(RequestFailure::Denied("may not patch nodes".into()))
 }
 
-struct Bench {
+struct Fixture {
     notices: EvictionNotices,
     now: Now,
     /// True if records are stored immediately.
@@ -121,10 +121,10 @@ struct Bench {
     samples: Vec<Metric>,
 }
 
-impl Bench {
-    /// Creates a bench with these nodes.
-    fn of(nodes: &[NodeFact]) -> Bench {
-        let mut bench = Bench {
+impl Fixture {
+    /// Creates a fixture with these nodes.
+    fn of(nodes: &[NodeFact]) -> Fixture {
+        let mut fixture = Fixture {
             notices: EvictionNotices::default(),
             now: Now::from_millis(1_000_000),
             records: true,
@@ -132,8 +132,8 @@ impl Bench {
             patches: Vec::new(),
             samples: Vec::new(),
         };
-        nodes.iter().for_each(|fact| bench.deliver(fact));
-        bench
+        nodes.iter().for_each(|fact| fixture.deliver(fact));
+        fixture
     }
 
     fn reconcile(&mut self) {
@@ -164,7 +164,7 @@ impl Bench {
         self.reconcile();
     }
 
-    fn observe(&mut self, seen: Seen) {
+    fn observe(&mut self, seen: WatchUpdate) {
         self.notices.on_seen(self.now, &seen);
         self.reconcile();
     }
@@ -175,9 +175,9 @@ impl Bench {
 
     /// Delivers a complete list of events.
     fn list(&mut self, events: Vec<PreemptionObject>) {
-        self.observe(Seen::ListBegan(Provenance::FirstList));
+        self.observe(WatchUpdate::ListBegan(Provenance::FirstList));
         events.into_iter().for_each(|event| self.event(event));
-        self.observe(Seen::ListDone { resource_version: version(9), serves: Serves::default() });
+        self.observe(WatchUpdate::ListDone { resource_version: version(9), serves: ListCoverage::default() });
     }
 
     /// Returns the only patch requested since the last call.
@@ -223,54 +223,54 @@ impl Bench {
     }
 }
 
-/// Returns a bench with a node that has the controller's taint after an event. The notice has passed 30 s after the
+/// Returns a fixture with a node that has the controller's taint after an event. The notice has passed 30 s after the
 /// start.
-fn marked_by_us() -> Bench {
-    let mut bench = Bench::of(&[node("a")]);
-    bench.event(event("a"));
-    bench.answer(&TaintAnswer::Done);
-    bench.deliver(&marked(&node("a"), 2));
-    assert_eq!(bench.statuses("a"), (true, true));
-    bench
+fn marked_by_us() -> Fixture {
+    let mut fixture = Fixture::of(&[node("a")]);
+    fixture.event(event("a"));
+    fixture.answer(&TaintAnswer::Done);
+    fixture.deliver(&marked(&node("a"), 2));
+    assert_eq!(fixture.statuses("a"), (true, true));
+    fixture
 }
 
 #[test]
 fn n1_an_event_taints_its_node_after_the_record() {
-    let mut bench = Bench::of(&[node("a"), node("b")]);
-    bench.records = false;
-    assert_eq!(bench.changed(), []);
-    bench.event(event("a"));
-    assert_eq!((bench.statuses("a"), bench.statuses("b")), ((true, true), (false, false)));
-    assert_eq!((bench.changed(), bench.changed()), (vec![uid("a")], vec![]));
-    bench.asks_nothing();
-    bench.records = true;
-    bench.reconcile();
-    let (call, patch) = bench.patch();
+    let mut fixture = Fixture::of(&[node("a"), node("b")]);
+    fixture.records = false;
+    assert_eq!(fixture.changed(), []);
+    fixture.event(event("a"));
+    assert_eq!((fixture.statuses("a"), fixture.statuses("b")), ((true, true), (false, false)));
+    assert_eq!((fixture.changed(), fixture.changed()), (vec![uid("a")], vec![]));
+    fixture.asks_nothing();
+    fixture.records = true;
+    fixture.reconcile();
+    let (call, patch) = fixture.patch();
     assert_eq!(patch, TaintPatch { node: NodeName::new("a"), uid: uid("a"), edit: TaintEdit::AddFirst });
-    bench.notices.on_tainted(bench.now, call, &TaintAnswer::Done);
-    bench.deliver(&marked(&super::tests::node("a"), 2));
-    bench.pass(seconds(600));
-    bench.asks_nothing();
-    assert_eq!(bench.samples, [Metric::TaintPatch(TaintResult::Done)]);
-    assert_eq!(bench.statuses("a"), (true, true));
+    fixture.notices.on_tainted(fixture.now, call, &TaintAnswer::Done);
+    fixture.deliver(&marked(&super::tests::node("a"), 2));
+    fixture.pass(seconds(600));
+    fixture.asks_nothing();
+    assert_eq!(fixture.samples, [Metric::TaintPatch(TaintResult::Done)]);
+    assert_eq!(fixture.statuses("a"), (true, true));
 }
 
 #[test]
 fn n1_the_taint_is_added_to_existing_taints() {
-    let mut bench = Bench::of(&[NodeFact { taints: vec![spot_pool()], ..node("a") }]);
-    bench.event(event("a"));
-    assert_eq!(bench.edit(), TaintEdit::AddTo);
+    let mut fixture = Fixture::of(&[NodeFact { taints: vec![spot_pool()], ..node("a") }]);
+    fixture.event(event("a"));
+    assert_eq!(fixture.edit(), TaintEdit::AddTo);
 }
 
 #[test]
 fn n1_a_failed_metadata_query_is_no_notice() {
-    let mut bench = Bench::of(&[node("a")]);
+    let mut fixture = Fixture::of(&[node("a")]);
     let failed = "IMDS query failed, exit code: 28 / Connection timed out after 24 seconds.";
-    bench.event(PreemptionObject { message: failed.into(), ..event("a") });
-    bench.deliver(&NodeFact { preempt: condition(failed, 2_000), ..node("a") });
-    assert_eq!(bench.statuses("a"), (false, false));
-    bench.event(PreemptionObject { message: "unknown text".into(), ..later_state(&event("a")) });
-    assert_eq!(bench.statuses("a"), (true, true), "any other event is one");
+    fixture.event(PreemptionObject { message: failed.into(), ..event("a") });
+    fixture.deliver(&NodeFact { preempt: condition(failed, 2_000), ..node("a") });
+    assert_eq!(fixture.statuses("a"), (false, false));
+    fixture.event(PreemptionObject { message: "unknown text".into(), ..later_state(&event("a")) });
+    assert_eq!(fixture.statuses("a"), (true, true), "any other event is one");
 }
 
 /// Returns whether a notice with these times counts for a node that is, or is not, Ready. Checks events from a list and
@@ -281,15 +281,15 @@ fn counts(age: Option<Duration>, not_before: Option<NotBefore>, ready: bool) -> 
     let preempt = condition(NOTICE, 2_000).map(|preempt| Preempt { age, not_before, ..preempt });
     let with_condition = NodeFact { preempt, version: version(2), ..node.clone() };
 
-    let mut listed = Bench::of(std::slice::from_ref(&node));
+    let mut listed = Fixture::of(std::slice::from_ref(&node));
     listed.list(vec![event.clone()]);
-    let mut watched = Bench::of(std::slice::from_ref(&node));
+    let mut watched = Fixture::of(std::slice::from_ref(&node));
     watched.list(Vec::new());
     watched.event(event);
-    let new = Bench::of(std::slice::from_ref(&with_condition));
-    let mut known = Bench::of(&[node]);
+    let new = Fixture::of(std::slice::from_ref(&with_condition));
+    let mut known = Fixture::of(&[node]);
     known.deliver(&with_condition);
-    let all = [listed, watched, new, known].map(|bench| bench.statuses("a").0);
+    let all = [listed, watched, new, known].map(|fixture| fixture.statuses("a").0);
     assert!(all.iter().all(|one| *one == all[0]), "event listed, watched, condition new, known: {all:?}");
     all[0]
 }
@@ -315,14 +315,14 @@ fn n1_a_notice_counts_until_it_is_60_s_overdue() {
 fn n1_an_ignored_notice_is_not_the_first() {
     let old = Preempt { age: Some(seconds(99)), ..condition(NOTICE, 2_000).expect("a condition") };
     let told = NodeFact { preempt: Some(old), version: version(2), ..node("a") };
-    let mut bench = Bench::of(&[node("a")]);
-    bench.deliver(&told);
-    bench.deliver(&NodeFact { version: version(3), ..told.clone() });
-    bench.event(PreemptionObject { age: Some(seconds(99)), ..event("a") });
+    let mut fixture = Fixture::of(&[node("a")]);
+    fixture.deliver(&told);
+    fixture.deliver(&NodeFact { version: version(3), ..told.clone() });
+    fixture.event(PreemptionObject { age: Some(seconds(99)), ..event("a") });
     let ignored = (NodeName::new("a"), IgnoredNotice::Old(seconds(99)));
-    assert_eq!(bench.notices.take_ignored(bench.now), [ignored.clone(), ignored], "each once");
-    assert_eq!((bench.statuses("a"), bench.patches.len()), ((false, false), 0));
-    let mut not_ready = Bench { notices: std::mem::take(&mut bench.notices), ..Bench::of(&[]) };
+    assert_eq!(fixture.notices.take_ignored(fixture.now), [ignored.clone(), ignored], "each once");
+    assert_eq!((fixture.statuses("a"), fixture.patches.len()), ((false, false), 0));
+    let mut not_ready = Fixture { notices: std::mem::take(&mut fixture.notices), ..Fixture::of(&[]) };
     not_ready.deliver(&NodeFact { ready: false, version: version(4), ..told });
     assert_eq!(
         not_ready.statuses("a"),
@@ -333,197 +333,203 @@ fn n1_an_ignored_notice_is_not_the_first() {
 
 #[test]
 fn n1_a_notice_about_an_unknown_node_is_reported_after_60_s() {
-    let mut bench = Bench::of(&[node("other")]);
-    bench.event(event("a"));
-    assert_eq!(bench.notices.waits_until(), Some(bench.now.plus(seconds(60)).plus(Duration::from_micros(1))));
-    bench.pass(seconds(60));
-    assert_eq!(bench.notices.take_ignored(bench.now), []);
-    bench.pass(seconds(1));
-    assert_eq!(bench.notices.take_ignored(bench.now), [(NodeName::new("a"), IgnoredNotice::UnknownNode)]);
-    assert_eq!((bench.notices.take_ignored(bench.now), bench.notices.waits_until()), (Vec::new(), None));
+    let mut fixture = Fixture::of(&[node("other")]);
+    fixture.event(event("a"));
+    assert_eq!(
+        fixture.notices.waits_until(),
+        Some(fixture.now.plus(seconds(60)).plus(Duration::from_micros(1)))
+    );
+    fixture.pass(seconds(60));
+    assert_eq!(fixture.notices.take_ignored(fixture.now), []);
+    fixture.pass(seconds(1));
+    assert_eq!(fixture.notices.take_ignored(fixture.now), [(NodeName::new("a"), IgnoredNotice::UnknownNode)]);
+    assert_eq!(
+        (fixture.notices.take_ignored(fixture.now), fixture.notices.waits_until()),
+        (Vec::new(), None)
+    );
 }
 
 #[test]
 fn n1_scheduled_events_other_than_preempt_are_no_notices() {
-    let mut bench = Bench::of(&[node("a")]);
+    let mut fixture = Fixture::of(&[node("a")]);
     for event in ["Freeze", "Reboot", "Redeploy", "Terminate", "Rebalance"] {
         let preempt = condition(&NOTICE.replace("Preempt", event), 2_000);
-        bench.deliver(&NodeFact { preempt, ..node("a") });
+        fixture.deliver(&NodeFact { preempt, ..node("a") });
     }
-    assert_eq!(bench.statuses("a"), (false, false));
-    bench.deliver(&NodeFact { preempt: condition("Preempt Started", 2_000), ..node("a") });
-    assert_eq!(bench.statuses("a"), (true, true));
+    assert_eq!(fixture.statuses("a"), (false, false));
+    fixture.deliver(&NodeFact { preempt: condition("Preempt Started", 2_000), ..node("a") });
+    assert_eq!(fixture.statuses("a"), (true, true));
 }
 
 #[test]
 fn s1_duplicate_events_are_ignored_once_the_taint_exists() {
-    let mut bench = marked_by_us();
+    let mut fixture = marked_by_us();
     let second = PreemptionObject { key: key("a.2"), ..event("a") };
     for duplicate in [later_state(&event("a")), second.clone(), later_state(&second)] {
-        bench.event(duplicate);
-        bench.pass(seconds(20));
+        fixture.event(duplicate);
+        fixture.pass(seconds(20));
     }
-    bench.asks_nothing();
-    assert_eq!(bench.changed(), [uid("a")], "of the first");
+    fixture.asks_nothing();
+    assert_eq!(fixture.changed(), [uid("a")], "of the first");
 }
 
 #[test]
 fn s1_an_event_and_a_condition_of_one_eviction_are_one_notice() {
     let told = NodeFact { preempt: condition(NOTICE, 2_000), version: version(2), ..node("a") };
-    let mut event_first = Bench::of(&[node("a")]);
+    let mut event_first = Fixture::of(&[node("a")]);
     event_first.event(event("a"));
     event_first.deliver(&told);
-    let mut condition_first = Bench::of(&[node("a")]);
+    let mut condition_first = Fixture::of(&[node("a")]);
     condition_first.deliver(&told);
     condition_first.event(event("a"));
-    for mut bench in [event_first, condition_first] {
-        bench.answer(&TaintAnswer::Done);
-        bench.deliver(&marked(&told, 3));
-        bench.pass(seconds(60));
-        bench.asks_nothing();
-        assert_eq!(bench.statuses("a"), (true, true));
+    for mut fixture in [event_first, condition_first] {
+        fixture.answer(&TaintAnswer::Done);
+        fixture.deliver(&marked(&told, 3));
+        fixture.pass(seconds(60));
+        fixture.asks_nothing();
+        assert_eq!(fixture.statuses("a"), (true, true));
     }
 }
 
 #[test]
 fn s1_an_event_in_several_lists_counts_once() {
-    let mut bench = marked_by_us();
-    bench.deliver(&NodeFact { version: version(3), ..node("a") });
-    assert_eq!(bench.statuses("a"), (false, false), "the operator has cleared the taint");
-    bench.pass(seconds(1));
-    bench.list(vec![event("a")]);
-    bench.observe(Seen::ListBegan(Provenance::Relist));
-    bench.event(event("a"));
-    bench.observe(Seen::ListAborted);
-    bench.observe(Seen::Reconnected);
-    bench.event(event("a"));
-    assert_eq!(bench.statuses("a"), (false, false));
+    let mut fixture = marked_by_us();
+    fixture.deliver(&NodeFact { version: version(3), ..node("a") });
+    assert_eq!(fixture.statuses("a"), (false, false), "the operator has cleared the taint");
+    fixture.pass(seconds(1));
+    fixture.list(vec![event("a")]);
+    fixture.observe(WatchUpdate::ListBegan(Provenance::Relist));
+    fixture.event(event("a"));
+    fixture.observe(WatchUpdate::ListAborted);
+    fixture.observe(WatchUpdate::Reconnected);
+    fixture.event(event("a"));
+    assert_eq!(fixture.statuses("a"), (false, false));
 }
 
 #[test]
 fn s1_an_event_that_reuses_the_name_of_a_deleted_one_is_new() {
-    let deleted = |bench: &mut Bench| {
+    let deleted = |fixture: &mut Fixture| {
         let key = ObjectKey::Preemption(key("a.1"));
-        bench.observe(Seen::Deleted { key, resource_version: version(9) });
+        fixture.observe(WatchUpdate::Deleted { key, resource_version: version(9) });
     };
-    let missed = |bench: &mut Bench| bench.list(Vec::new());
+    let missed = |fixture: &mut Fixture| fixture.list(Vec::new());
     for ends in [deleted, missed] {
-        let mut bench = marked_by_us();
-        bench.deliver(&NodeFact { version: version(3), ..node("a") });
-        bench.pass(seconds(1));
-        ends(&mut bench);
-        bench.event(event("a"));
-        assert_eq!(bench.statuses("a"), (true, true));
+        let mut fixture = marked_by_us();
+        fixture.deliver(&NodeFact { version: version(3), ..node("a") });
+        fixture.pass(seconds(1));
+        ends(&mut fixture);
+        fixture.event(event("a"));
+        assert_eq!(fixture.statuses("a"), (true, true));
     }
 }
 
 #[test]
 fn s1_after_the_taint_was_cleared_only_a_newer_event_counts() {
-    let mut bench = marked_by_us();
-    bench.pass(seconds(10));
-    bench.deliver(&NodeFact { version: version(3), ..node("a") });
-    assert_eq!(bench.statuses("a"), (false, false));
-    bench.pass(seconds(2));
+    let mut fixture = marked_by_us();
+    fixture.pass(seconds(10));
+    fixture.deliver(&NodeFact { version: version(3), ..node("a") });
+    assert_eq!(fixture.statuses("a"), (false, false));
+    fixture.pass(seconds(2));
     let late = PreemptionObject { age: Some(seconds(3)), ..later_state(&event("a")) };
-    bench.event(late.clone());
-    bench.event(PreemptionObject { key: key("late"), age: Some(seconds(2)), ..event("a") });
-    assert_eq!(bench.statuses("a"), (false, false), "they were sent before");
-    bench.event(PreemptionObject { age: Some(seconds(1)), ..later_state(&late) });
-    assert_eq!(bench.statuses("a"), (true, true));
-    assert_eq!(bench.edit(), TaintEdit::AddFirst);
+    fixture.event(late.clone());
+    fixture.event(PreemptionObject { key: key("late"), age: Some(seconds(2)), ..event("a") });
+    assert_eq!(fixture.statuses("a"), (false, false), "they were sent before");
+    fixture.event(PreemptionObject { age: Some(seconds(1)), ..later_state(&late) });
+    assert_eq!(fixture.statuses("a"), (true, true));
+    assert_eq!(fixture.edit(), TaintEdit::AddFirst);
 }
 
 #[test]
 fn s1_after_the_taint_was_cleared_only_another_condition_counts() {
     let told = NodeFact { preempt: condition(NOTICE, 2_000), ..node("a") };
-    let mut bench = Bench::of(&[node("a")]);
-    bench.deliver(&told);
-    bench.answer(&TaintAnswer::Done);
-    bench.deliver(&marked(&told, 2));
+    let mut fixture = Fixture::of(&[node("a")]);
+    fixture.deliver(&told);
+    fixture.answer(&TaintAnswer::Done);
+    fixture.deliver(&marked(&told, 2));
     let cleared = NodeFact { version: version(3), ..told.clone() };
-    bench.deliver(&cleared);
-    bench.pass(seconds(5));
-    bench.deliver(&NodeFact { version: version(4), ..told });
-    bench.deliver(&NodeFact { version: version(5), preempt: None, ..cleared.clone() });
-    bench.deliver(&NodeFact { version: version(6), ..cleared.clone() });
+    fixture.deliver(&cleared);
+    fixture.pass(seconds(5));
+    fixture.deliver(&NodeFact { version: version(4), ..told });
+    fixture.deliver(&NodeFact { version: version(5), preempt: None, ..cleared.clone() });
+    fixture.deliver(&NodeFact { version: version(6), ..cleared.clone() });
     let older = condition("Preempt Started", 2_000).map(|it| Preempt { age: Some(seconds(59)), ..it });
     let same_time = NodeFact { preempt: older, version: version(7), ..cleared.clone() };
     for other in [same_time, NodeFact { preempt: condition(NOTICE, 2_010), ..cleared }] {
-        let mut bench = Bench { notices: std::mem::take(&mut bench.notices), ..Bench::of(&[]) };
-        bench.now = bench.now.plus(seconds(5));
-        bench.deliver(&other);
-        assert_eq!(bench.statuses("a"), (true, true));
-        bench.answer(&TaintAnswer::Done);
-        bench.deliver(&marked(&other, 8));
-        bench.deliver(&NodeFact { version: version(9), ..other });
-        assert_eq!(bench.statuses("a"), (false, false));
+        let mut fixture = Fixture { notices: std::mem::take(&mut fixture.notices), ..Fixture::of(&[]) };
+        fixture.now = fixture.now.plus(seconds(5));
+        fixture.deliver(&other);
+        assert_eq!(fixture.statuses("a"), (true, true));
+        fixture.answer(&TaintAnswer::Done);
+        fixture.deliver(&marked(&other, 8));
+        fixture.deliver(&NodeFact { version: version(9), ..other });
+        assert_eq!(fixture.statuses("a"), (false, false));
     }
 }
 
 #[test]
 fn s1_a_condition_from_before_the_taint_was_cleared_is_ignored() {
     for heard in [None, condition(NOTICE, 1_999)] {
-        let mut bench = marked_by_us();
-        bench.deliver(&NodeFact { preempt: heard, ..marked(&node("a"), 2) });
-        bench.deliver(&NodeFact { version: version(3), ..node("a") });
-        bench.pass(seconds(4));
+        let mut fixture = marked_by_us();
+        fixture.deliver(&NodeFact { preempt: heard, ..marked(&node("a"), 2) });
+        fixture.deliver(&NodeFact { version: version(3), ..node("a") });
+        fixture.pass(seconds(4));
         for (age, counts) in [(4_u32, false), (3, true)] {
             let at = 2_000 - i64::from(age);
             let late = condition(NOTICE, at).map(|it| Preempt { age: Some(seconds(age.into())), ..it });
-            bench.deliver(&NodeFact { preempt: late, ..node("a") });
-            assert_eq!(bench.statuses("a"), (counts, counts), "{age}");
+            fixture.deliver(&NodeFact { preempt: late, ..node("a") });
+            assert_eq!(fixture.statuses("a"), (counts, counts), "{age}");
         }
     }
 }
 
 #[test]
 fn n1_a_notice_older_than_its_node_is_about_another_node() {
-    let mut bench = Bench::of(&[node("a")]);
-    bench.event(PreemptionObject { at: wall(999), ..event("a") });
-    bench.deliver(&NodeFact { preempt: condition(NOTICE, 999), ..node("a") });
-    assert_eq!(bench.statuses("a"), (false, false));
-    bench.event(PreemptionObject { at: wall(1_000), ..later_state(&event("a")) });
-    assert_eq!(bench.statuses("a"), (true, true));
+    let mut fixture = Fixture::of(&[node("a")]);
+    fixture.event(PreemptionObject { at: wall(999), ..event("a") });
+    fixture.deliver(&NodeFact { preempt: condition(NOTICE, 999), ..node("a") });
+    assert_eq!(fixture.statuses("a"), (false, false));
+    fixture.event(PreemptionObject { at: wall(1_000), ..later_state(&event("a")) });
+    assert_eq!(fixture.statuses("a"), (true, true));
 }
 
 #[test]
 fn s1_a_recreated_node_counts_as_new() {
-    let mut bench = marked_by_us();
+    let mut fixture = marked_by_us();
     let successor = NodeFact { uid: uid("new"), created: wall(3_000), ..node("a") };
-    bench.deliver(&successor);
-    bench.gone("a");
-    assert_eq!((bench.statuses("a"), bench.statuses("new")), ((false, false), (false, false)));
-    assert_eq!(bench.changed(), [uid("a")]);
-    bench.event(later_state(&event("a")));
-    assert_eq!(bench.statuses("new"), (false, false), "it is older than the node");
-    bench.event(PreemptionObject { at: wall(3_001), ..later_state(&later_state(&event("a"))) });
-    assert_eq!((bench.statuses("new"), bench.edit()), ((true, true), TaintEdit::AddFirst));
+    fixture.deliver(&successor);
+    fixture.gone("a");
+    assert_eq!((fixture.statuses("a"), fixture.statuses("new")), ((false, false), (false, false)));
+    assert_eq!(fixture.changed(), [uid("a")]);
+    fixture.event(later_state(&event("a")));
+    assert_eq!(fixture.statuses("new"), (false, false), "it is older than the node");
+    fixture.event(PreemptionObject { at: wall(3_001), ..later_state(&later_state(&event("a"))) });
+    assert_eq!((fixture.statuses("new"), fixture.edit()), ((true, true), TaintEdit::AddFirst));
 }
 
 #[test]
 fn n1_a_uid_overrides_the_name() {
-    let mut bench = Bench::of(&[node("a")]);
-    bench.event(PreemptionObject { uid: Some(uid("old")), ..event("a") });
-    assert_eq!(bench.statuses("a"), (false, false));
-    bench.event(PreemptionObject { uid: Some(uid("a")), ..later_state(&event("a")) });
-    assert_eq!(bench.statuses("a"), (true, true));
+    let mut fixture = Fixture::of(&[node("a")]);
+    fixture.event(PreemptionObject { uid: Some(uid("old")), ..event("a") });
+    assert_eq!(fixture.statuses("a"), (false, false));
+    fixture.event(PreemptionObject { uid: Some(uid("a")), ..later_state(&event("a")) });
+    assert_eq!(fixture.statuses("a"), (true, true));
 }
 
 #[test]
 fn n1_an_event_waits_60_s_for_its_node() {
     for (span, counts) in [(seconds(59), true), (seconds(61), false)] {
-        let mut bench = Bench::of(&[node("other")]);
-        bench.event(event("a"));
-        bench.pass(span);
-        bench.event(event("third"));
-        bench.deliver(&node("a"));
-        assert_eq!(bench.statuses("a"), (counts, counts), "{span:?}");
+        let mut fixture = Fixture::of(&[node("other")]);
+        fixture.event(event("a"));
+        fixture.pass(span);
+        fixture.event(event("third"));
+        fixture.deliver(&node("a"));
+        assert_eq!(fixture.statuses("a"), (counts, counts), "{span:?}");
     }
-    let mut bench = Bench::of(&[node("a")]);
-    bench.event(PreemptionObject { uid: Some(uid("new")), ..event("a") });
-    bench.deliver(&NodeFact { uid: uid("new"), ..node("a") });
+    let mut fixture = Fixture::of(&[node("a")]);
+    fixture.event(PreemptionObject { uid: Some(uid("new")), ..event("a") });
+    fixture.deliver(&NodeFact { uid: uid("new"), ..node("a") });
     assert_eq!(
-        (bench.statuses("a"), bench.statuses("new")),
+        (fixture.statuses("a"), fixture.statuses("new")),
         ((false, false), (true, true)),
         "the node with its UID"
     );
@@ -531,11 +537,11 @@ fn n1_an_event_waits_60_s_for_its_node() {
 
 #[test]
 fn n1_other_objects_are_no_notices() {
-    let mut bench = Bench::of(&[node("a")]);
-    bench.event(event("gone"));
+    let mut fixture = Fixture::of(&[node("a")]);
+    fixture.event(event("gone"));
     let key = ObjectKey::Preemption(key("gone.1"));
-    bench.observe(Seen::Deleted { key, resource_version: version(9) });
-    bench.observe(Seen::Bookmark(version(10)));
-    bench.deliver(&node("gone"));
-    assert_eq!((bench.statuses("a"), bench.statuses("gone")), ((false, false), (true, true)));
+    fixture.observe(WatchUpdate::Deleted { key, resource_version: version(9) });
+    fixture.observe(WatchUpdate::Bookmark(version(10)));
+    fixture.deliver(&node("gone"));
+    assert_eq!((fixture.statuses("a"), fixture.statuses("gone")), ((false, false), (true, true)));
 }

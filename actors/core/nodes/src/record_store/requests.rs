@@ -33,7 +33,7 @@ const RETRY_AFTER: Backoff = Backoff(&[
 /// Delay after a denied request: permissions do not change within seconds.
 const RETRY_DENIED: Duration = Duration::from_secs(15);
 /// Interval of checks while there are records: the operator may have removed one, or made room for one.
-const RECHECK_EVERY: Duration = Duration::from_secs(60);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Number of consecutive failures after which they are reported.
 const REPORT_AFTER: u32 = 3;
 
@@ -112,7 +112,7 @@ impl RecordStore {
             if self.recheck.take_if(|at| *at <= now).is_some() {
                 self.client.hurry(now);
             }
-            let again = self.recheck.unwrap_or(now.plus(RECHECK_EVERY));
+            let again = self.recheck.unwrap_or(now.plus(RECHECK_INTERVAL));
             self.recheck = (!self.desired.is_empty() || self.lost.is_some()).then_some(again);
             self.write(now, out);
         } else {

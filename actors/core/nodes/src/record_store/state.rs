@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::records::{self, LONGEST, MAX_OF_ALL, Record};
+use crate::records::{self, MAX_OF_ALL, MAX_RECORD_BYTES, Record};
 use model::config_map::{ConfigMapEdit, ConfigMapFacts};
 use model::ids::NodeUid;
 use model::machine::Now;
@@ -118,7 +118,7 @@ impl RecordsState {
             return Err(UNREADABLE);
         }
         let long = record.size();
-        if long > LONGEST {
+        if long > MAX_RECORD_BYTES {
             return Err("its record is longer than 16 KiB");
         }
         let before = self.record(&record.uid).map_or(0, Record::size);

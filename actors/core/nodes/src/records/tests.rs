@@ -96,7 +96,7 @@ fn n4_many_exceptions_are_kept_short() {
     assert!(foreign.holds(&pool("KUBERNETES-INTERNAL", "Shop-999")), "in any spelling");
     assert!(!foreign.holds(&pool("kubernetes-internal", "shop-1000")));
     let long = Record { foreign, ..record() };
-    assert!(long.size() <= LONGEST, "{}", long.size());
+    assert!(long.size() <= MAX_RECORD_BYTES, "{}", long.size());
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl Node {
             ips: [ip(n)].into(),
             instance: None,
             ready: true,
-            left_out: None,
+            excluded: None,
             taints: Vec::new(),
             created: None,
             preempt: None,
@@ -100,7 +100,7 @@ struct Emitted {
     ended: Vec<Ended>,
 }
 
-struct Bench {
+struct Fixture {
     now: Now,
     reporting: Reporting,
     nodes: Vec<Node>,
@@ -119,9 +119,9 @@ struct Bench {
     changed: bool,
 }
 
-impl Bench {
-    /// Creates a bench with this number of nodes. All except the last are in both pools. Events are posted.
-    fn new(nodes: u8) -> Bench {
+impl Fixture {
+    /// Creates a fixture with this number of nodes. All except the last are in both pools. Events are posted.
+    fn new(nodes: u8) -> Fixture {
         let params = Params {
             role: Role::On,
             load_balancers: ["lb", "lb-internal"].map(LbName::new).into(),
@@ -132,7 +132,7 @@ impl Bench {
             storage: RecordStorage::ConfigMap,
         };
         let members: BTreeMap<IpAddr, State> = (1..nodes).map(|n| (ip(n), State::None)).collect();
-        let mut bench = Bench {
+        let mut fixture = Fixture {
             now: Now::from_millis(10_000),
             reporting: Reporting::default(),
             nodes: (1..=nodes).map(Node::new).collect(),
@@ -149,10 +149,10 @@ impl Bench {
             acts: true,
             changed: true,
         };
-        bench.reporting.set_term(Some(Epoch(1)));
-        bench.observe();
-        bench.later();
-        bench
+        fixture.reporting.set_term(Some(Epoch(1)));
+        fixture.observe();
+        fixture.later();
+        fixture
     }
 
     fn uid(&self, n: u8) -> NodeUid {
@@ -328,158 +328,158 @@ fn failed(pool: Option<PoolId>, why: &str, retry: u32, next: Option<Duration>) -
 
 #[test]
 fn s1_a_down_and_a_return_are_reported_once_each() {
-    let mut bench = Bench::new(3);
+    let mut fixture = Fixture::new(3);
     for _ in 0..2 {
-        bench.put(1, NodeState::Draining);
-        assert_eq!(bench.reports(), [], "not before all pools are written");
-        assert_eq!(bench.cut(1), [bench.about(1, down(2, 2))]);
-        bench.put(1, NodeState::Draining);
-        assert_eq!(bench.reports(), []);
-        bench.put(1, NodeState::Down);
-        assert_eq!(bench.reports(), [], "a repair is not reported");
+        fixture.put(1, NodeState::Draining);
+        assert_eq!(fixture.reports(), [], "not before all pools are written");
+        assert_eq!(fixture.cut(1), [fixture.about(1, down(2, 2))]);
+        fixture.put(1, NodeState::Draining);
+        assert_eq!(fixture.reports(), []);
+        fixture.put(1, NodeState::Down);
+        assert_eq!(fixture.reports(), [], "a repair is not reported");
 
-        bench.put(1, NodeState::Restoring);
-        assert_eq!(bench.reports(), []);
-        bench.set(&pools()[0], 1, State::None);
-        assert_eq!(bench.reports(), []);
-        bench.set_all(1, State::None);
-        bench.put(1, None);
-        assert_eq!(bench.reports(), [bench.about(1, EventKind::AdminRestored { pools: 2 })]);
-        assert_eq!(bench.reports(), []);
+        fixture.put(1, NodeState::Restoring);
+        assert_eq!(fixture.reports(), []);
+        fixture.set(&pools()[0], 1, State::None);
+        assert_eq!(fixture.reports(), []);
+        fixture.set_all(1, State::None);
+        fixture.put(1, None);
+        assert_eq!(fixture.reports(), [fixture.about(1, EventKind::AdminRestored { pools: 2 })]);
+        assert_eq!(fixture.reports(), []);
     }
 }
 
 #[test]
 fn s1_an_entry_with_an_unknown_state_is_named_and_not_down() {
-    let mut bench = Bench::new(3);
-    bench.put(1, NodeState::Draining);
-    assert_eq!(bench.reports(), []);
-    bench.set_all(1, State::Down);
+    let mut fixture = Fixture::new(3);
+    fixture.put(1, NodeState::Draining);
+    assert_eq!(fixture.reports(), []);
+    fixture.set_all(1, State::Down);
     let odd = pools()[1].clone();
-    bench.set(&odd, 1, State::Unknown);
-    bench.put(1, NodeState::Down);
+    fixture.set(&odd, 1, State::Unknown);
+    fixture.put(1, NodeState::Down);
     let what = EventKind::AdminDown {
         pools: 1,
         balancers: 1,
         signals: [Signal::Shutdown].into(),
         unknown: Some((1, odd)),
     };
-    assert_eq!(bench.reports(), [bench.about(1, what)]);
+    assert_eq!(fixture.reports(), [fixture.about(1, what)]);
 }
 
 #[test]
 fn s1_a_deleted_node_or_one_in_no_pool_is_not_reported() {
-    let mut bench = Bench::new(3);
+    let mut fixture = Fixture::new(3);
     for state in [NodeState::Draining, NodeState::Down, NodeState::Restoring] {
-        bench.put(3, state);
-        assert_eq!(bench.reports(), []);
+        fixture.put(3, state);
+        assert_eq!(fixture.reports(), []);
     }
-    bench.put(3, None);
-    assert_eq!(bench.reports(), [], "it is in no pool");
-    bench.put(3, NodeState::Down);
-    assert_eq!(bench.reports(), []);
-    assert_eq!(bench.cut(3), [bench.about(3, down(2, 2))], "now it is in two");
+    fixture.put(3, None);
+    assert_eq!(fixture.reports(), [], "it is in no pool");
+    fixture.put(3, NodeState::Down);
+    assert_eq!(fixture.reports(), []);
+    assert_eq!(fixture.cut(3), [fixture.about(3, down(2, 2))], "now it is in two");
 
-    bench.cut(1);
-    bench.put(1, NodeState::Restoring);
-    assert_eq!(bench.reports(), []);
-    bench.nodes[0].fact = None;
-    bench.put(1, NodeState::Gone);
-    assert_eq!(bench.reports(), []);
-    bench.put(1, None);
-    assert_eq!(bench.reports(), []);
-    bench.cut(2);
-    bench.put(2, NodeState::Restoring);
-    assert_eq!(bench.reports(), []);
-    bench.nodes[1].fact = None;
-    bench.put(2, None);
-    assert_eq!(bench.reports(), [], "it is deleted immediately");
+    fixture.cut(1);
+    fixture.put(1, NodeState::Restoring);
+    assert_eq!(fixture.reports(), []);
+    fixture.nodes[0].fact = None;
+    fixture.put(1, NodeState::Gone);
+    assert_eq!(fixture.reports(), []);
+    fixture.put(1, None);
+    assert_eq!(fixture.reports(), []);
+    fixture.cut(2);
+    fixture.put(2, NodeState::Restoring);
+    assert_eq!(fixture.reports(), []);
+    fixture.nodes[1].fact = None;
+    fixture.put(2, None);
+    assert_eq!(fixture.reports(), [], "it is deleted immediately");
 }
 
 #[test]
 fn s1_a_return_without_posted_events_is_reported_later() {
-    let mut bench = Bench::new(3);
-    bench.reporting.set_term(None);
-    assert_eq!(bench.cut(1), []);
-    bench.reporting.set_term(Some(Epoch(1)));
-    assert_eq!(bench.reports(), [bench.about(1, down(2, 2))]);
-    bench.acts = false;
-    assert_eq!(bench.cut(2), [], "no update has begun");
-    bench.acts = true;
-    assert_eq!(bench.reports(), [bench.about(2, down(2, 2))]);
+    let mut fixture = Fixture::new(3);
+    fixture.reporting.set_term(None);
+    assert_eq!(fixture.cut(1), []);
+    fixture.reporting.set_term(Some(Epoch(1)));
+    assert_eq!(fixture.reports(), [fixture.about(1, down(2, 2))]);
+    fixture.acts = false;
+    assert_eq!(fixture.cut(2), [], "no update has begun");
+    fixture.acts = true;
+    assert_eq!(fixture.reports(), [fixture.about(2, down(2, 2))]);
 
-    bench.put(1, NodeState::Restoring);
-    assert_eq!(bench.reports(), []);
-    bench.acts = false;
-    bench.set_all(1, State::None);
-    bench.put(1, None);
-    assert_eq!(bench.reports(), []);
-    bench.acts = true;
-    assert_eq!(bench.reports(), [bench.about(1, EventKind::AdminRestored { pools: 2 })]);
-    assert_eq!(bench.reports(), []);
+    fixture.put(1, NodeState::Restoring);
+    assert_eq!(fixture.reports(), []);
+    fixture.acts = false;
+    fixture.set_all(1, State::None);
+    fixture.put(1, None);
+    assert_eq!(fixture.reports(), []);
+    fixture.acts = true;
+    assert_eq!(fixture.reports(), [fixture.about(1, EventKind::AdminRestored { pools: 2 })]);
+    assert_eq!(fixture.reports(), []);
 }
 
 #[test]
 fn n3_the_first_of_a_row_of_failures_is_reported() {
-    let mut bench = Bench::new(3);
+    let mut fixture = Fixture::new(3);
     let [web, internal] = pools();
-    bench.put(1, NodeState::Draining);
-    bench.later();
-    bench.fail(&web, 1);
+    fixture.put(1, NodeState::Draining);
+    fixture.later();
+    fixture.fail(&web, 1);
     let first = failed(Some(web.clone()), "HTTP 500", 0, Some(Duration::from_millis(5)));
-    assert_eq!(bench.report().reports, [bench.about(1, first.clone())]);
-    bench.now = bench.now.plus(Duration::from_millis(300));
-    bench.fail(&internal, 1);
-    let output = bench.report();
+    assert_eq!(fixture.report().reports, [fixture.about(1, first.clone())]);
+    fixture.now = fixture.now.plus(Duration::from_millis(300));
+    fixture.fail(&internal, 1);
+    let output = fixture.report();
     assert_eq!(output.reports, [], "the failures continue");
     let [(_, Some(view))] = &output.nodes[..] else { panic!("{output:?}") };
     assert_eq!((view.retries, view.last_error.as_deref()), (2, Some("HTTP 500")));
-    assert_eq!(view.next, Some(bench.now.plus(Duration::from_millis(10))));
+    assert_eq!(view.next, Some(fixture.now.plus(Duration::from_millis(10))));
 
-    bench.cut(1);
-    bench.put(1, NodeState::Draining);
-    let output = bench.later();
+    fixture.cut(1);
+    fixture.put(1, NodeState::Draining);
+    let output = fixture.later();
     let [(_, Some(view))] = &output.nodes[..] else { panic!("{output:?}") };
     assert_eq!(view.last_error, None, "the failures have ended");
-    bench.fail(&web, 1);
-    assert_eq!(bench.report().reports.len(), 1);
-    bench.put(1, NodeState::Restoring);
-    assert_eq!(bench.reports(), []);
-    bench.fail(&web, 1);
-    assert_eq!(bench.report().reports.len(), 1, "another state is required");
-    bench.fail(&web, 2);
-    assert_eq!(bench.reports(), [], "a node without updates has no failures");
+    fixture.fail(&web, 1);
+    assert_eq!(fixture.report().reports.len(), 1);
+    fixture.put(1, NodeState::Restoring);
+    assert_eq!(fixture.reports(), []);
+    fixture.fail(&web, 1);
+    assert_eq!(fixture.report().reports.len(), 1, "another state is required");
+    fixture.fail(&web, 2);
+    assert_eq!(fixture.reports(), [], "a node without updates has no failures");
 }
 
 #[test]
 fn n3_when_many_nodes_fail_the_common_limiter_sets_the_next_try() {
-    let mut bench = Bench::new(4);
-    bench.queue = WorkQueue::new(work_queue::Params { burst: 1, ..work_queue::Params::S4 });
-    bench.now = bench.now.plus(Duration::from_millis(300));
+    let mut fixture = Fixture::new(4);
+    fixture.queue = WorkQueue::new(work_queue::Params { burst: 1, ..work_queue::Params::S4 });
+    fixture.now = fixture.now.plus(Duration::from_millis(300));
     let web = &pools()[0];
     for n in [1, 2] {
-        bench.put(n, NodeState::Draining);
-        bench.fail(web, n);
+        fixture.put(n, NodeState::Draining);
+        fixture.fail(web, n);
     }
     let first = |n: u8, millis| {
         let next = Some(Duration::from_millis(millis));
-        bench.about(n, failed(Some(web.clone()), "HTTP 500", 0, next))
+        fixture.about(n, failed(Some(web.clone()), "HTTP 500", 0, next))
     };
     let expected = [first(1, 5), first(2, 100)];
-    let output = bench.report();
+    let output = fixture.report();
     assert_eq!(output.reports, expected);
     let next: Vec<Option<Now>> = output.nodes.iter().map(|(_, view)| view.as_ref()?.next).collect();
-    assert_eq!(next, [5, 100].map(|millis| Some(bench.now.plus(Duration::from_millis(millis)))));
+    assert_eq!(next, [5, 100].map(|millis| Some(fixture.now.plus(Duration::from_millis(millis)))));
 }
 
 #[test]
 fn n4_a_node_that_cannot_be_recorded_is_reported_once() {
-    let mut bench = Bench::new(3);
-    bench.nodes[1].uid = NodeUid::new("no key/at all");
-    bench.refused = [(bench.uid(1), "there is no room"), (bench.uid(2), "its UID is odd")].into();
-    bench.put(1, NodeState::Recording);
-    bench.put(2, NodeState::Recording);
-    let output = bench.reports();
+    let mut fixture = Fixture::new(3);
+    fixture.nodes[1].uid = NodeUid::new("no key/at all");
+    fixture.refused = [(fixture.uid(1), "there is no room"), (fixture.uid(2), "its UID is odd")].into();
+    fixture.put(1, NodeState::Recording);
+    fixture.put(2, NodeState::Recording);
+    let output = fixture.reports();
     let why = |report: &Report| {
         let EventKind::AdminFailed { pool: None, why, retry: 0, next: None } = &report.what else {
             panic!("{report:?}")
@@ -489,61 +489,61 @@ fn n4_a_node_that_cannot_be_recorded_is_reported_once() {
     let whys: Vec<String> = output.iter().map(why).collect();
     let expected = |why: &str| format!("the node cannot be recorded: {why}");
     assert_eq!(whys, [expected("its UID is odd"), expected("there is no room")]);
-    assert_eq!(bench.reports(), []);
-    bench.refused.clear();
-    bench.put(1, NodeState::Draining);
-    assert_eq!(bench.reports(), []);
-    bench.fail(&pools()[0], 1);
-    assert_eq!(bench.report().reports.len(), 1, "it was recorded: these are new failures");
+    assert_eq!(fixture.reports(), []);
+    fixture.refused.clear();
+    fixture.put(1, NodeState::Draining);
+    assert_eq!(fixture.reports(), []);
+    fixture.fail(&pools()[0], 1);
+    assert_eq!(fixture.report().reports.len(), 1, "it was recorded: these are new failures");
 }
 
 #[test]
 fn n5_each_held_node_is_reported_once_per_term() {
-    let mut bench = Bench::new(7);
-    bench.bound = (2, 6);
+    let mut fixture = Fixture::new(7);
+    fixture.bound = (2, 6);
     for (n, state) in [(1, NodeState::Draining), (2, NodeState::Recording), (3, NodeState::Held)] {
-        bench.put(n, state);
+        fixture.put(n, state);
     }
     let held = EventKind::AdminHeld { down: 2, ready: 6 };
-    let both = vec![bench.subject(3), Subject::Controller];
-    assert_eq!(bench.reports(), [Report { subjects: both.clone(), what: held.clone(), note: None }]);
-    bench.put(4, NodeState::Held);
-    assert_eq!(bench.reports(), [bench.about(4, held.clone())]);
+    let both = vec![fixture.subject(3), Subject::Controller];
+    assert_eq!(fixture.reports(), [Report { subjects: both.clone(), what: held.clone(), note: None }]);
+    fixture.put(4, NodeState::Held);
+    assert_eq!(fixture.reports(), [fixture.about(4, held.clone())]);
     for state in [NodeState::Draining, NodeState::Held] {
-        bench.put(3, state);
-        assert_eq!(bench.reports(), [], "once in a term");
+        fixture.put(3, state);
+        assert_eq!(fixture.reports(), [], "once in a term");
     }
-    bench.put(4, None);
-    bench.reporting.set_term(Some(Epoch(2)));
-    assert_eq!(bench.reports(), [Report { subjects: both, what: held, note: None }]);
-    assert_eq!(bench.reports(), []);
+    fixture.put(4, None);
+    fixture.reporting.set_term(Some(Epoch(2)));
+    assert_eq!(fixture.reports(), [Report { subjects: both, what: held, note: None }]);
+    assert_eq!(fixture.reports(), []);
 }
 
 #[test]
 fn n4_a_foreign_admin_state_is_reported_once_per_node_and_term() {
-    let mut bench = Bench::new(4);
+    let mut fixture = Fixture::new(4);
     let [web, internal] = pools();
-    bench.set(&web, 1, State::Down);
-    bench.set(&internal, 1, State::Up);
-    bench.set(&web, 99, State::Down);
-    bench.set(&pool("lb", "Excluded"), 2, State::Down);
+    fixture.set(&web, 1, State::Down);
+    fixture.set(&internal, 1, State::Up);
+    fixture.set(&web, 99, State::Down);
+    fixture.set(&pool("lb", "Excluded"), 2, State::Down);
     let told = EventKind::AdminForeign { pools: 2, example: web.clone(), state: State::Down };
-    assert_eq!(bench.reports(), [bench.about(1, told.clone())]);
-    bench.set(&web, 1, State::Up);
-    assert_eq!(bench.reports(), []);
-    bench.set(&web, 1, State::Down);
-    bench.reporting.set_term(Some(Epoch(2)));
-    assert_eq!(bench.reports(), [bench.about(1, told)]);
+    assert_eq!(fixture.reports(), [fixture.about(1, told.clone())]);
+    fixture.set(&web, 1, State::Up);
+    assert_eq!(fixture.reports(), []);
+    fixture.set(&web, 1, State::Down);
+    fixture.reporting.set_term(Some(Epoch(2)));
+    assert_eq!(fixture.reports(), [fixture.about(1, told)]);
 
-    bench.set_all(2, State::Down);
-    bench.record(2).foreign.add(&internal);
-    bench.put(2, NodeState::Draining);
-    assert_eq!(bench.reports(), [], "a draining node is not reported");
-    bench.put(2, NodeState::Restoring);
+    fixture.set_all(2, State::Down);
+    fixture.record(2).foreign.add(&internal);
+    fixture.put(2, NodeState::Draining);
+    assert_eq!(fixture.reports(), [], "a draining node is not reported");
+    fixture.put(2, NodeState::Restoring);
     let told = EventKind::AdminForeign { pools: 1, example: internal, state: State::Down };
     assert_eq!(
-        bench.reports(),
-        [bench.about(2, told)],
+        fixture.reports(),
+        [fixture.about(2, told)],
         "an exception is not restored; the other Down is the controller's"
     );
 }

@@ -53,7 +53,7 @@ enum ServerEvent {
         carried_out: bool,
         denied: bool,
     },
-    SomebodyWrites,
+    OtherClientWrites,
 }
 
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ fn event() -> impl Strategy<Value = Event> {
         12 => Just(ServerEvent::Answers),
         1 => any::<(bool, bool)>()
             .prop_map(|(carried_out, denied)| ServerEvent::Fails { carried_out, denied }),
-        1 => Just(ServerEvent::SomebodyWrites),
+        1 => Just(ServerEvent::OtherClientWrites),
     ];
     let term = prop_oneof![
         1 => Just(TermEvent::Standby),
@@ -110,7 +110,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 struct World {
-    bench: Bench,
+    fixture: Fixture,
     /// The nodes of the cluster. `None`: deleted.
     nodes: BTreeMap<u8, Option<NodeFact>>,
     replaced: u32,
@@ -123,40 +123,40 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let mut bench = Bench::new(NODES);
-        bench.answers = false;
+        let mut fixture = Fixture::new(NODES);
+        fixture.answers = false;
         let nodes = (1..=NODES).map(|n| (n, Some(node(n, &[])))).collect();
-        World { bench, nodes, replaced: 0, term: 1, begun: None, foreign: BTreeSet::new() }
+        World { fixture, nodes, replaced: 0, term: 1, begun: None, foreign: BTreeSet::new() }
     }
 
     fn change(&mut self, n: u8, change: impl FnOnce(&mut NodeFact)) {
         let Some(Some(fact)) = self.nodes.get_mut(&n) else { return };
         change(fact);
-        self.bench.deliver(fact.clone());
+        self.fixture.deliver(fact.clone());
     }
 
     fn nth_due(&self, at: usize) -> Option<PoolId> {
-        let due = &self.bench.due;
+        let due = &self.fixture.due;
         due.keys().nth(at % due.len().max(1)).cloned()
     }
 
     /// Begins a term and runs everything that is due, including retries and reads.
     fn run_to_idle(&mut self) {
-        self.bench.answers = true;
+        self.fixture.answers = true;
         self.lead();
-        self.bench.pass(60_000);
-        self.bench.observe_all();
-        self.bench.run_until_stable();
+        self.fixture.pass(60_000);
+        self.fixture.observe_all();
+        self.fixture.run_until_stable();
     }
 
     /// Starts a term, in this process or another one, in which the records count. A record in flight at the end of
     /// the last term may lack later observations.
     fn lead(&mut self) {
         self.term += 1;
-        self.bench.step(In::Leadership(Leadership::Standby));
-        self.bench.answer_all();
+        self.fixture.step(In::Leadership(Leadership::Standby));
+        self.fixture.answer_all();
         let recorded = |ip: &IpAddr, pool: &PoolId| {
-            let texts = self.bench.server.data.iter().flatten().map(|(_, text)| &text.text);
+            let texts = self.fixture.server.data.iter().flatten().map(|(_, text)| &text.text);
             let mut of_it = texts.filter(|text| text.contains(&ip.to_string()));
             of_it.any(|text| !text.contains(&pool.to_string()))
         };
@@ -164,21 +164,21 @@ impl World {
         for known in lost {
             self.foreign.remove(&known);
         }
-        self.bench.lead(self.term);
+        self.fixture.lead(self.term);
     }
 
     /// Another client sets an entry, which is observed.
     fn set(&mut self, at: usize, n: u8, down: bool) {
-        let (id, entries) = self.bench.azure.iter_mut().nth(at).expect("four pools");
+        let (id, entries) = self.fixture.azure.iter_mut().nth(at).expect("four pools");
         let id = id.clone();
         let state = if down { State::Down } else { State::None };
         let mut set: Vec<(IpAddr, State)> = Vec::new();
         for (ip, of) in entries.iter_mut().filter(|(ip, _)| ips(n).contains(ip)) {
             set.push((*ip, std::mem::replace(of, state)));
         }
-        self.bench.observe_at(id.lb.as_str(), self.bench.now);
+        self.fixture.observe_at(id.lb.as_str(), self.fixture.now);
         for (ip, before) in set {
-            let texts = self.bench.server.data.iter().flatten().map(|(_, text)| &text.text);
+            let texts = self.fixture.server.data.iter().flatten().map(|(_, text)| &text.text);
             let is_recorded = texts.into_iter().any(|text| text.contains(&ip.to_string()));
             if !down {
                 self.foreign.remove(&(id.clone(), ip));
@@ -191,7 +191,7 @@ impl World {
     /// Checks that no write has restored what another client has set.
     fn check_foreign_downs(&self) {
         for (pool, ip) in &self.foreign {
-            let state = self.bench.azure[pool].get(ip);
+            let state = self.fixture.azure[pool].get(ip);
             assert!(state.is_none_or(|state| *state == State::Down), "{ip} in {pool} is {state:?}");
         }
     }
@@ -199,12 +199,12 @@ impl World {
     /// Ends the current write with the set that it began with.
     fn end(&mut self) {
         let Some((id, set)) = self.begun.take() else { return };
-        self.bench.in_flight = None;
-        self.bench.oldest = None;
-        self.bench.carry_out(&id, &set);
-        self.bench.pass(1);
-        self.bench.finished(&id, set.generation, None);
-        self.bench.withdrawn(&id);
+        self.fixture.in_flight = None;
+        self.fixture.oldest = None;
+        self.fixture.carry_out(&id, &set);
+        self.fixture.pass(1);
+        self.fixture.finished(&id, set.generation, None);
+        self.fixture.withdrawn(&id);
     }
 
     fn happen(&mut self, event: Event) {
@@ -214,14 +214,14 @@ impl World {
             Event::Server(event) => self.server(event),
             Event::Term(event) => self.term(event),
             Event::Foreign(at, n, down) => {
-                self.bench.pass(1);
+                self.fixture.pass(1);
                 self.set(at, n, down);
             }
             Event::Look(at) => {
-                self.bench.pass(1);
-                self.bench.observe_at(LBS[at], self.bench.now);
+                self.fixture.pass(1);
+                self.fixture.observe_at(LBS[at], self.fixture.now);
             }
-            Event::Pass(millis) => self.bench.pass(millis.into()),
+            Event::Pass(millis) => self.fixture.pass(millis.into()),
         }
         self.no_down_without_a_signal();
         self.check_foreign_downs();
@@ -241,15 +241,15 @@ impl World {
                 let other = uid(&format!("node-{n}-{}", self.replaced));
                 let fact = NodeFact { uid: other, ..node(n, &[]) };
                 self.nodes.insert(n, Some(fact.clone()));
-                self.bench.deliver(fact);
+                self.fixture.deliver(fact);
             }
             NodeEvent::Deleted => {
                 self.nodes.insert(n, None);
-                self.bench.delete(n);
+                self.fixture.delete(n);
             }
             NodeEvent::Released => {
                 let name = NodeName::new(format!("node-{n}"));
-                self.bench.step(In::Release(RequestId(1), Scope::Node(name)));
+                self.fixture.step(In::Release(RequestId(1), Scope::Node(name)));
             }
         }
     }
@@ -258,7 +258,7 @@ impl World {
         match event {
             WriteEvent::Done(at) => {
                 if let Some(id) = self.nth_due(at).filter(|_| self.begun.is_none()) {
-                    self.bench.write(&id);
+                    self.fixture.write(&id);
                 }
             }
             WriteEvent::Fails(at, code) => {
@@ -267,18 +267,18 @@ impl World {
                 let Some(id) = self.nth_due(at).filter(|id| Some(id) != busy) else { return };
                 if code == 404 {
                     // The pool was deleted, and is created again.
-                    let entries = self.bench.azure.entry(id.clone()).or_default();
+                    let entries = self.fixture.azure.entry(id.clone()).or_default();
                     entries.values_mut().for_each(|state| *state = State::None);
                     self.foreign.retain(|(pool, _)| *pool != id);
                 }
-                self.bench.fail(&id, code);
+                self.fixture.fail(&id, code);
             }
             WriteEvent::Begins(at) => {
                 if let Some(id) = self.nth_due(at).filter(|_| self.begun.is_none()) {
-                    self.bench.due.remove(&id);
-                    self.bench.in_flight = Some(id.clone());
-                    self.bench.oldest = Some(self.bench.set.generation);
-                    self.begun = Some((id, Arc::clone(&self.bench.set)));
+                    self.fixture.due.remove(&id);
+                    self.fixture.in_flight = Some(id.clone());
+                    self.fixture.oldest = Some(self.fixture.set.generation);
+                    self.begun = Some((id, Arc::clone(&self.fixture.set)));
                 }
             }
             WriteEvent::Ends => self.end(),
@@ -286,16 +286,16 @@ impl World {
     }
 
     fn server(&mut self, event: ServerEvent) {
-        let is_asked = !self.bench.requests.is_empty();
+        let is_asked = !self.fixture.requests.is_empty();
         match event {
-            ServerEvent::Answers if is_asked => self.bench.answer(),
+            ServerEvent::Answers if is_asked => self.fixture.answer(),
             ServerEvent::Fails { carried_out, denied } if is_asked => {
                 let why = "no".into();
                 let failure = if denied { RequestFailure::Denied(why) } else { RequestFailure::Other(why) };
-                self.bench.fail_ask(carried_out, failure);
+                self.fixture.fail_ask(carried_out, failure);
             }
             ServerEvent::Answers | ServerEvent::Fails { .. } => {}
-            ServerEvent::SomebodyWrites => self.bench.server.put("start.somebody", "else"),
+            ServerEvent::OtherClientWrites => self.fixture.server.put("start.somebody", "else"),
         }
     }
 
@@ -304,38 +304,39 @@ impl World {
             TermEvent::Standby => {
                 // The current write ends before another term begins.
                 self.end();
-                self.bench.due.clear();
-                self.bench.step(In::Leadership(Leadership::Standby));
+                self.fixture.due.clear();
+                self.fixture.step(In::Leadership(Leadership::Standby));
             }
             TermEvent::Leads => {
                 self.end();
-                self.bench.due.clear();
+                self.fixture.due.clear();
                 self.lead();
             }
             TermEvent::Paused(is) => {
                 let everything = is.then(Pause::default);
-                self.bench.set_policy(self.term, OperatorPolicy { everything, ..OperatorPolicy::default() });
+                self.fixture
+                    .set_policy(self.term, OperatorPolicy { everything, ..OperatorPolicy::default() });
             }
             TermEvent::Off(admin_state_off) => {
-                self.bench
+                self.fixture
                     .set_policy(self.term, OperatorPolicy { admin_state_off, ..OperatorPolicy::default() });
             }
             TermEvent::Restarts { carried_out } => {
                 self.end();
-                if let Some((_, request)) = self.bench.requests.pop_front().filter(|_| carried_out) {
-                    self.bench.server.carry_out(self.bench.now, &request);
+                if let Some((_, request)) = self.fixture.requests.pop_front().filter(|_| carried_out) {
+                    self.fixture.server.carry_out(self.fixture.now, &request);
                 }
-                self.bench.restart(Role::On);
+                self.fixture.restart(Role::On);
                 self.lead();
             }
         }
     }
 
     fn no_down_without_a_signal(&self) {
-        if !self.bench.machine.acts() {
+        if !self.fixture.machine.acts() {
             return;
         }
-        for uid in self.bench.set.addresses.values() {
+        for uid in self.fixture.set.addresses.values() {
             let signalled = |fact: &NodeFact| fact.uid == *uid && !fact.taints.is_empty();
             assert!(self.nodes.values().flatten().any(signalled), "{uid} has no signal");
         }
@@ -352,7 +353,7 @@ proptest! {
             world.happen(event);
         }
         world.end();
-        world.bench.due.clear();
+        world.fixture.due.clear();
         // In the end all nodes are Ready, few of them drain, and the writer works.
         for n in 1..=NODES {
             if let Some(Some(mut fact)) = world.nodes.get(&n).cloned() {
@@ -361,14 +362,14 @@ proptest! {
                     fact.taints.clear();
                 }
                 world.nodes.insert(n, Some(fact.clone()));
-                world.bench.deliver(fact);
+                world.fixture.deliver(fact);
             }
         }
         world.run_to_idle();
-        let bench = &world.bench;
+        let fixture = &world.fixture;
         for (n, fact) in &world.nodes {
             let drains = fact.as_ref().is_some_and(|fact| !fact.taints.is_empty());
-            for (id, entries) in &bench.azure {
+            for (id, entries) in &fixture.azure {
                 for (ip, state) in entries.iter().filter(|(ip, _)| ips(*n).contains(ip)) {
                     prop_assert!(!drains || *state == State::Down, "{ip} of node {n} in {id} is {state:?}");
                 }
@@ -376,13 +377,13 @@ proptest! {
         }
         // A restored node has no record any more, and a draining node has one.
         for fact in world.nodes.values().flatten() {
-            let is_recorded = bench.server.text(&format!("down.{}", fact.uid)).is_some();
-            prop_assert_eq!(is_recorded, !fact.taints.is_empty(), "{:?}: {:?}", fact, bench.server.keys());
+            let is_recorded = fixture.server.text(&format!("down.{}", fact.uid)).is_some();
+            prop_assert_eq!(is_recorded, !fact.taints.is_empty(), "{:?}: {:?}", fact, fixture.server.keys());
         }
         world.check_foreign_downs();
-        prop_assert!(bench.is_idle(), "{:?}", bench.machine.queue);
-        let restores = bench.machine.nodes.restores().keys().collect::<Vec<_>>();
-        prop_assert!(bench.due.is_empty() && world.begun.is_none(), "{restores:?}");
+        prop_assert!(fixture.is_idle(), "{:?}", fixture.machine.queue);
+        let restores = fixture.machine.nodes.restores().keys().collect::<Vec<_>>();
+        prop_assert!(fixture.due.is_empty() && world.begun.is_none(), "{restores:?}");
     }
 
     #[test]
@@ -394,14 +395,14 @@ proptest! {
             world.happen(event);
         }
         world.end();
-        world.bench.due.clear();
+        world.fixture.due.clear();
         for n in 1..=NODES {
             let fact = NodeFact { uid: uid(&format!("node-{n}-last")), ..node(n, &[]) };
             let fact = world.nodes.get(&n).cloned().flatten().map_or(fact, |known| NodeFact { taints: Vec::new(), ..known });
-            world.bench.deliver(fact);
+            world.fixture.deliver(fact);
         }
         world.run_to_idle();
-        prop_assert_eq!(world.bench.downs(), BTreeMap::new());
-        prop_assert!(world.bench.is_idle() && world.bench.set.restorable.is_empty());
+        prop_assert_eq!(world.fixture.downs(), BTreeMap::new());
+        prop_assert!(world.fixture.is_idle() && world.fixture.set.restorable.is_empty());
     }
 }

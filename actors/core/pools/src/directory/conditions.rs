@@ -9,7 +9,7 @@ use super::pool_inputs::Unproven;
 use model::assignment::{Assignment, Held, HeldReason};
 use model::error::NotManageable;
 use model::ids::{Family, PoolId, ServiceKey, ServiceUid};
-use model::report::{Condition, Effect, Ended, EventKind, LeftOutNodes, Report, Subject};
+use model::report::{Condition, Effect, Ended, EventKind, ExcludedNodes, Report, Subject};
 use model::xds::source::{Assigned, Fault, SourceFact};
 
 /// The conditions of a pool, as last reported.
@@ -70,14 +70,14 @@ impl Conditions {
         }
     }
 
-    /// Reports the conditions that began since the last report. `left_out` returns the nodes that are left out of the
+    /// Reports the conditions that began since the last report. `excluded` returns the nodes that are excluded from the
     /// pool of a family, and that explain why a removal is held back.
     pub(super) fn report(
         &mut self,
         pool: &PoolId,
         refused: Option<&Unproven>,
         assignment: Option<&Assignment>,
-        left_out: impl FnOnce(Family, &Held) -> Option<LeftOutNodes>,
+        excluded: impl FnOnce(Family, &Held) -> Option<ExcludedNodes>,
         out: &mut Vec<Out>,
     ) {
         let before = std::mem::replace(self, Conditions::of(refused, assignment));
@@ -99,8 +99,8 @@ impl Conditions {
         }
         if let Some((held, enforced)) = reportable_held(assignment).filter(|_| self.held != before.held) {
             let (reason, members) = (held.reason, held.members.len());
-            let left_out = left_out(assignment.family, held);
-            let what = EventKind::Held { pool: pool.clone(), reason, members, enforced, left_out };
+            let excluded = excluded(assignment.family, held);
+            let what = EventKind::Held { pool: pool.clone(), reason, members, enforced, excluded };
             out.push(report(&owners, assignment.source.note(), what));
         }
     }

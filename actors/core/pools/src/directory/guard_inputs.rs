@@ -9,7 +9,7 @@ use std::time::Duration;
 use model::guard::{Fraction, GuardMode};
 use model::ids::{Family, ServiceUid};
 use model::machine::Now;
-use model::object::LeftOut;
+use model::object::ExclusionRule;
 use model::services::{Part, ServiceFact};
 
 /// The Services of a pool and their facts.
@@ -34,8 +34,8 @@ pub(super) fn asks(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
 
 /// Returns the addresses of nodes that host endpoints of a Service, but none of this family (D4).
 pub(super) fn of_other_family(fact: &ServiceFact, family: Family) -> impl Iterator<Item = &IpAddr> {
-    let left_out = part(fact, family).left_out.values();
-    left_out.filter(|node| node.why == LeftOut::OtherFamily).flat_map(|node| &node.ips)
+    let excluded = part(fact, family).excluded.values();
+    excluded.filter(|node| node.why == ExclusionRule::OtherFamily).flat_map(|node| &node.ips)
 }
 
 /// How a doubtful removal becomes certain (G1).

@@ -5,7 +5,7 @@
 //!
 //! The cause is known when an address leaves, and is kept with the address until it is gone from the pool
 //! (`removal_guard::FormerMember`). If the endpoints of a node leave their slices first and the node is deleted within
-//! the removal delay, the loss does not count. If the node was deleted or left out first, the loss counts, even if its
+//! the removal delay, the loss does not count. If the node was deleted or excluded first, the loss counts, even if its
 //! endpoints leave later.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,17 +101,17 @@ pub(super) fn counts(inputs: &GuardInputs<'_>, before: &Owners, ip: &IpAddr) -> 
         Confirmation::SecondRead(_) => {}
     }
     let owners = before.iter().filter(|(_, fact)| asks(fact, inputs.family, ip));
-    inputs.owners.values().any(|fact| is_left_out(fact, inputs.family, ip))
+    inputs.owners.values().any(|fact| is_excluded(fact, inputs.family, ip))
         || owners.into_iter().any(|(uid, was)| {
             let is = inputs.owners.get(uid);
             !is.is_some_and(|is| have_endpoints_left(was, is, inputs.family, ip))
         })
 }
 
-/// Reports whether a Service leaves out the node of an address although it has endpoints there (D5).
-fn is_left_out(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
-    let left_out = part(fact, family).left_out.values();
-    left_out.filter(|node| node.why.is_everywhere()).any(|node| node.ips.contains(ip))
+/// Reports whether a Service excludes the node of an address although it has endpoints there (D5).
+fn is_excluded(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
+    let excluded = part(fact, family).excluded.values();
+    excluded.filter(|node| node.why.is_everywhere()).any(|node| node.ips.contains(ip))
 }
 
 /// Reports whether a running watch showed that the endpoints at an address left, while a slice of the family stayed.

@@ -8,7 +8,7 @@ use super::{Directory, Out};
 use model::assignment::{HeldReason, PausedBy};
 use model::ids::{Epoch, Family, NodeName, PoolId, ServiceKey, ServiceUid};
 use model::machine::Now;
-use model::operator_request::{Answer, Done, Refusal, Released, RequestId, Scope, Stays};
+use model::operator_request::{Answer, Done, Refusal, ReleaseRefusal, Released, RequestId, Scope};
 use model::policy::{Mode, OperatorPolicy};
 
 /// The newest operator policy. Until it is known, nothing is paused, and no term that needs it opens.
@@ -52,7 +52,7 @@ impl Directory {
                 Some(pin) if pin.ignore_pause => {}
                 Some(_) => paused.extend(annotated(owners)),
                 None => {
-                    paused.insert(PausedBy::NoPin);
+                    paused.insert(PausedBy::NotInRestore);
                 }
             },
             None => paused.extend(annotated(owners)),
@@ -109,7 +109,7 @@ impl Directory {
     /// Returns why nothing is released here: this process does not write, so the writing process would still hold it
     /// back.
     fn release_refusal(&self) -> Option<Refusal> {
-        if self.params.shows_only {
+        if self.params.dry_run {
             return Some(Refusal::DryRun);
         }
         let stopped_by = self.policy.newest.as_ref().and_then(|policy| policy.stopped_by());
@@ -152,7 +152,7 @@ impl Directory {
         }
         let mut released = Vec::new();
         // Why the removals that are not released stay.
-        let mut stays = Stays::NothingHeld;
+        let mut stays = ReleaseRefusal::NothingHeld;
         for id in self.pools_in(scope)? {
             let Some(pool) = self.pools.get_mut(&id) else { continue };
             let Some(reason) =
@@ -179,9 +179,9 @@ impl Directory {
                 released.push(Released { pool: id.clone(), reason, still });
                 self.dirty.pool(now, id);
             } else if reason == HeldReason::Breaker {
-                stays = Stays::AllStopped;
-            } else if stays == Stays::NothingHeld {
-                stays = Stays::AddOnly;
+                stays = ReleaseRefusal::AllStopped;
+            } else if stays == ReleaseRefusal::NothingHeld {
+                stays = ReleaseRefusal::AddOnly;
             }
         }
         if released.is_empty() && !ends_stop {

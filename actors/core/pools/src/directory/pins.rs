@@ -8,7 +8,7 @@ use super::guard_inputs::part;
 use super::pool_inputs::PoolInputs;
 use model::assignment::{Assignment, Share};
 use model::ids::{AddressName, PoolId, ServiceUid};
-use model::level::{Keeps, Level, Member, Provenance, Source};
+use model::level::{Level, Member, Provenance, Source, SurplusPolicy};
 use model::pins::{Pin, Pins};
 use model::services::ServiceFact;
 
@@ -52,7 +52,7 @@ pub(super) fn assignment(id: &PoolId, inputs: &PoolInputs<'_>, pins: &Pins) -> A
 
 /// Returns the level of a pool that keeps what it has.
 fn untouched() -> Level {
-    Level { keeps: Keeps::All, ..Level::default() }
+    Level { keeps: SurplusPolicy::KeepAll, ..Level::default() }
 }
 
 /// Reports whether a pool with these members would hold none of those that endpoints require. A Service with local
@@ -68,7 +68,7 @@ fn level(pin: &Pin, has_endpoints: bool) -> Level {
     Level {
         required: pin.members.iter().map(|(ip, name)| (*ip, member(name))).collect(),
         tolerated: BTreeSet::new(),
-        keeps: if would_empty { Keeps::Last } else { Keeps::Nothing },
+        keeps: if would_empty { SurplusPolicy::KeepLast } else { SurplusPolicy::RemoveAll },
         ..Level::default()
     }
 }

@@ -16,7 +16,7 @@ use super::{Out, Term, pins};
 use model::assignment::{Assignment, Held, HeldReason, Observation, PausedBy, Share, Waits};
 use model::error::NotManageable;
 use model::ids::{AddressName, Family, PoolId, PoolName, ServiceKey, ServiceUid};
-use model::level::{Keeps, Level, Member, Provenance};
+use model::level::{Level, Member, Provenance, SurplusPolicy};
 use model::machine::{Now, earliest};
 use model::proof;
 use model::services::ServiceFact;
@@ -400,8 +400,8 @@ impl Pool {
     /// Reports the conditions that were not reported in this term.
     pub(super) fn report(&mut self, id: &PoolId, out: &mut Vec<Out>) {
         let sent = self.assignment().cloned();
-        let left_out = |family: Family, held: &Held| self.guard.left_out(family, held);
-        self.reported.report(id, self.refused.as_ref(), sent.as_deref(), left_out, out);
+        let excluded = |family: Family, held: &Held| self.guard.excluded(family, held);
+        self.reported.report(id, self.refused.as_ref(), sent.as_deref(), excluded, out);
     }
 
     /// Makes lasting conditions due for a report again.
@@ -451,7 +451,7 @@ impl Pool {
 fn paused(by: &BTreeSet<PausedBy>) -> PauseScope {
     let of_all = |by: &PausedBy| match by {
         PausedBy::Mode | PausedBy::Everything => true,
-        PausedBy::NoPin | PausedBy::Pool | PausedBy::Service(_) | PausedBy::Annotation(_) => false,
+        PausedBy::NotInRestore | PausedBy::Pool | PausedBy::Service(_) | PausedBy::Annotation(_) => false,
     };
     if by.is_empty() {
         PauseScope::No
@@ -482,11 +482,11 @@ fn hold_back(
         new.would_hold = new.would_hold.take().or_else(would_hold);
     } else if policy.breaker {
         new.held = new.held.take().or_else(|| held(HeldReason::Breaker, |sent| sent.held.as_ref()));
-        new.level.keeps = Keeps::All;
+        new.level.keeps = SurplusPolicy::KeepAll;
     }
     if policy.add_only {
         new.held = new.held.take().or_else(|| held(HeldReason::AddOnly, |sent| sent.held.as_ref()));
-        new.level.keeps = Keeps::All;
+        new.level.keeps = SurplusPolicy::KeepAll;
     }
 }
 

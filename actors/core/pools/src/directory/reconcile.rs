@@ -15,7 +15,7 @@ use model::machine::Now;
 use model::report::{Condition, Ended, EventKind, Report, Subject};
 use model::sample::Metric;
 use model::services::ServiceFact;
-use model::view::{Candidacy, GuardsView, LeftOutView, ServiceView, StoppedView};
+use model::view::{Candidacy, ExcludedNodeView, GuardsView, ServiceView, StoppedView};
 
 /// A pool's state before its level was computed.
 struct Before {
@@ -237,7 +237,7 @@ impl Directory {
                 endpoints: fact.endpoints,
                 data_errors: fact.data_errors.clone(),
                 resource: fact.resource.clone(),
-                left_out: left_out(fact),
+                excluded: excluded(fact),
                 pools: pools.iter().cloned().collect(),
                 not_manageable: pools.into_iter().filter(|_| candidate).filter_map(refused).collect(),
             })
@@ -249,19 +249,19 @@ impl Directory {
     }
 }
 
-/// Returns the nodes with endpoints of a Service that are left out of one of its pools.
-fn left_out(fact: &ServiceFact) -> Vec<LeftOutView> {
+/// Returns the nodes with endpoints of a Service that are excluded from one of its pools.
+fn excluded(fact: &ServiceFact) -> Vec<ExcludedNodeView> {
     let all = fact.parts.iter().flat_map(|(family, part)| {
-        part.left_out.iter().map(move |(node, of)| LeftOutView {
+        part.excluded.iter().map(move |(node, of)| ExcludedNodeView {
             node: node.clone(),
             family,
             ips: of.ips.clone(),
             why: of.why,
         })
     });
-    let mut all: Vec<LeftOutView> = all.collect();
+    let mut all: Vec<ExcludedNodeView> = all.collect();
     all.sort_unstable();
-    all.truncate(ServiceView::MAX_LEFT_OUT);
+    all.truncate(ServiceView::MAX_EXCLUDED_NODES);
     all
 }
 

@@ -20,11 +20,11 @@ use super::unconfirmed_removals::UnconfirmedRemovals;
 use model::assignment::{Held, HeldReason, Waits};
 use model::guard::GuardMode;
 use model::ids::{Family, NodeName, ServiceUid};
-use model::level::Keeps;
+use model::level::SurplusPolicy;
 use model::machine::{Now, earliest};
-use model::object::LeftOut;
-use model::report::LeftOutNodes;
-use model::services::{LeftOutNode, ServiceFact};
+use model::object::ExclusionRule;
+use model::report::ExcludedNodes;
+use model::services::{ExcludedNode, ServiceFact};
 
 /// Reports whether the Service's endpoints are unknown only because no EndpointSlices arrive at present.
 fn is_not_received(fact: &ServiceFact, family: Family) -> bool {
@@ -204,18 +204,18 @@ impl RemovalGuard {
         self.doubts.evaluate_fraction(inputs, leaving, all);
     }
 
-    /// Returns the nodes of endpoints that are left out of all pools, if there are any (D5): those whose addresses are
+    /// Returns the nodes of endpoints that are excluded from all pools, if there are any (D5): those whose addresses are
     /// held back, or all of them where no endpoint is usable.
-    pub(super) fn left_out(&self, family: Family, held: &Held) -> Option<LeftOutNodes> {
-        let is_meant = |node: &LeftOutNode| {
+    pub(super) fn excluded(&self, family: Family, held: &Held) -> Option<ExcludedNodes> {
+        let is_meant = |node: &ExcludedNode| {
             let is_held = held.reason == HeldReason::NoUsableNode || !node.ips.is_disjoint(&held.members);
             node.why.is_everywhere() && is_held
         };
         let parts = self.owners.values().map(|fact| part(fact, family));
-        let nodes = parts.flat_map(|part| &part.left_out).filter(|(_, node)| is_meant(node));
-        let nodes: BTreeMap<&NodeName, LeftOut> = nodes.map(|(name, node)| (name, node.why)).collect();
+        let nodes = parts.flat_map(|part| &part.excluded).filter(|(_, node)| is_meant(node));
+        let nodes: BTreeMap<&NodeName, ExclusionRule> = nodes.map(|(name, node)| (name, node.why)).collect();
         let (first, why) = nodes.first_key_value()?;
-        Some(LeftOutNodes { first: (*first).clone(), why: *why, more: nodes.len() - 1 })
+        Some(ExcludedNodes { first: (*first).clone(), why: *why, more: nodes.len() - 1 })
     }
 
     /// Reports whether a Service asked for an address before it left.
@@ -381,7 +381,7 @@ impl RemovalGuard {
 
     /// Returns whether the pool must not be emptied because emptiness is not confirmed (G2). With guards off, it must
     /// not while a removal is held back; with guards that only observe, only while facts are missing (D6).
-    pub(super) fn keeps(&self, mode: GuardMode) -> Keeps {
+    pub(super) fn keeps(&self, mode: GuardMode) -> SurplusPolicy {
         let keeps = match (&self.emptiness, mode) {
             (EmptyPoolGuard::Confirmed | EmptyPoolGuard::Released(_), _)
             | (EmptyPoolGuard::Open, GuardMode::Off) => false,
@@ -395,7 +395,7 @@ impl RemovalGuard {
                 GuardMode::Enforce | GuardMode::Off,
             ) => true,
         };
-        if keeps { Keeps::Last } else { Keeps::Nothing }
+        if keeps { SurplusPolicy::KeepLast } else { SurplusPolicy::RemoveAll }
     }
 
     /// Returns the addresses that stay although no source asks for them, each with the Services that asked for it; with

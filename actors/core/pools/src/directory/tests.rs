@@ -16,12 +16,12 @@ use model::ids::{
 use model::level::Provenance;
 use model::load_balancers::LbObservation;
 use model::machine::{Machine, Now};
-use model::object::LeftOut;
-use model::operator_request::{Answer, Done, Refusal, Released, RequestId, Scope, Stays};
+use model::object::ExclusionRule;
+use model::operator_request::{Answer, Done, Refusal, ReleaseRefusal, Released, RequestId, Scope};
 use model::policy::OperatorPolicy;
 use model::report::{Condition, EventKind, Report, ServiceRef, Subject};
 use model::sample::Metric;
-use model::services::{LeftOutNode, Part, Parts, RequiredNode, ServiceFact};
+use model::services::{ExcludedNode, Part, Parts, RequiredNode, ServiceFact};
 use model::view::Candidacy;
 use pool_testing::facts::pool_at_rest;
 
@@ -78,11 +78,11 @@ fn dropped(mut fact: ServiceFact) -> ServiceFact {
 /// A part with these required members; the other nodes among 1 to 9 have the label that leaves them out.
 fn labelled(required: &[u8]) -> Part {
     let node = |n: u8| {
-        let node = LeftOutNode { ips: ips(&[n]), why: LeftOut::ExcludedByLabel };
+        let node = ExcludedNode { ips: ips(&[n]), why: ExclusionRule::ExcludedByLabel };
         (NodeName::new(format!("node-{n}")), node)
     };
-    let left_out = (1..10).filter(|n| !required.contains(n)).map(node).collect();
-    Part { left_out, ..part(required, &[]) }
+    let excluded = (1..10).filter(|n| !required.contains(n)).map(node).collect();
+    Part { excluded, ..part(required, &[]) }
 }
 
 /// A candidate `shop/<name>` with this IPv4 part.
@@ -150,12 +150,12 @@ fn params() -> Params {
         pins: None,
         listed: Vec::new(),
         only_listed: BTreeSet::new(),
-        shows_only: false,
+        dry_run: false,
     }
 }
 
 /// The machine on the test's clock. As the shell does, it ticks after each batch of inputs, and at deadlines.
-struct Bench {
+struct Fixture {
     machine: Directory,
     now: Now,
     /// Outputs since they were last taken.
@@ -168,23 +168,23 @@ struct Bench {
     open: BTreeSet<Condition>,
 }
 
-impl Bench {
+impl Fixture {
     /// A Directory without facts.
-    fn waiting() -> Bench {
-        Bench::with(params())
+    fn waiting() -> Fixture {
+        Fixture::with(params())
     }
 
     /// The same with these parameters.
-    fn with(params: Params) -> Bench {
-        let mut bench = Bench::without_policy(params);
+    fn with(params: Params) -> Fixture {
+        let mut fixture = Fixture::without_policy(params);
         let (term, policy) = (Some(Epoch(u64::MAX)), Arc::default());
-        bench.send(In::OperatorPolicy { term, policy });
-        bench
+        fixture.send(In::OperatorPolicy { term, policy });
+        fixture
     }
 
     /// The same, without an operator policy.
-    fn without_policy(params: Params) -> Bench {
-        let mut bench = Bench {
+    fn without_policy(params: Params) -> Fixture {
+        let mut fixture = Fixture {
             machine: Directory::new(params),
             now: Now::from_millis(1_000),
             outputs: Vec::new(),
@@ -192,8 +192,8 @@ impl Bench {
             reported: Vec::new(),
             open: BTreeSet::new(),
         };
-        bench.reporting(Some(1));
-        bench
+        fixture.reporting(Some(1));
+        fixture
     }
 
     /// Sets the term of the reports.
@@ -269,12 +269,12 @@ impl Bench {
     }
 
     /// A Directory that has the first lists and the first discovery, both empty.
-    fn running() -> Bench {
-        let mut bench = Bench::waiting();
-        bench.send(In::ListsSynced);
-        bench.send(In::DiscoverySynced);
-        bench.outputs.clear();
-        bench
+    fn running() -> Fixture {
+        let mut fixture = Fixture::waiting();
+        fixture.send(In::ListsSynced);
+        fixture.send(In::DiscoverySynced);
+        fixture.outputs.clear();
+        fixture
     }
 
     fn send(&mut self, input: In) {
@@ -522,59 +522,59 @@ fn web(members: &[u8]) -> Arc<LbFacts> {
 }
 
 /// A running Directory whose pool `lb/shop-web` holds, and is required to hold, these members.
-fn settled(members: &[u8]) -> Bench {
-    let mut bench = Bench::running();
-    bench.service(fact(1, "web", part(members, &[])));
-    bench.observe(&web(members));
-    bench.outputs.clear();
-    bench
+fn settled(members: &[u8]) -> Fixture {
+    let mut fixture = Fixture::running();
+    fixture.service(fact(1, "web", part(members, &[])));
+    fixture.observe(&web(members));
+    fixture.outputs.clear();
+    fixture
 }
 
 #[test]
 fn d6_nothing_is_assigned_before_the_lists_and_the_first_discovery_are_in() {
     for order in [[In::ListsSynced, In::DiscoverySynced], [In::DiscoverySynced, In::ListsSynced]] {
-        let mut bench = Bench::waiting();
-        bench.service(fact(1, "web", part(&[1], &[])));
-        bench.observe(&web(&[2]));
+        let mut fixture = Fixture::waiting();
+        fixture.service(fact(1, "web", part(&[1], &[])));
+        fixture.observe(&web(&[2]));
         let [first, second] = order;
-        bench.send(first);
-        bench.pass(600_000);
-        assert!(bench.assigned.is_empty());
-        bench.send(second);
-        assert_eq!(bench.web(), (ips(&[1]), ips(&[2])));
+        fixture.send(first);
+        fixture.pass(600_000);
+        assert!(fixture.assigned.is_empty());
+        fixture.send(second);
+        assert_eq!(fixture.web(), (ips(&[1]), ips(&[2])));
     }
 }
 
 #[test]
 fn a2_a_pool_receives_its_assignment_before_what_was_seen_of_it() {
-    let mut bench = Bench::running();
-    bench.observe(&web(&[7]));
-    assert!(bench.take().is_empty() && bench.assigned.is_empty());
-    bench.service(fact(1, "web", part(&[1], &[])));
-    let said = bench.take();
+    let mut fixture = Fixture::running();
+    fixture.observe(&web(&[7]));
+    assert!(fixture.take().is_empty() && fixture.assigned.is_empty());
+    fixture.service(fact(1, "web", part(&[1], &[])));
+    let said = fixture.take();
     assert!(matches!(&said[0], Out::Assign(a) if a.pool == id("lb", "shop-web") && a.family == Family::V4));
     assert!(matches!(&said[1], Out::Observe(pool, o) if *pool == id("lb", "shop-web")
         && o.facts.members() == ips(&[7])));
-    bench.pass(1_000);
-    bench.observe(&web(&[7]));
-    let said = bench.take();
+    fixture.pass(1_000);
+    fixture.observe(&web(&[7]));
+    let said = fixture.take();
     assert!(matches!(said[..], [Out::Observe(..)]), "the level is said only when it differs: {said:?}");
 }
 
 #[test]
 fn d1_the_name_of_the_pool_shows_its_family() {
-    let mut bench = Bench::running();
+    let mut fixture = Fixture::running();
     let v6: IpAddr = "fd00::1".parse().expect("an address");
     let mut dual = fact(1, "web", part(&[1], &[]));
     let node = RequiredNode { name: NodeName::new("node-1"), ready: false };
     dual.parts[&Family::V6] = Part { required: BTreeMap::from([(v6, node)]), ..Part::default() };
-    bench.service(dual);
+    fixture.service(dual);
     let pools = vec![pool("lb", "shop-web", &[]), pool("lb", "Shop-Web-IPv6", &[])];
     let mut second = rule(1, "shop-web-ipv6");
     second.name = format!("{}-IPv6", second.name).into();
-    bench.observe(&balancer("LB", pools, vec![rule(1, "shop-web"), second]));
-    assert_eq!(bench.web().0, ips(&[1]));
-    let other = bench.assignment("lb", "shop-web-ipv6");
+    fixture.observe(&balancer("LB", pools, vec![rule(1, "shop-web"), second]));
+    assert_eq!(fixture.web().0, ips(&[1]));
+    let other = fixture.assignment("lb", "shop-web-ipv6");
     assert_eq!(other.family, Family::V6);
     assert_eq!(other.level.required.keys().collect::<Vec<_>>(), [&v6]);
     assert!(!other.level.required[&v6].node_ready);
@@ -583,27 +583,27 @@ fn d1_the_name_of_the_pool_shows_its_family() {
 
 #[test]
 fn a3_an_assignment_is_sent_again_when_revision_pause_or_doubt_change() {
-    let mut bench = settled(&[1]);
+    let mut fixture = settled(&[1]);
     let mut next = fact(1, "web", part(&[1], &[]));
-    bench.service(next.clone());
-    assert!(bench.take().is_empty());
+    fixture.service(next.clone());
+    assert!(fixture.take().is_empty());
     next.revision = 1;
-    bench.service(next.clone());
-    assert!(matches!(bench.take()[..], [Out::Assign(_)]));
+    fixture.service(next.clone());
+    assert!(matches!(fixture.take()[..], [Out::Assign(_)]));
     next.provenance = Provenance::Relist;
-    bench.service(next.clone());
-    assert_eq!(bench.assignment("lb", "shop-web").provenance, Provenance::Relist);
+    fixture.service(next.clone());
+    assert_eq!(fixture.assignment("lb", "shop-web").provenance, Provenance::Relist);
     next.provenance = Provenance::Watch;
-    bench.service(next.clone());
-    assert_eq!(bench.assignment("lb", "shop-web").provenance, Provenance::Watch, "it was acted on");
+    fixture.service(next.clone());
+    assert_eq!(fixture.assignment("lb", "shop-web").provenance, Provenance::Watch, "it was acted on");
     next.paused = true;
-    bench.service(next);
-    assert!(bench.assignment("lb", "shop-web").is_paused());
+    fixture.service(next);
+    assert!(fixture.assignment("lb", "shop-web").is_paused());
 }
 
 #[test]
 fn a3_facts_of_one_turn_keep_the_oldest_trigger_and_the_greatest_doubt() {
-    let mut bench = settled(&[1]);
+    let mut fixture = settled(&[1]);
     let mut out = Vec::new();
     let mut first = fact(1, "web", part(&[1, 2], &[]));
     first.triggered = Some(Now::from_millis(5));
@@ -611,126 +611,126 @@ fn a3_facts_of_one_turn_keep_the_oldest_trigger_and_the_greatest_doubt() {
     let mut second = fact(1, "web", part(&[1, 3], &[]));
     second.triggered = Some(Now::from_millis(9));
     for fact in [first, second] {
-        bench.machine.step(bench.now, In::Service(uid(1), Some(Arc::new(fact))), &mut out);
+        fixture.machine.step(fixture.now, In::Service(uid(1), Some(Arc::new(fact))), &mut out);
     }
-    assert!(out.is_empty() && bench.machine.deadline() == Some(bench.now));
-    bench.pass(0);
-    let said = bench.assignment("lb", "shop-web");
+    assert!(out.is_empty() && fixture.machine.deadline() == Some(fixture.now));
+    fixture.pass(0);
+    let said = fixture.assignment("lb", "shop-web");
     assert_eq!(said.services[&uid(1)].triggered, Some(Now::from_millis(5)));
     assert_eq!(said.provenance, Provenance::FirstList);
-    assert_eq!(bench.web().0, ips(&[1, 3]));
+    assert_eq!(fixture.web().0, ips(&[1, 3]));
 }
 
 #[test]
 #[should_panic(expected = "an assignment is not of the term that opens")]
 fn a4_a_term_opened_with_an_assignment_of_another_ends_the_process() {
-    let mut bench = settled(&[1]);
+    let mut fixture = settled(&[1]);
     // No pool learns of this term.
-    bench.machine.term.epoch = Epoch(7);
-    bench.machine.opening = true;
-    bench.machine.tick(bench.now, &mut Vec::new());
+    fixture.machine.term.epoch = Epoch(7);
+    fixture.machine.opening = true;
+    fixture.machine.tick(fixture.now, &mut Vec::new());
 }
 
 #[test]
 fn w8_a_new_term_repeats_every_assignment_and_then_opens() {
-    let mut bench = settled(&[1]);
-    bench.pass(5_000);
-    bench.send(In::Confirmed(Epoch(7)));
-    let [Out::Assign(said), Out::Opened(Epoch(7))] = &bench.take()[..] else { panic!("not opened") };
-    assert_eq!((said.epoch, said.opened), (Epoch(7), bench.now));
-    bench.pass(5_000);
-    bench.service(fact(1, "web", part(&[2], &[])));
-    let said = bench.assignment("lb", "shop-web");
-    assert_eq!((said.epoch, bench.now.since(said.opened)), (Epoch(7), Duration::from_secs(5)));
-    bench.take();
-    bench.send(In::Confirmed(Epoch(7)));
-    bench.send(In::Confirmed(Epoch(6)));
-    assert!(bench.take().is_empty(), "it is open, and an older one is over");
+    let mut fixture = settled(&[1]);
+    fixture.pass(5_000);
+    fixture.send(In::Confirmed(Epoch(7)));
+    let [Out::Assign(said), Out::Opened(Epoch(7))] = &fixture.take()[..] else { panic!("not opened") };
+    assert_eq!((said.epoch, said.opened), (Epoch(7), fixture.now));
+    fixture.pass(5_000);
+    fixture.service(fact(1, "web", part(&[2], &[])));
+    let said = fixture.assignment("lb", "shop-web");
+    assert_eq!((said.epoch, fixture.now.since(said.opened)), (Epoch(7), Duration::from_secs(5)));
+    fixture.take();
+    fixture.send(In::Confirmed(Epoch(7)));
+    fixture.send(In::Confirmed(Epoch(6)));
+    assert!(fixture.take().is_empty(), "it is open, and an older one is over");
 }
 
 #[test]
 fn w8_facts_from_before_a_term_are_in_its_assignments_when_it_opens() {
-    let mut bench = settled(&[1]);
+    let mut fixture = settled(&[1]);
     let mut out = Vec::new();
     let changed = Arc::new(fact(1, "web", part(&[1, 2], &[])));
-    bench.machine.step(bench.now, In::Service(uid(1), Some(changed)), &mut out);
-    bench.machine.step(bench.now, In::Confirmed(Epoch(7)), &mut out);
-    assert!(out.is_empty() && bench.machine.deadline() == Some(bench.now), "at the end of the turn");
-    bench.machine.tick(bench.now, &mut out);
-    bench.receive(out);
-    assert_eq!(bench.web().0, ips(&[1, 2]));
-    assert!(matches!(&bench.take()[..], [Out::Assign(_), .., Out::Opened(Epoch(7))]));
+    fixture.machine.step(fixture.now, In::Service(uid(1), Some(changed)), &mut out);
+    fixture.machine.step(fixture.now, In::Confirmed(Epoch(7)), &mut out);
+    assert!(out.is_empty() && fixture.machine.deadline() == Some(fixture.now), "at the end of the turn");
+    fixture.machine.tick(fixture.now, &mut out);
+    fixture.receive(out);
+    assert_eq!(fixture.web().0, ips(&[1, 2]));
+    assert!(matches!(&fixture.take()[..], [Out::Assign(_), .., Out::Opened(Epoch(7))]));
 }
 
 #[test]
 fn w8_a_term_that_opens_before_any_assignment_is_that_of_all() {
-    let mut bench = Bench::waiting();
-    bench.send(In::Confirmed(Epoch(7)));
-    assert!(matches!(&bench.take()[..], [Out::Opened(Epoch(7))]));
-    let opened = bench.now;
-    bench.pass(1_000);
-    bench.send(In::ListsSynced);
-    bench.send(In::DiscoverySynced);
-    bench.service(fact(1, "web", part(&[1], &[])));
-    bench.observe(&web(&[1]));
-    let said = bench.assignment("lb", "shop-web");
+    let mut fixture = Fixture::waiting();
+    fixture.send(In::Confirmed(Epoch(7)));
+    assert!(matches!(&fixture.take()[..], [Out::Opened(Epoch(7))]));
+    let opened = fixture.now;
+    fixture.pass(1_000);
+    fixture.send(In::ListsSynced);
+    fixture.send(In::DiscoverySynced);
+    fixture.service(fact(1, "web", part(&[1], &[])));
+    fixture.observe(&web(&[1]));
+    let said = fixture.assignment("lb", "shop-web");
     assert_eq!((said.epoch, said.opened), (Epoch(7), opened));
 }
 
 #[test]
 fn w8_a_retiring_pool_is_asked_again_in_a_new_term() {
-    let mut bench = settled(&[1]);
-    bench.send(In::Service(uid(1), None));
-    bench.take();
-    bench.send(In::Confirmed(Epoch(7)));
-    let [Out::Assign(said), Out::Opened(_)] = &bench.take()[..] else { panic!("not told again") };
-    assert!(said.epoch == Epoch(7) && said.opened == bench.now && said.services.is_empty());
-    bench.send(In::Retired(id("lb", "shop-web")));
-    assert!(matches!(&bench.take()[..], [Out::Forget(_)]));
+    let mut fixture = settled(&[1]);
+    fixture.send(In::Service(uid(1), None));
+    fixture.take();
+    fixture.send(In::Confirmed(Epoch(7)));
+    let [Out::Assign(said), Out::Opened(_)] = &fixture.take()[..] else { panic!("not told again") };
+    assert!(said.epoch == Epoch(7) && said.opened == fixture.now && said.services.is_empty());
+    fixture.send(In::Retired(id("lb", "shop-web")));
+    assert!(matches!(&fixture.take()[..], [Out::Forget(_)]));
 }
 
 #[test]
 fn q2_what_was_taken_in_is_passed_on_behind_the_assignments() {
-    let mut bench = settled(&[1]);
-    bench.take();
-    let read = bench.now;
+    let mut fixture = settled(&[1]);
+    fixture.take();
+    let read = fixture.now;
     let mut out = Vec::new();
-    bench.machine.step(bench.now, In::ReadUpTo(read), &mut out);
+    fixture.machine.step(fixture.now, In::ReadUpTo(read), &mut out);
     let newest = Arc::new(fact(1, "web", part(&[1, 2], &[])));
-    bench.machine.step(bench.now, In::Service(uid(1), Some(newest)), &mut out);
-    bench.machine.tick(bench.now, &mut out);
+    fixture.machine.step(fixture.now, In::Service(uid(1), Some(newest)), &mut out);
+    fixture.machine.tick(fixture.now, &mut out);
     let last = out.iter().rposition(|said| matches!(said, Out::Assign(_)));
     let passed_on = out.iter().position(|said| matches!(said, Out::ReadUpTo(up_to) if *up_to == read));
     assert!(last.is_some() && last < passed_on, "{out:?}");
-    bench.receive(out);
-    bench.take();
-    bench.send(In::ReadUpTo(read));
-    assert!(matches!(&bench.take()[..], [Out::ReadUpTo(_)]), "also where nothing has changed");
+    fixture.receive(out);
+    fixture.take();
+    fixture.send(In::ReadUpTo(read));
+    assert!(matches!(&fixture.take()[..], [Out::ReadUpTo(_)]), "also where nothing has changed");
 }
 
 #[test]
 fn w8_a_pool_that_ends_as_a_term_begins_retires_in_that_term() {
-    let mut bench = settled(&[1]);
+    let mut fixture = settled(&[1]);
     let mut out = Vec::new();
-    bench.machine.step(bench.now, In::Service(uid(1), None), &mut out);
-    bench.machine.step(bench.now, In::Confirmed(Epoch(7)), &mut out);
-    bench.machine.tick(bench.now, &mut out);
-    bench.receive(out);
-    let said = bench.assignment("lb", "shop-web");
+    fixture.machine.step(fixture.now, In::Service(uid(1), None), &mut out);
+    fixture.machine.step(fixture.now, In::Confirmed(Epoch(7)), &mut out);
+    fixture.machine.tick(fixture.now, &mut out);
+    fixture.receive(out);
+    let said = fixture.assignment("lb", "shop-web");
     assert!(said.epoch == Epoch(7) && said.services.is_empty());
 }
 
 #[test]
 fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
-    let mut bench = Bench::running();
-    bench.service(fact(1, "web", part(&[1], &[])));
+    let mut fixture = Fixture::running();
+    fixture.service(fact(1, "web", part(&[1], &[])));
     let mut outbound = pool("lb", "shop-web", &[]);
     outbound.outbound_rule = true;
     let outbound = balancer("lb", vec![outbound], vec![rule(1, "shop-web")]);
-    bench.observe(&outbound);
-    bench.observe(&outbound);
+    fixture.observe(&outbound);
+    fixture.observe(&outbound);
     let refused = |reason| EventKind::NotManageable { pool: id("lb", "shop-web"), reason, attempted: false };
-    let said = bench.take();
+    let said = fixture.take();
     let count = |pools| Metric::NotManageable { reason: NotManageable::OutboundRule.label(), pools };
     assert!(said.iter().any(|out| matches!(out, Out::Metric(sample) if *sample == count(1))));
     let mut views = said.iter().filter_map(|out| match out {
@@ -752,111 +752,111 @@ fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
     });
     let last = views.next_back().expect("the Service is shown");
     assert_eq!(last.not_manageable, [(id("lb", "shop-web"), NotManageable::OutboundRule)]);
-    bench.outputs = said;
-    assert_eq!(bench.reports(), [refused(NotManageable::OutboundRule)]);
+    fixture.outputs = said;
+    assert_eq!(fixture.reports(), [refused(NotManageable::OutboundRule)]);
     let mut automatic = pool("lb", "shop-web", &[]);
     automatic.sync_automatic = true;
-    bench.observe(&balancer("lb", vec![automatic], vec![rule(1, "shop-web")]));
-    assert_eq!(bench.reports(), [refused(NotManageable::SyncAutomatic)]);
-    bench.observe(&web(&[]));
+    fixture.observe(&balancer("lb", vec![automatic], vec![rule(1, "shop-web")]));
+    assert_eq!(fixture.reports(), [refused(NotManageable::SyncAutomatic)]);
+    fixture.observe(&web(&[]));
     assert!(
-        bench
+        fixture
             .samples()
             .contains(&Metric::NotManageable { reason: NotManageable::SyncAutomatic.label(), pools: 0 })
     );
-    assert_eq!(bench.web().0, ips(&[1]));
-    bench.observe(&outbound);
-    assert_eq!(bench.reports(), [refused(NotManageable::OutboundRule)], "it was manageable in between");
+    assert_eq!(fixture.web().0, ips(&[1]));
+    fixture.observe(&outbound);
+    assert_eq!(fixture.reports(), [refused(NotManageable::OutboundRule)], "it was manageable in between");
 }
 
 #[test]
 fn d2_a_pool_that_loses_its_proof_is_released() {
-    let mut bench = settled(&[1]);
+    let mut fixture = settled(&[1]);
     let foreign = rule(9, "shop-web");
     let reason = NotManageable::ForeignRule { rule: Arc::clone(&foreign.name) };
     let rules = vec![rule(1, "shop-web"), foreign];
-    bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1])], rules));
-    let said = bench.take();
+    fixture.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1])], rules));
+    let said = fixture.take();
     assert!(
         said.iter().any(|out| matches!(out, Out::Assign(a) if a.services.is_empty() && a.level.is_empty()))
     );
     assert!(!said.iter().any(|out| matches!(out, Out::Observe(..))));
-    bench.outputs = said;
+    fixture.outputs = said;
     assert_eq!(
-        bench.reports(),
+        fixture.reports(),
         [EventKind::NotManageable { pool: id("lb", "shop-web"), reason, attempted: false }]
     );
-    bench.send(In::Retired(id("lb", "shop-web")));
-    assert!(matches!(&bench.take()[..], [Out::Forget(_)]));
-    bench.observe(&web(&[1]));
-    assert_eq!(bench.web().0, ips(&[1]));
+    fixture.send(In::Retired(id("lb", "shop-web")));
+    assert!(matches!(&fixture.take()[..], [Out::Forget(_)]));
+    fixture.observe(&web(&[1]));
+    assert_eq!(fixture.web().0, ips(&[1]));
 }
 
 #[test]
 fn d2_the_pools_of_the_cluster_are_quietly_never_assigned() {
-    let mut bench = Bench::running();
-    bench.service(fact(1, "web", part(&[1], &[])));
+    let mut fixture = Fixture::running();
+    fixture.service(fact(1, "web", part(&[1], &[])));
     for name in ["kubernetes", "KUBERNETES-ipv6"] {
-        bench.observe(&balancer("lb", vec![pool("lb", name, &[1])], vec![rule(1, name)]));
-        bench.pass(120_000);
+        fixture.observe(&balancer("lb", vec![pool("lb", name, &[1])], vec![rule(1, name)]));
+        fixture.pass(120_000);
     }
-    assert!(bench.assigned.is_empty());
-    assert!(bench.reports().is_empty());
+    assert!(fixture.assigned.is_empty());
+    assert!(fixture.reports().is_empty());
 }
 
 #[test]
 fn d2_services_that_share_a_pool_are_united_and_reported_once() {
-    let mut bench = settled(&[1]);
-    bench.service(fact(2, "web", part(&[2], &[1])));
+    let mut fixture = settled(&[1]);
+    fixture.service(fact(2, "web", part(&[2], &[1])));
     let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
     let both = balancer("lb", vec![pool("lb", "shop-web", &[1])], rules);
-    bench.observe(&both);
-    bench.observe(&both);
-    assert_eq!(bench.web(), (ips(&[1, 2]), ips(&[])));
-    let shared = bench.reports();
+    fixture.observe(&both);
+    fixture.observe(&both);
+    assert_eq!(fixture.web(), (ips(&[1, 2]), ips(&[])));
+    let shared = fixture.reports();
     assert_eq!(shared.len(), 1);
     assert!(matches!(&shared[0], EventKind::Shared { services, .. } if services.len() == 2));
-    bench.send(In::Service(uid(2), None));
-    let said = bench.assignment("lb", "shop-web");
+    fixture.send(In::Service(uid(2), None));
+    let said = fixture.assignment("lb", "shop-web");
     assert!(said.services.is_empty(), "the rule of the one that is gone is foreign now");
 }
 
 #[test]
 fn d1_one_paused_service_pauses_the_pool_that_it_shares() {
-    let mut bench = settled(&[1]);
+    let mut fixture = settled(&[1]);
     let mut second = fact(2, "web", part(&[2], &[]));
     second.paused = true;
-    bench.service(second);
-    assert!(!bench.assignment("lb", "shop-web").is_paused());
+    fixture.service(second);
+    assert!(!fixture.assignment("lb", "shop-web").is_paused());
     let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
-    bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1])], rules));
-    assert!(bench.assignment("lb", "shop-web").is_paused());
+    fixture.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1])], rules));
+    assert!(fixture.assignment("lb", "shop-web").is_paused());
 }
 
 #[test]
 fn d2_a_pool_whose_name_fits_both_families_is_not_manageable() {
-    let mut bench = Bench::running();
-    bench.service(fact(1, "web", part(&[1], &[])));
-    bench.service(fact(2, "web-ipv6", part(&[2], &[])));
+    let mut fixture = Fixture::running();
+    fixture.service(fact(1, "web", part(&[1], &[])));
+    fixture.service(fact(2, "web-ipv6", part(&[2], &[])));
     let rules = vec![rule(1, "shop-web-ipv6"), rule(2, "shop-web-ipv6")];
-    bench.observe(&balancer("lb", vec![pool("lb", "shop-web-ipv6", &[])], rules));
-    assert!(bench.assigned.is_empty());
-    let reports = bench.reports();
+    fixture.observe(&balancer("lb", vec![pool("lb", "shop-web-ipv6", &[])], rules));
+    assert!(fixture.assigned.is_empty());
+    let reports = fixture.reports();
     assert!(matches!(&reports[..], [EventKind::NotManageable { reason: NotManageable::MixedFamilies, .. }]));
 }
 
 #[test]
 fn d1_a_service_that_is_no_candidate_releases_its_pool_without_emptying() {
-    let mut bench = settled(&[1]);
+    let mut fixture = settled(&[1]);
     let mut cluster = fact(1, "web", part(&[1], &[]));
     cluster.candidacy = Candidacy::NotLocal;
-    bench.service(cluster);
-    assert!(bench.assignment("lb", "shop-web").services.is_empty());
-    bench.send(In::Retired(id("lb", "shop-web")));
-    assert!(bench.assigned.is_empty());
-    assert!(bench.reports().is_empty());
-    bench.send(In::Retired(id("lb", "shop-web")));
-    assert!(matches!(bench.take()[..], [Out::Metric(Metric::UnmatchedAnswer)]));
+    fixture.service(cluster);
+    assert!(fixture.assignment("lb", "shop-web").services.is_empty());
+    fixture.send(In::Retired(id("lb", "shop-web")));
+    assert!(fixture.assigned.is_empty());
+    assert!(fixture.reports().is_empty());
+    fixture.send(In::Retired(id("lb", "shop-web")));
+    assert!(matches!(fixture.take()[..], [Out::Metric(Metric::UnmatchedAnswer)]));
 }
 
 #[test]
@@ -867,85 +867,85 @@ fn d1_a_pool_ends_with_its_rules_with_itself_and_with_its_load_balancer() {
         None,
     ];
     for facts in gone {
-        let mut bench = settled(&[1]);
-        bench.send(In::Lb(LbObservation {
+        let mut fixture = settled(&[1]);
+        fixture.send(In::Lb(LbObservation {
             lb: LbName::new("LB"),
-            began: bench.now,
+            began: fixture.now,
             facts,
             puts: Default::default(),
         }));
-        assert!(bench.assignment("lb", "shop-web").services.is_empty());
-        bench.send(In::Retired(id("lb", "shop-web")));
-        assert!(bench.assigned.is_empty());
-        bench.observe(&web(&[1]));
-        assert_eq!(bench.web().0, ips(&[1]));
+        assert!(fixture.assignment("lb", "shop-web").services.is_empty());
+        fixture.send(In::Retired(id("lb", "shop-web")));
+        assert!(fixture.assigned.is_empty());
+        fixture.observe(&web(&[1]));
+        assert_eq!(fixture.web().0, ips(&[1]));
     }
 }
 
 #[test]
 fn a3_a_pool_that_is_assigned_again_before_it_answered_is_not_forgotten() {
-    let mut bench = settled(&[1]);
+    let mut fixture = settled(&[1]);
     let shop_web = id("lb", "shop-web");
-    bench.send(In::Service(uid(1), None));
-    bench.service(fact(1, "web", part(&[1], &[])));
-    bench.take();
-    bench.send(In::Retired(shop_web.clone()));
-    assert!(matches!(&bench.take()[..], [Out::Assign(a)] if !a.services.is_empty()));
+    fixture.send(In::Service(uid(1), None));
+    fixture.service(fact(1, "web", part(&[1], &[])));
+    fixture.take();
+    fixture.send(In::Retired(shop_web.clone()));
+    assert!(matches!(&fixture.take()[..], [Out::Assign(a)] if !a.services.is_empty()));
     // Released twice, one answer: it may belong to the first release, so the pool is asked once more.
-    bench.send(In::Service(uid(1), None));
-    bench.service(fact(1, "web", part(&[1], &[])));
-    bench.send(In::Service(uid(1), None));
-    bench.take();
-    bench.send(In::Retired(shop_web.clone()));
-    assert!(matches!(&bench.take()[..], [Out::Assign(a)] if a.services.is_empty()));
-    bench.send(In::Retired(shop_web));
-    assert!(matches!(&bench.take()[..], [Out::Forget(_)]));
+    fixture.send(In::Service(uid(1), None));
+    fixture.service(fact(1, "web", part(&[1], &[])));
+    fixture.send(In::Service(uid(1), None));
+    fixture.take();
+    fixture.send(In::Retired(shop_web.clone()));
+    assert!(matches!(&fixture.take()[..], [Out::Assign(a)] if a.services.is_empty()));
+    fixture.send(In::Retired(shop_web));
+    assert!(matches!(&fixture.take()[..], [Out::Forget(_)]));
 }
 
 #[test]
 fn h3_a_service_is_shown_when_its_view_changes_and_taken_away_with_it() {
-    let mut bench = Bench::waiting();
+    let mut fixture = Fixture::waiting();
     let mut hidden = fact(1, "web", part(&[], &[]));
     hidden.candidacy = Candidacy::NotLoadBalancer;
-    bench.service(hidden);
-    assert!(bench.take().is_empty());
-    bench.service(fact(1, "web", part(&[1], &[])));
-    assert!(matches!(&bench.take()[..], [Out::Service(_, _, Some(view))] if view.pools.is_empty()));
-    bench.observe(&web(&[1]));
+    fixture.service(hidden);
+    assert!(fixture.take().is_empty());
+    fixture.service(fact(1, "web", part(&[1], &[])));
+    assert!(matches!(&fixture.take()[..], [Out::Service(_, _, Some(view))] if view.pools.is_empty()));
+    fixture.observe(&web(&[1]));
     assert!(
-        matches!(&bench.take()[..], [Out::Service(_, _, Some(v))] if v.pools == [id("lb", "shop-web")]),
+        matches!(&fixture.take()[..], [Out::Service(_, _, Some(v))] if v.pools == [id("lb", "shop-web")]),
         "its rule was found"
     );
-    bench.service(fact(1, "web", part(&[2], &[])));
-    assert!(bench.take().is_empty());
-    bench.observe(&balancer("lb", vec![], vec![]));
+    fixture.service(fact(1, "web", part(&[2], &[])));
+    assert!(fixture.take().is_empty());
+    fixture.observe(&balancer("lb", vec![], vec![]));
     assert!(
-        matches!(&bench.take()[..], [Out::Service(_, _, Some(v))] if v.pools.is_empty()),
+        matches!(&fixture.take()[..], [Out::Service(_, _, Some(v))] if v.pools.is_empty()),
         "its rule is gone"
     );
-    bench.send(In::Service(uid(1), None));
-    assert!(matches!(&bench.take()[..], [Out::Service(_, _, None)]));
+    fixture.send(In::Service(uid(1), None));
+    assert!(matches!(&fixture.take()[..], [Out::Service(_, _, None)]));
 }
 
 #[test]
 fn h3_a_service_is_no_longer_shown_as_refused_when_its_pool_is_gone() {
-    let mut bench = Bench::running();
-    bench.service(fact(1, "web", part(&[1], &[])));
+    let mut fixture = Fixture::running();
+    fixture.service(fact(1, "web", part(&[1], &[])));
     let mut nic = pool("lb", "shop-web", &[]);
     nic.nic_backed = true;
-    bench.observe(&balancer("lb", vec![nic], vec![rule(1, "shop-web")]));
-    bench.take();
-    bench.observe(&balancer("lb", vec![], vec![rule(1, "shop-web")]));
-    let said = bench.take();
+    fixture.observe(&balancer("lb", vec![nic], vec![rule(1, "shop-web")]));
+    fixture.take();
+    fixture.observe(&balancer("lb", vec![], vec![rule(1, "shop-web")]));
+    let said = fixture.take();
     assert!(said.iter().any(|out| matches!(out, Out::Service(_, _, Some(v)) if v.not_manageable.is_empty())));
 }
 
 #[test]
 fn d3_an_observation_older_than_the_last_one_is_not_believed() {
-    let mut bench = settled(&[1]);
+    let mut fixture = settled(&[1]);
     let old =
         LbObservation { lb: LbName::new("lb"), began: Now::ZERO, facts: None, puts: Default::default() };
-    bench.send(In::Lb(old));
-    assert!(bench.take().is_empty());
-    assert_eq!(bench.web().0, ips(&[1]));
+    fixture.send(In::Lb(old));
+    assert!(fixture.take().is_empty());
+    assert_eq!(fixture.web().0, ips(&[1]));
 }

@@ -23,7 +23,7 @@ const MIN_MEMBERS: usize = 3;
 
 /// Time for which a source that again assigns an address it had left out delays the confirmation of the others. The
 /// limit gives every held removal an end.
-const ASSIGNED_AGAIN_WITHIN: Duration = Duration::from_secs(600);
+const REASSIGNMENT_WINDOW: Duration = Duration::from_secs(600);
 
 /// Doubts about one pool's addresses.
 #[derive(Default)]
@@ -132,7 +132,7 @@ impl UnconfirmedRemovals {
     /// Drops doubts that a second read resolved, or whose Service asks for the address again. Returns whether one of
     /// the latter was held back because there were too many; addresses that come and go later do not count.
     fn resolve(&mut self, inputs: &GuardInputs<'_>) -> bool {
-        let held = self.fraction.as_ref().filter(|held| inputs.now < held.since.plus(ASSIGNED_AGAIN_WITHIN));
+        let held = self.fraction.as_ref().filter(|held| inputs.now < held.since.plus(REASSIGNMENT_WINDOW));
         let is_held = |ip: &IpAddr, since: Now| {
             held.is_some_and(|held| since <= held.since && held.members.contains(ip))
         };

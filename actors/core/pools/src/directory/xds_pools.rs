@@ -31,7 +31,7 @@ use model::xds::source::{Assigned, SourceFact};
 
 /// Time for which a write that sets a Down may still be sent after the source changed: an attempt begins with the level
 /// of its time.
-const SENT_WITHIN: Duration = Duration::from_secs(60);
+const SEND_WINDOW: Duration = Duration::from_secs(60);
 
 /// A pool that is filled from a source, as configured (`pools`).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -204,12 +204,12 @@ impl XdsPools {
         let part = part(&membership, assignment, known.fact.stands());
         let states = entry.states(now, id, &membership, seen, at, &self.draining_nodes);
         let foreign = entry.foreign_downs(id, &part, seen, &self.draining_nodes);
-        membership.remarks.extend(foreign.filter(|_| leads));
+        membership.diagnostics.extend(foreign.filter(|_| leads));
         let inputs = SourceInputs {
             source: Source::Xds {
                 name: entry.source.clone(),
                 note: note(&known.fact),
-                remarks: membership.remarks,
+                diagnostics: membership.diagnostics,
             },
             states,
             max_members: entry.max_members,
@@ -320,7 +320,7 @@ impl ListedPool {
         at: Now,
         draining_nodes: &DrainingAddresses,
     ) -> States {
-        let membership::PoolMembership { members, draining, drains, remarks: _ } = membership;
+        let membership::PoolMembership { members, draining, drains, diagnostics: _ } = membership;
         let down = downs(seen);
         let is_at_rest = match seen.facts.provisioning {
             Provisioning::Updating => false,
@@ -332,7 +332,7 @@ impl ListedPool {
                 return true;
             }
             let ended = *ended.get_or_insert(now);
-            down.contains(ip) || !is_at_rest || at < ended.plus(SENT_WITHIN)
+            down.contains(ip) || !is_at_rest || at < ended.plus(SEND_WINDOW)
         });
         // A draining address that is not Down by us is not lifted before it is in service again.
         let ours = self.ours.keys().filter(|ip| draining.contains(ip) || !drains.contains(ip));

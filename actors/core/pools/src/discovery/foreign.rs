@@ -10,7 +10,7 @@ use model::machine::Now;
 /// Delay between a release and its round: the round then shows what was written under the Lease.
 const AFTER: Duration = Duration::from_secs(2);
 /// Least time between two such rounds.
-const EVERY: Duration = Duration::from_secs(15);
+const MIN_ROUND_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The releases that no round has followed yet.
 #[derive(Default)]
@@ -54,6 +54,6 @@ impl ForeignReleases {
 
     fn earliest(&self, released: Now) -> Now {
         let at = released.plus(AFTER);
-        self.requested.map_or(at, |requested| at.max(requested.plus(EVERY)))
+        self.requested.map_or(at, |requested| at.max(requested.plus(MIN_ROUND_INTERVAL)))
     }
 }

@@ -22,18 +22,18 @@ pub(super) const MAX_UNANSWERED: usize = 64;
 /// Time after which a read without an answer is late, counted from when it was sent.
 const LATE_AFTER: Duration = Duration::from_secs(1);
 /// Time after which a read without an answer has failed.
-const ANSWER_WITHIN: Duration = Duration::from_secs(120);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The reads in flight.
 #[derive(Default)]
 pub(super) struct Reads {
-    open: BTreeMap<CallId, Reading>,
+    open: BTreeMap<CallId, PendingRead>,
     /// The id of the last request.
     last: u64,
 }
 
 /// One read in flight.
-pub(super) struct Reading {
+pub(super) struct PendingRead {
     /// The index of the load balancer.
     pub(super) balancer: usize,
     /// Whether the previous read of this load balancer failed late.
@@ -52,7 +52,7 @@ enum Progress {
     Late(Now),
 }
 
-impl Reading {
+impl PendingRead {
     /// Reports whether others should not wait for its answer.
     pub(super) fn is_late(&self) -> bool {
         match self.progress {
@@ -77,7 +77,7 @@ impl Reading {
 
     fn ends(&self) -> Now {
         match self.progress {
-            Progress::Requested(at) | Progress::Sent(at) | Progress::Late(at) => at.plus(ANSWER_WITHIN),
+            Progress::Requested(at) | Progress::Sent(at) | Progress::Late(at) => at.plus(REQUEST_TIMEOUT),
         }
     }
 
@@ -110,7 +110,7 @@ impl Reads {
     pub(super) fn begin(&mut self, now: Now, balancer: usize, unresponsive: bool) -> CallId {
         self.last += 1;
         let call = CallId(self.last);
-        self.open.insert(call, Reading { balancer, unresponsive, progress: Progress::Requested(now) });
+        self.open.insert(call, PendingRead { balancer, unresponsive, progress: Progress::Requested(now) });
         call
     }
 
@@ -124,12 +124,12 @@ impl Reads {
     }
 
     /// Removes and returns the read to which an answer belongs.
-    pub(super) fn take(&mut self, call: CallId) -> Option<Reading> {
+    pub(super) fn take(&mut self, call: CallId) -> Option<PendingRead> {
         self.open.remove(&call)
     }
 
     /// Removes and returns the reads that have timed out, and marks late ones.
-    pub(super) fn expire(&mut self, now: Now) -> Vec<Reading> {
+    pub(super) fn expire(&mut self, now: Now) -> Vec<PendingRead> {
         for reading in self.open.values_mut() {
             if let Progress::Sent(at) = reading.progress
                 && at.plus(LATE_AFTER) <= now
@@ -142,8 +142,8 @@ impl Reads {
 
     /// Returns when time alone changes something.
     pub(super) fn deadline(&self) -> Option<Now> {
-        let late = self.open.values().filter_map(Reading::late_at).min();
-        earliest(late, self.open.values().map(Reading::ends).min())
+        let late = self.open.values().filter_map(PendingRead::late_at).min();
+        earliest(late, self.open.values().map(PendingRead::ends).min())
     }
 
     /// Returns the load balancers with a read in flight.

@@ -40,8 +40,8 @@ fn ips(texts: &[&str]) -> BTreeSet<IpAddr> {
     texts.iter().map(|text| text.parse::<IpAddr>().expect("an address")).collect()
 }
 
-fn told(remarks: &[Diagnostic]) -> BTreeSet<Diagnostic> {
-    remarks.iter().copied().collect()
+fn told(diagnostics: &[Diagnostic]) -> BTreeSet<Diagnostic> {
+    diagnostics.iter().copied().collect()
 }
 
 fn pool() -> Failover {
@@ -66,7 +66,7 @@ fn priority(pool: &Failover) -> Option<usize> {
 
 #[test]
 fn x2_only_unknown_and_healthy_endpoints_are_members() {
-    let PoolMembership { members, draining, remarks, .. } = first(&assigned(&[&[
+    let PoolMembership { members, draining, diagnostics, .. } = first(&assigned(&[&[
         ("10.0.0.1", UNKNOWN),
         ("10.0.0.2", HEALTHY),
         ("10.0.0.3", UNHEALTHY),
@@ -76,7 +76,7 @@ fn x2_only_unknown_and_healthy_endpoints_are_members() {
         ("fd00::1", HEALTHY),
     ]]));
     assert_eq!(members, ips(&["10.0.0.1", "10.0.0.2"]));
-    assert!(draining.is_empty() && remarks.is_empty(), "{draining:?} {remarks:?}");
+    assert!(draining.is_empty() && diagnostics.is_empty(), "{draining:?} {diagnostics:?}");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn x2_draining_endpoints_stay_as_down_if_admin_state_is_on() {
 fn x2_draining_endpoints_are_no_members() {
     let alone = first(&assigned(&[&[("10.0.0.1", DRAINING)]]));
     assert_eq!((alone.members, alone.draining), (ips(&[]), ips(&["10.0.0.1"])));
-    assert_eq!(alone.remarks, told(&[Diagnostic::NothingUsable]));
+    assert_eq!(alone.diagnostics, told(&[Diagnostic::NothingUsable]));
     let mut both = assigned(&[&[("10.0.0.1", HEALTHY)], &[("10.0.0.2", DRAINING)]]);
     both.priorities[1].addresses.insert("10.0.0.1".parse().expect("ip"), EndpointHealth::Draining);
     let both = first(&both);
@@ -110,11 +110,14 @@ fn x2_degraded_endpoints_are_used_only_without_healthy_ones() {
     };
     let healthy = first(&of(HEALTHY));
     assert_eq!(
-        (healthy.members, healthy.remarks),
+        (healthy.members, healthy.diagnostics),
         (ips(&["10.0.1.1"]), told(&[Diagnostic::PriorityUsed(1)]))
     );
     let degraded = first(&of(DEGRADED));
-    assert_eq!((degraded.members, degraded.remarks), (ips(&["10.0.0.1"]), told(&[Diagnostic::DegradedUsed])));
+    assert_eq!(
+        (degraded.members, degraded.diagnostics),
+        (ips(&["10.0.0.1"]), told(&[Diagnostic::DegradedUsed]))
+    );
 }
 
 #[test]
@@ -135,7 +138,7 @@ fn x2_a_pool_uses_the_best_priority_usable_in_its_family() {
     ]);
     assert_eq!(first(&assignment).members, ips(&["10.0.1.1"]));
     let v6 = Failover::new(Family::V6, Params::default()).members(at(0), &assignment);
-    assert_eq!((v6.members, v6.remarks), (ips(&["fd00::3"]), told(&[Diagnostic::PriorityUsed(2)])));
+    assert_eq!((v6.members, v6.diagnostics), (ips(&["fd00::3"]), told(&[Diagnostic::PriorityUsed(2)])));
 }
 
 #[test]
@@ -147,11 +150,11 @@ fn x2_a_pool_fails_over_immediately_and_back_after_30_s() {
     assert_eq!((over.members, priority(&pool), pool.deadline()), (ips(&["10.0.1.1"]), Some(1), None));
     let waits = pool.members(at(20), &pair(true, true));
     assert_eq!((waits.members, pool.deadline()), (ips(&["10.0.1.1"]), Some(at(50))));
-    assert_eq!(waits.remarks, told(&[Diagnostic::PriorityUsed(1), Diagnostic::FailbackWaits(0)]));
+    assert_eq!(waits.diagnostics, told(&[Diagnostic::PriorityUsed(1), Diagnostic::FailbackWaits(0)]));
     let early = at(50).minus(Duration::from_micros(1));
     assert_eq!(pool.members(early, &pair(true, true)).members, ips(&["10.0.1.1"]));
     let back = pool.members(at(50), &pair(true, true));
-    assert_eq!((back.members, back.remarks), (ips(&["10.0.0.1"]), told(&[])));
+    assert_eq!((back.members, back.diagnostics), (ips(&["10.0.0.1"]), told(&[])));
     assert_eq!(pool.deadline(), None);
 }
 
@@ -213,7 +216,7 @@ fn x2_after_a_time_without_usable_endpoints_the_best_are_used() {
     let mut pool = pool();
     pool.members(at(0), &pair(false, true));
     let nothing = pool.members(at(1), &pair(false, false));
-    assert_eq!((nothing.members, nothing.remarks), (ips(&[]), told(&[Diagnostic::NothingUsable])));
+    assert_eq!((nothing.members, nothing.diagnostics), (ips(&[]), told(&[Diagnostic::NothingUsable])));
     assert_eq!(pool.members(at(2), &pair(true, true)).members, ips(&["10.0.0.1"]));
     let empty = pool.members(at(3), &LoadAssignment::default());
     assert_eq!((empty, pool.used(), pool.deadline()), (PoolMembership::default(), None, None));
@@ -227,7 +230,7 @@ fn x2_draining_endpoints_take_no_room_from_members() {
         let mut full = first(&assignment);
         full.make_room(most, |ip| ips(there).contains(ip));
         assert_eq!(full.members, ips(&["10.0.0.1", "10.0.0.2"]));
-        (full.draining, full.remarks)
+        (full.draining, full.diagnostics)
     };
     assert_eq!(in_room(4, &[]), (ips(&["10.0.0.3", "10.0.0.4"]), told(&[])));
     assert_eq!(in_room(3, &[]), (ips(&["10.0.0.3"]), told(&[])));
@@ -245,10 +248,10 @@ fn x2_endpoints_that_a_pool_cannot_apply_are_reported() {
     let several = EndpointFacts { additional: further, ..endpoint("10.0.0.2", HEALTHY) };
     let skipped = LocalityFacts { weight: Some(0), ..LocalityFacts::default() };
     let used = LocalityFacts { endpoints: vec![weighty, several], ..LocalityFacts::default() };
-    let PoolMembership { members, remarks, .. } = first(&valid(vec![skipped, used]));
+    let PoolMembership { members, diagnostics, .. } = first(&valid(vec![skipped, used]));
     assert_eq!(members, ips(&["10.0.0.1", "10.0.0.2"]));
     assert_eq!(
-        remarks,
+        diagnostics,
         told(&[Diagnostic::WeightsIgnored, Diagnostic::LocalitiesSkipped, Diagnostic::AlternativesIgnored])
     );
 }

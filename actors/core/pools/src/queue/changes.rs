@@ -27,7 +27,7 @@ pub(super) struct Changes {
 
 /// The changes that a failed attempt leaves (Q6).
 #[derive(Debug, Default)]
-pub(super) struct Spent {
+pub(super) struct FailedChanges {
     /// Changes with budget left, each with one more retry.
     pub requeued: Changes,
     /// Owners of changes without budget left.
@@ -78,8 +78,8 @@ impl Changes {
     }
 
     /// Spends one retry of each change; changes without budget left are exhausted (Q6).
-    pub fn spend(self, max_retries: u32, eligible_at: Option<Now>) -> Spent {
-        let mut spent = Spent::default();
+    pub fn spend(self, max_retries: u32, eligible_at: Option<Now>) -> FailedChanges {
+        let mut spent = FailedChanges::default();
         for (owner, counts) in self.by_owner {
             for count in counts.into_keys() {
                 if count >= max_retries {

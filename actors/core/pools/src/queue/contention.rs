@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use model::level::{Keeps, Level};
+use model::level::{Level, SurplusPolicy};
 use model::machine::Now;
 
 /// Upper limit of every doubling delay.
 pub(super) const MAX_DELAY: Duration = Duration::from_secs(600);
 
 /// Period within which three times are too many (W2, W11).
-const WITHIN: Duration = Duration::from_secs(600);
+const CONTENTION_WINDOW: Duration = Duration::from_secs(600);
 const ALLOWED: usize = 3;
 const FIRST_DELAY: Duration = Duration::from_secs(60);
 
@@ -35,7 +35,7 @@ impl RepeatCounter {
     /// Counts one event. Returns how long to back off from the third within ten minutes on, and for each further one,
     /// until it was calm for as long after the last back-off.
     pub fn count(&mut self, now: Now) -> Option<Duration> {
-        let calm_after = WITHIN.saturating_add(self.delay.unwrap_or_default());
+        let calm_after = CONTENTION_WINDOW.saturating_add(self.delay.unwrap_or_default());
         if self.recent.back().is_none_or(|at| now.since(*at) > calm_after) {
             self.recent.clear();
             self.delay = None;
@@ -44,8 +44,8 @@ impl RepeatCounter {
             self.recent.pop_front();
         }
         self.recent.push_back(now);
-        let often =
-            self.recent.len() == ALLOWED && self.recent.front().is_some_and(|at| now.since(*at) <= WITHIN);
+        let often = self.recent.len() == ALLOWED
+            && self.recent.front().is_some_and(|at| now.since(*at) <= CONTENTION_WINDOW);
         if !often && self.delay.is_none() {
             return None;
         }
@@ -122,7 +122,8 @@ impl Contention {
     /// pool whose last members are kept has no such level (G2): another client's additions must not count as members
     /// that permit the removal of the last ones.
     pub fn relaxed(&self, now: Now, level: &Level) -> Option<Level> {
-        if self.backoff_until <= now || (level.keeps != Keeps::Nothing && level.required.is_empty()) {
+        if self.backoff_until <= now || (level.keeps != SurplusPolicy::RemoveAll && level.required.is_empty())
+        {
             return None;
         }
         let left: Vec<IpAddr> = self.foreign.iter().filter(|ip| !level.allows(ip)).copied().collect();

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::queue::changes::{ChangeOwner, Changes, Spent};
+use crate::queue::changes::{ChangeOwner, Changes, FailedChanges};
 use crate::queue::contention::{ContentionBackoff, doubled};
 use crate::queue::last_result::{FailureReport, LastResult, ReportedFailure};
 use crate::queue::observed_pool::ObservedPool;
@@ -218,7 +218,7 @@ impl PoolQueue {
         let Attempt { changes, began, .. } = attempt;
         let repeated = self.is_repeat(&changes, failure);
         let by_service = changes.any_of_a_service();
-        let Spent { requeued, exhausted } = changes.spend(self.params.max_retries, eligible_at);
+        let FailedChanges { requeued, exhausted } = changes.spend(self.params.max_retries, eligible_at);
         let given_up = requeued.is_empty();
         self.end(
             now,

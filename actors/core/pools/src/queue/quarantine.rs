@@ -146,7 +146,7 @@ impl PoolQueue {
                 }
             }
             In::Attempt(id) => self.on_attempt_requested(now, id, out),
-            In::Rewrite => out.push(Out::NotRewritten(self.pool.clone())),
+            In::Rewrite => out.push(Out::RewriteSkipped(self.pool.clone())),
             In::Observed(_) | In::Pace(_) | In::Verified(_) => {}
         }
         self.record_sync(now, false);

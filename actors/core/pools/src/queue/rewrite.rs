@@ -14,7 +14,7 @@ impl PoolQueue {
             (self.attempt_requested, self.rewrite_requested) = (true, true);
             self.status_view.dirty = true;
         } else {
-            out.push(Out::NotRewritten(self.pool.clone()));
+            out.push(Out::RewriteSkipped(self.pool.clone()));
         }
     }
 

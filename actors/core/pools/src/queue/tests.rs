@@ -24,7 +24,7 @@ use model::ids::Family;
 use model::ids::ServiceKey;
 use model::ids::{AddressName, Epoch, LbName, PoolName};
 use model::level::Level;
-use model::level::{Keeps, Member, Provenance, Source};
+use model::level::{Member, Provenance, Source, SurplusPolicy};
 use model::report::{Condition, EventKind, Subject};
 use model::sample::{AttemptEnd, PoolState};
 use pool_testing::facts::pool_at_rest;
@@ -215,7 +215,7 @@ impl Drive {
                 | Out::Retired(_)
                 | Out::Members(..)
                 | Out::Missing(_)
-                | Out::NotRewritten(_)
+                | Out::RewriteSkipped(_)
                 | Out::Gone(_)
                 | Out::Quarantined(..) => {}
             }

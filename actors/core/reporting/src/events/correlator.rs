@@ -21,7 +21,7 @@ pub(super) const REMEMBERED: usize = 4096;
 /// combined one.
 const SIMILAR: usize = 10;
 /// Time after the last event of its kind at which an event counts as the first again.
-const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
+const SIMILAR_WINDOW: Duration = Duration::from_secs(600);
 /// Maximum burst of Normal events of one object, and of its Warnings of each reason.
 pub(super) const OBJECT_BURST: u32 = 25;
 /// Time until an object may get one more Normal event.
@@ -126,7 +126,7 @@ impl Correlator {
     /// Returns the series of an event, and the message of the series from now on.
     pub fn series_of(&mut self, now: Now, event: NewEvent) -> (SeriesKey, Arc<str>) {
         let NewEvent { class, message } = event;
-        let similar = self.similar.remove(&class).filter(|similar| now.since(similar.last) <= SIMILAR_WITHIN);
+        let similar = self.similar.remove(&class).filter(|similar| now.since(similar.last) <= SIMILAR_WINDOW);
         let mut similar = similar.unwrap_or_else(|| Similar { messages: BTreeSet::new(), last: now });
         similar.last = now;
         let hash = hash_of(&message);

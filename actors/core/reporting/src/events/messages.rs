@@ -10,7 +10,7 @@ use model::arm::{AdminState, Failure, FailureKind};
 use model::assignment::HeldReason;
 use model::ids::{LbName, PoolId, ServiceKey};
 use model::object::Kind;
-use model::report::{Effect, EventKind, LeftOutNodes, Report};
+use model::report::{Effect, EventKind, ExcludedNodes, Report};
 use model::sample::Caller;
 use model::signals::Signal;
 use model::view::admin_state_word;
@@ -19,7 +19,7 @@ use model::write_record::{MemberList, MemberRecord, WriteRecord};
 /// Prefix of the newest message of combined events.
 const COMBINED: &str = "(combined from similar events): ";
 /// Longest message, in bytes: the API server refuses more than 1024, and each message may be combined.
-const LONGEST: usize = 1024 - COMBINED.len();
+const MAX_MESSAGE_BYTES: usize = 1024 - COMBINED.len();
 /// Number of sources that a message names.
 const NAMED: usize = 3;
 /// Number of added and of removed members that a message names.
@@ -49,7 +49,7 @@ pub(super) fn reason(what: &EventKind) -> &'static str {
         EventKind::Shared { .. } => "BackendPoolShared",
         EventKind::Blocked { .. } => "BackendPoolWritesBlocked",
         EventKind::WritesLost { .. } => "BackendPoolWritesLost",
-        EventKind::LeaseHeld { .. } => "SharedLeaseHeldByStranger",
+        EventKind::LeaseHeld { .. } => "SharedLeaseHeldByOtherClient",
         EventKind::Contested { .. } => "BackendPoolContested",
         EventKind::Quarantined { .. } => "BackendPoolQuarantined",
         EventKind::Held { .. } => "BackendPoolRemovalHeld",
@@ -104,7 +104,7 @@ pub(super) fn full_message(report: &Report) -> String {
     let message = message(&report.what, report.note.is_some());
     let Some(note) = &report.note else { return message };
     let note = format!(" [{}]", cut_to(note.to_string(), MAX_NOTE));
-    let room = LONGEST.saturating_sub(note.len());
+    let room = MAX_MESSAGE_BYTES.saturating_sub(note.len());
     format!("{}{note}", cut_inside(message, room))
 }
 
@@ -142,9 +142,9 @@ pub(super) fn message(what: &EventKind, of_source: bool) -> String {
             "Backend pool {pool} is no longer written: {broken}. This is an internal error: report it, and restart the \
              controller to try again"
         )),
-        EventKind::Held { pool, reason, members, enforced, left_out } => {
+        EventKind::Held { pool, reason, members, enforced, excluded } => {
             let why = if of_source { why_of_source(*reason) } else { why(*reason) };
-            held(pool, (why, left_out.as_ref()), *members, *enforced)
+            held(pool, (why, excluded.as_ref()), *members, *enforced)
         }
         EventKind::RemovalsStopped { pools, of, enforced } => removals_stopped(*pools, *of, *enforced),
         EventKind::SourceFailing { sources, pools, effect, error } => {
@@ -361,7 +361,7 @@ fn why_of_source(reason: HeldReason) -> &'static str {
 
 fn held(
     pool: &PoolId,
-    (why, left_out): (&str, Option<&LeftOutNodes>),
+    (why, excluded): (&str, Option<&ExcludedNodes>),
     members: usize,
     enforced: bool,
 ) -> String {
@@ -371,11 +371,11 @@ fn held(
     } else {
         "would be held back if guards.mode were enforce, but proceeds"
     };
-    let left_out = left_out.map_or_else(String::new, |LeftOutNodes { first, why, more }| {
-        let more = if *more == 0 { String::new() } else { format!(" ({more} more are left out)") };
-        format!("; node {first} is left out, because {why}{more}")
+    let excluded = excluded.map_or_else(String::new, |ExcludedNodes { first, why, more }| {
+        let more = if *more == 0 { String::new() } else { format!(" ({more} more are excluded)") };
+        format!("; node {first} is excluded, because {why}{more}")
     });
-    cut(format!("Removal of {members} from backend pool {pool} {fate}: {why}{left_out}"))
+    cut(format!("Removal of {members} from backend pool {pool} {fate}: {why}{excluded}"))
 }
 
 fn removals_stopped(pools: usize, of: usize, enforced: bool) -> String {
@@ -448,12 +448,12 @@ fn counted(count: usize, noun: &str) -> String {
 
 /// Joins head, middle and tail; cuts the middle so that the tail fits.
 fn around(head: &str, middle: &str, tail: &str) -> String {
-    let room = LONGEST.saturating_sub(head.len() + tail.len());
+    let room = MAX_MESSAGE_BYTES.saturating_sub(head.len() + tail.len());
     cut(format!("{head}{}{tail}", cut_to(middle.to_owned(), room)))
 }
 
 fn cut(text: String) -> String {
-    cut_to(text, LONGEST)
+    cut_to(text, MAX_MESSAGE_BYTES)
 }
 
 /// Cuts a long text before its end: the long part is an error in the middle.

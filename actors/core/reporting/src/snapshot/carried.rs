@@ -12,7 +12,7 @@ use model::view::{LbView, OutOfSync, PoolView};
 
 /// Time, from the answer of the first read of its load balancer that began in a term, in which a pool must be found out of sync for the previous
 /// leader's record to apply.
-const FOUND_WITHIN: Duration = Duration::from_secs(60);
+const CARRY_OVER_WINDOW: Duration = Duration::from_secs(60);
 
 /// The record of the previous leader.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl PredecessorRecord {
     pub(super) fn on_balancer(&mut self, view: &LbView) {
         let is_of_term = view.read_began.is_some_and(|began| began >= self.began);
         if let Some(read) = view.read_at.filter(|_| is_of_term && !self.pools.is_empty()) {
-            self.until.entry(view.lb.clone()).or_insert(read.plus(FOUND_WITHIN));
+            self.until.entry(view.lb.clone()).or_insert(read.plus(CARRY_OVER_WINDOW));
         }
     }
 

@@ -23,7 +23,7 @@ fn service(name: &str, uid: &str) -> In {
         endpoints: 1,
         data_errors: Vec::new(),
         resource: None,
-        left_out: Vec::new(),
+        excluded: Vec::new(),
         pools: Vec::new(),
         not_manageable: Vec::new(),
     };

@@ -183,7 +183,7 @@ impl Cache {
         self.existing(name).map(|node| &node.object)
     }
 
-    /// Returns the node with this name, and why it is left out of pools.
+    /// Returns the node with this name, and why it is excluded from pools.
     pub(super) fn existing(&self, name: &NodeName) -> Option<&ExistingNode> {
         self.nodes.get(name)?.existing.as_ref()
     }
@@ -406,7 +406,7 @@ impl Cache {
     fn set_node(&mut self, arrival: Arrival, name: &NodeName, object: Option<Arc<NodeObject>>) {
         let node = self.nodes.entry(name.clone()).or_default();
         let existing =
-            object.map(|object| ExistingNode { left_out: self.selection.left_out(&object), object });
+            object.map(|object| ExistingNode { excluded: self.selection.excluded(&object), object });
         let before = std::mem::replace(&mut node.existing, existing);
         let after = node.existing.as_ref();
         self.nodes_held = self.nodes_held + usize::from(after.is_some()) - usize::from(before.is_some());
@@ -417,7 +417,7 @@ impl Cache {
         let same = match (&before, after) {
             (Some(before), Some(after)) => {
                 before.object.internal_ips == after.object.internal_ips
-                    && before.left_out == after.left_out
+                    && before.excluded == after.excluded
                     && before.object.ready == after.object.ready
             }
             (None, None) => true,

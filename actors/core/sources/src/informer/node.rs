@@ -7,7 +7,7 @@ use std::sync::Arc;
 use model::ids::{Family, ServiceKey};
 use model::level::Provenance;
 use model::machine::Now;
-use model::object::{LeftOut, NodeObject};
+use model::object::{ExclusionRule, NodeObject};
 
 /// Returns the family of an address.
 pub(super) fn family_of(ip: &IpAddr) -> Family {
@@ -21,14 +21,14 @@ pub(super) fn family_of(ip: &IpAddr) -> Family {
 #[derive(Debug)]
 pub(super) struct ExistingNode {
     pub(super) object: Arc<NodeObject>,
-    /// Why it is left out of pools, if it is (D5).
-    pub(super) left_out: Option<LeftOut>,
+    /// Why it is excluded from pools, if it is (D5).
+    pub(super) excluded: Option<ExclusionRule>,
 }
 
 impl ExistingNode {
-    /// Returns the reason why the node is left out of every pool, if it is (D5).
-    fn excluded(&self) -> Option<LeftOut> {
-        self.left_out.filter(|reason| reason.is_everywhere())
+    /// Returns the reason why the node is excluded from every pool, if it is (D5).
+    fn excluded_everywhere(&self) -> Option<ExclusionRule> {
+        self.excluded.filter(|reason| reason.is_everywhere())
     }
 }
 
@@ -56,8 +56,8 @@ pub(super) struct LastKnownAddresses {
 pub(super) enum NodeEligibility<'a> {
     /// The node exists.
     Eligible(&'a ExistingNode),
-    /// The node exists and is left out of all pools (D5).
-    LeftOut(&'a ExistingNode, LeftOut),
+    /// The node exists and is excluded from all pools (D5).
+    Excluded(&'a ExistingNode, ExclusionRule),
     /// The node does not exist, as far as known.
     Unknown,
 }
@@ -65,8 +65,8 @@ pub(super) enum NodeEligibility<'a> {
 impl CachedNode {
     pub(super) fn eligibility(&self) -> NodeEligibility<'_> {
         match &self.existing {
-            Some(node) => match node.excluded() {
-                Some(reason) => NodeEligibility::LeftOut(node, reason),
+            Some(node) => match node.excluded_everywhere() {
+                Some(reason) => NodeEligibility::Excluded(node, reason),
                 None => NodeEligibility::Eligible(node),
             },
             None => NodeEligibility::Unknown,
@@ -91,8 +91,8 @@ impl CachedNode {
         until: Now,
         provenance: Provenance,
     ) -> Option<Now> {
-        let left_out = |node: &ExistingNode| node.excluded().is_some();
-        if self.existing.as_ref().or(before).is_some_and(left_out) {
+        let excluded = |node: &ExistingNode| node.excluded_everywhere().is_some();
+        if self.existing.as_ref().or(before).is_some_and(excluded) {
             self.lost_addresses.clear();
             return None;
         }
@@ -106,7 +106,7 @@ impl CachedNode {
                 self.lost_addresses.remove(&family);
                 continue;
             }
-            let had = if before.is_some_and(left_out) { Vec::new() } else { of(before) };
+            let had = if before.is_some_and(excluded) { Vec::new() } else { of(before) };
             if !had.is_empty() {
                 self.lost_addresses.insert(family, LastKnownAddresses { ips: had, until, provenance });
                 remembered = Some(until);

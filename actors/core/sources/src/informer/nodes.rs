@@ -11,9 +11,9 @@ use model::object::NodeObject;
 pub(super) fn is_same_fact(before: Option<&ExistingNode>, after: Option<&ExistingNode>) -> bool {
     match (before, after) {
         (Some(before), Some(after)) => {
-            let is_left_out_as_before = before.left_out == after.left_out;
+            let is_excluded_as_before = before.excluded == after.excluded;
             let (before, after) = (&before.object, &after.object);
-            is_left_out_as_before
+            is_excluded_as_before
                 && before.uid == after.uid
                 && before.internal_ips == after.internal_ips
                 && before.instance == after.instance
@@ -40,7 +40,7 @@ impl Informer {
     /// Publishes the facts of nodes that have changed since the last turn.
     pub(super) fn publish_nodes(&mut self, out: &mut Vec<Out>) {
         for name in std::mem::take(&mut self.cache.changed_nodes) {
-            let fact = self.cache.existing(&name).map(|node| NodeFact::of(&node.object, node.left_out));
+            let fact = self.cache.existing(&name).map(|node| NodeFact::of(&node.object, node.excluded));
             let fact = fact.map(Arc::new);
             out.push(Out::Node(name, fact));
         }

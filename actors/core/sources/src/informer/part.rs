@@ -8,10 +8,10 @@ use std::sync::Arc;
 use super::cache::ServiceEntry;
 use super::node::{CachedNode, ExistingNode, NodeEligibility, family_of};
 use super::unread::UnreadObjects;
-use super::{Counts, LeftOutNode, Parts, RequiredNode};
+use super::{Counts, ExcludedNode, Parts, RequiredNode};
 use model::ids::{Family, NodeName, ServiceKey};
 use model::machine::Now;
-use model::object::{AddressType, Endpoint, Kind, LeftOut, ServiceObject, SliceObject};
+use model::object::{AddressType, Endpoint, ExclusionRule, Kind, ServiceObject, SliceObject};
 
 /// The maximum number of error descriptions.
 const ERRORS_SHOWN: usize = 10;
@@ -41,7 +41,7 @@ pub(super) struct PartInputs<'a> {
     /// The objects that exist but were never decoded.
     pub(super) unread: &'a UnreadObjects,
     /// The slices whose last good state does not count, by name (X5).
-    pub(super) left_out: BTreeSet<Arc<str>>,
+    pub(super) omitted_slices: BTreeSet<Arc<str>>,
     /// True if the watch of EndpointSlices is not current.
     pub(super) slices_lost: bool,
     /// The families whose last good state is no longer used, as configured (X5).
@@ -84,7 +84,7 @@ impl ServiceParts {
         for (family, nodes) in std::mem::take(&mut self.to_be_deleted) {
             let part = &mut self.parts[&family];
             if part.required.is_empty() {
-                part.left_out.retain(|_, node| !node.ips.iter().any(|ip| nodes.contains_key(ip)));
+                part.excluded.retain(|_, node| !node.ips.iter().any(|ip| nodes.contains_key(ip)));
                 part.required = nodes;
             }
         }
@@ -186,7 +186,7 @@ pub(super) fn compute_parts(key: &ServiceKey, entry: &ServiceEntry, inputs: &Par
     add_unread(&mut computed, key, inputs.unread);
     let mut hosts: BTreeMap<&NodeName, Host> = BTreeMap::new();
     let mut nameless = Vec::new();
-    for (_, slice) in entry.slices.iter().filter(|(name, _)| !inputs.left_out.contains(*name)) {
+    for (_, slice) in entry.slices.iter().filter(|(name, _)| !inputs.omitted_slices.contains(*name)) {
         let families = families_of(slice, inputs.per_family);
         computed.add_slice(slice, families);
         for endpoint in slice.endpoints.iter().filter(|_| !families.is_empty()) {
@@ -235,11 +235,11 @@ fn add_unread(computed: &mut ServiceParts, key: &ServiceKey, unread: &UnreadObje
 }
 
 /// Adds the addresses of one node with endpoints. A node adds none to the part of a family of which it hosts no
-/// endpoint (D4). A left-out node adds none at all. The addresses of a node that is about to be deleted may stay (D5).
+/// endpoint (D4). An excluded node adds none at all. The addresses of a node that is about to be deleted may stay (D5).
 fn add_host(computed: &mut ServiceParts, name: &NodeName, host: &Host, inputs: &PartInputs<'_>) {
     let node = inputs.nodes.get(name);
     let (existing, reason) = match node.map_or(NodeEligibility::Unknown, CachedNode::eligibility) {
-        NodeEligibility::LeftOut(existing, reason) => (Some(existing), Some(reason)),
+        NodeEligibility::Excluded(existing, reason) => (Some(existing), Some(reason)),
         NodeEligibility::Eligible(existing) => (Some(existing), None),
         NodeEligibility::Unknown => (None, None),
     };
@@ -249,18 +249,18 @@ fn add_host(computed: &mut ServiceParts, name: &NodeName, host: &Host, inputs: &
         let hosting = host.of(family);
         let mut ips =
             object.into_iter().flat_map(|object| &object.internal_ips).filter(|ip| family_of(ip) == family);
-        let reason = if hosting == Hosting::Nothing { Some(LeftOut::OtherFamily) } else { reason };
+        let reason = if hosting == Hosting::Nothing { Some(ExclusionRule::OtherFamily) } else { reason };
         if let Some(reason) = reason {
             let ips: BTreeSet<IpAddr> = ips.copied().collect();
             if !ips.is_empty() && inputs.used.contains(&family) {
-                part.left_out.insert(name.clone(), LeftOutNode { ips, why: reason });
+                part.excluded.insert(name.clone(), ExcludedNode { ips, why: reason });
             }
             continue;
         }
-        if let Some(ExistingNode { object, left_out }) = existing
+        if let Some(ExistingNode { object, excluded }) = existing
             && let Some(first) = ips.next()
         {
-            let is_to_be_deleted = *left_out == Some(LeftOut::ToBeDeleted);
+            let is_to_be_deleted = *excluded == Some(ExclusionRule::ToBeDeleted);
             let required = if is_to_be_deleted {
                 computed.to_be_deleted.entry(family).or_default()
             } else {
@@ -276,7 +276,8 @@ fn add_host(computed: &mut ServiceParts, name: &NodeName, host: &Host, inputs: &
             }
             part.tolerated.extend(&all);
             if is_to_be_deleted && inputs.used.contains(&family) {
-                part.left_out.insert(name.clone(), LeftOutNode { ips: all, why: LeftOut::ToBeDeleted });
+                part.excluded
+                    .insert(name.clone(), ExcludedNode { ips: all, why: ExclusionRule::ToBeDeleted });
             }
             continue;
         }
@@ -315,7 +316,7 @@ fn add_orphans(
             continue;
         };
         let ips: &[IpAddr] = match node.eligibility() {
-            NodeEligibility::LeftOut(..) => continue,
+            NodeEligibility::Excluded(..) => continue,
             NodeEligibility::Eligible(existing) => &existing.object.internal_ips,
             NodeEligibility::Unknown => &[],
         };

@@ -23,12 +23,12 @@ impl Informer {
         let mut computed = match &service {
             Some((service, Candidacy::Candidate)) => {
                 self.forget_predecessor(key, &service.uid);
-                let left_out = self.left_out(key);
-                self.update_resource(now, key, &left_out);
+                let omitted_slices = self.omitted_slices(key);
+                self.update_resource(now, key, &omitted_slices);
                 let inputs = PartInputs {
                     nodes: &self.cache.nodes,
                     unread: &self.unread,
-                    left_out,
+                    omitted_slices,
                     slices_lost: self.slices_lost,
                     dropped: self.resources.dropped(key),
                     per_family: self.per_family,
@@ -77,16 +77,17 @@ impl Informer {
         }
     }
 
-    /// Updates the resource of a candidate's slices from their current states. Slices in `left_out` do not count (X5).
-    fn update_resource(&mut self, now: Now, key: &ServiceKey, left_out: &BTreeSet<Arc<str>>) {
+    /// Updates the resource of a candidate's slices from their current states. Slices in `omitted_slices` do not count (X5).
+    fn update_resource(&mut self, now: Now, key: &ServiceKey, omitted_slices: &BTreeSet<Arc<str>>) {
         let Some(entry) = self.cache.entries.get(key) else { return };
         let unread = || {
             let slice = self.unread.slices_of(key).next()?;
             Some(SliceError { slice: Arc::clone(&slice.name), error: "it cannot be read".into() })
         };
         let slice_error = self.undecodables.first_error(entry).or_else(unread);
-        let used =
-            || entry.slices.iter().filter(|(name, _)| !left_out.contains(*name)).map(|(_, slice)| slice);
+        let used = || {
+            entry.slices.iter().filter(|(name, _)| !omitted_slices.contains(*name)).map(|(_, slice)| slice)
+        };
         let families = used().flat_map(|slice| part::families_of(slice, self.per_family)).copied().collect();
         let (revision, slices) = (entry.revision, used().count());
         let set = (slices > 0).then_some(SliceSet { revision, slices, families });
@@ -95,7 +96,7 @@ impl Informer {
 
     /// Returns the slices of a Service whose last good state is no longer used, because the newest state cannot be
     /// decoded and the configuration requires it.
-    fn left_out(&self, key: &ServiceKey) -> BTreeSet<Arc<str>> {
+    fn omitted_slices(&self, key: &ServiceKey) -> BTreeSet<Arc<str>> {
         match self.cache.entries.get(key).filter(|_| self.resources.drops()) {
             Some(entry) => self.undecodables.slices_of(entry).collect(),
             None => BTreeSet::new(),

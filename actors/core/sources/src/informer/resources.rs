@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::resource_cache::{Notice, ResourceCache};
-use crate::watch::Contact;
+use crate::watch::WatchFreshness;
 use model::ids::{Family, ServiceKey};
 use model::level::Provenance;
 use model::machine::{Now, Wall, earliest};
@@ -153,24 +153,24 @@ impl Resources {
     }
 
     /// Handles the state of the EndpointSlice watch. Returns true if this may affect all Services.
-    pub(super) fn on_contact(&mut self, now: Now, contact: &Contact) -> bool {
-        match contact {
-            Contact::Current => {
+    pub(super) fn on_freshness(&mut self, now: Now, freshness: &WatchFreshness) -> bool {
+        match freshness {
+            WatchFreshness::Current => {
                 self.denied = None;
                 self.cache.connected(&mut self.notices);
             }
-            Contact::Lost | Contact::Denied(_) => {
-                let reason = match contact {
-                    Contact::Denied(reason) => Arc::clone(reason),
-                    Contact::Current | Contact::Lost => {
+            WatchFreshness::Stale | WatchFreshness::Denied(_) => {
+                let reason = match freshness {
+                    WatchFreshness::Denied(reason) => Arc::clone(reason),
+                    WatchFreshness::Current | WatchFreshness::Stale => {
                         Arc::from("the API server does not send EndpointSlices")
                     }
                 };
-                self.denied = match (contact, self.denied.take()) {
-                    (Contact::Denied(reason), denied) => {
+                self.denied = match (freshness, self.denied.take()) {
+                    (WatchFreshness::Denied(reason), denied) => {
                         Some((denied.map_or(now, |(since, _)| since), Arc::clone(reason)))
                     }
-                    (Contact::Current | Contact::Lost, _) => None,
+                    (WatchFreshness::Current | WatchFreshness::Stale, _) => None,
                 };
                 let error = Error {
                     reason: Reason::Connectivity,
@@ -182,7 +182,7 @@ impl Resources {
             }
         }
         let was_refused = self.refused.is_some();
-        if contact.is_current() {
+        if freshness.is_current() {
             self.refused = None;
         }
         self.has_changed = true;

@@ -1,10 +1,10 @@
-//! Decides which Services are candidates (D1) and which nodes are left out (D5).
+//! Decides which Services are candidates (D1) and which nodes are excluded (D5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Requirement, Selector};
-use model::object::{LeftOut, NodeMarks, NodeObject, ServiceObject, ServiceType, TO_BE_DELETED};
+use model::object::{ExclusionRule, NodeMarks, NodeObject, ServiceObject, ServiceType, TO_BE_DELETED};
 use model::view::Candidacy;
 
 impl Selector {
@@ -30,17 +30,17 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    /// Returns why a node is left out of pools, if it is (D5). Control-plane nodes may count like other nodes.
-    pub(super) fn left_out(&self, node: &NodeObject) -> Option<LeftOut> {
+    /// Returns why a node is excluded from pools, if it is (D5). Control-plane nodes may count like other nodes.
+    pub(super) fn excluded(&self, node: &NodeObject) -> Option<ExclusionRule> {
         let NodeMarks { excluded, unmanaged, control_plane } = node.marks;
         if excluded {
-            Some(LeftOut::ExcludedByLabel)
+            Some(ExclusionRule::ExcludedByLabel)
         } else if unmanaged {
-            Some(LeftOut::NotManagedByAzure)
+            Some(ExclusionRule::NotManagedByAzure)
         } else if control_plane && !self.control_plane {
-            Some(LeftOut::ControlPlane)
+            Some(ExclusionRule::ControlPlane)
         } else if node.taints.iter().any(|taint| &*taint.key == TO_BE_DELETED) {
-            Some(LeftOut::ToBeDeleted)
+            Some(ExclusionRule::ToBeDeleted)
         } else {
             None
         }

@@ -10,7 +10,7 @@ use model::ids::{Epoch, ReadId};
 use model::level::Provenance;
 use model::machine::Now;
 use model::object::{Object, ObjectKey, Owner, ResourceVersion};
-use model::watch::Serves;
+use model::watch::ListCoverage;
 
 /// Time for which a list stands that contained an object without a readable name. No message announces that such an
 /// object is repaired.
@@ -79,7 +79,7 @@ impl KindStream {
 
     /// Records a committed list that serves `serves`. If `has_unnamed`, it contained an object without a readable
     /// name, and does not resolve doubt.
-    pub(super) fn on_listed(&mut self, now: Now, has_unnamed: bool, serves: Serves) {
+    pub(super) fn on_listed(&mut self, now: Now, has_unnamed: bool, serves: ListCoverage) {
         self.synced = true;
         self.confirmed = self.confirmed.max(serves.term).max(self.any_list);
         if !has_unnamed {

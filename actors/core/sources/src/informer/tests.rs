@@ -14,7 +14,7 @@ use mechanisms::outbox::{Coalesce, CoalescingQueue, FactOrder};
 use model::ids::Family;
 use model::ids::{NodeUid, SliceKey};
 use model::object::{
-    AddressType, Endpoint, LeftOut, NodeMarks, NodeObject, ResourceVersion, ServiceObject, ServiceType,
+    AddressType, Endpoint, ExclusionRule, NodeMarks, NodeObject, ResourceVersion, ServiceObject, ServiceType,
     SliceObject, TO_BE_DELETED, Taint,
 };
 use model::report::{EventKind, ServiceRef, Subject};
@@ -155,7 +155,7 @@ struct Run {
 
 /// A queued observation of a watcher.
 #[derive(Debug)]
-struct Arrived(Kind, Now, Seen);
+struct Arrived(Kind, Now, WatchUpdate);
 
 impl Coalesce for Arrived {
     type Key = ObjectKey;
@@ -206,7 +206,7 @@ impl Run {
         run
     }
 
-    fn observe(&mut self, kind: Kind, event: Seen) {
+    fn observe(&mut self, kind: Kind, event: WatchUpdate) {
         if let Some(waiting) = &mut self.waiting {
             return waiting.entry(kind).or_default().push(Arrived(kind, self.now, event));
         }
@@ -223,10 +223,10 @@ impl Run {
         }
     }
 
-    fn contact(&mut self, kind: Kind, current: bool) {
+    fn freshness(&mut self, kind: Kind, current: bool) {
         self.informer.step(
             self.now,
-            In::Contact(kind, if current { Contact::Current } else { Contact::Lost }),
+            In::Freshness(kind, if current { WatchFreshness::Current } else { WatchFreshness::Stale }),
             &mut self.out,
         );
     }
@@ -234,9 +234,9 @@ impl Run {
     fn list<T: Into<Object>>(&mut self, kind: Kind, objects: Vec<T>) {
         let provenance =
             if self.informer.streams[&kind].synced { Provenance::Relist } else { Provenance::FirstList };
-        self.observe(kind, Seen::ListBegan(provenance));
+        self.observe(kind, WatchUpdate::ListBegan(provenance));
         for object in objects {
-            self.observe(kind, Seen::Object(object.into()));
+            self.observe(kind, WatchUpdate::Object(object.into()));
         }
         self.version += 1;
         self.list_done(kind, self.version, None);
@@ -245,9 +245,9 @@ impl Run {
     fn list_done(&mut self, kind: Kind, n: u64, term: Option<u64>) {
         self.observe(
             kind,
-            Seen::ListDone {
+            WatchUpdate::ListDone {
                 resource_version: version(n),
-                serves: Serves { term: term.map(Epoch), read: None },
+                serves: ListCoverage { term: term.map(Epoch), read: None },
             },
         );
     }
@@ -255,12 +255,12 @@ impl Run {
     fn put(&mut self, object: impl Into<Object>) {
         self.version += 1;
         let object = stamped(object.into(), self.version);
-        self.observe(kind_of(&object.key()), Seen::Object(object));
+        self.observe(kind_of(&object.key()), WatchUpdate::Object(object));
     }
 
     fn gone(&mut self, key: ObjectKey) {
         self.version += 1;
-        self.observe(kind_of(&key), Seen::Deleted { key, resource_version: version(self.version) });
+        self.observe(kind_of(&key), WatchUpdate::Deleted { key, resource_version: version(self.version) });
     }
 
     /// Ends a turn as the shell does, and returns its outputs.
@@ -491,9 +491,9 @@ fn d4_a_node_is_required_under_its_new_address() {
 }
 
 #[test]
-fn d5_a_node_that_is_left_out_is_neither_required_nor_tolerated() {
+fn d5_a_node_that_is_excluded_is_neither_required_nor_tolerated() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1", "n2"])]);
-    run.put(marked(LeftOut::ExcludedByLabel, node("n2", &["10.0.0.2"])));
+    run.put(marked(ExclusionRule::ExcludedByLabel, node("n2", &["10.0.0.2"])));
     let fact = run.fact();
     assert_eq!((shown(&fact, V4).as_str(), fact.data_errors.len()), ("1 | ", 0));
     run.gone(node_key("n2"));
@@ -503,23 +503,23 @@ fn d5_a_node_that_is_left_out_is_neither_required_nor_tolerated() {
 }
 
 /// Returns the node with the label or taint that leaves it out of pools for this reason.
-fn marked(reason: LeftOut, mut node: NodeObject) -> NodeObject {
+fn marked(reason: ExclusionRule, mut node: NodeObject) -> NodeObject {
     match reason {
-        LeftOut::ExcludedByLabel => node.marks.excluded = true,
-        LeftOut::NotManagedByAzure => node.marks.unmanaged = true,
-        LeftOut::ControlPlane => node.marks.control_plane = true,
-        LeftOut::ToBeDeleted => {
+        ExclusionRule::ExcludedByLabel => node.marks.excluded = true,
+        ExclusionRule::NotManagedByAzure => node.marks.unmanaged = true,
+        ExclusionRule::ControlPlane => node.marks.control_plane = true,
+        ExclusionRule::ToBeDeleted => {
             let key = TO_BE_DELETED.into();
             node.taints.push(Taint { key, value: "1".into(), effect: "NoSchedule".into() });
         }
-        LeftOut::OtherFamily => panic!("a node alone has no other family"),
+        ExclusionRule::OtherFamily => panic!("a node alone has no other family"),
     }
     node
 }
 
 /// Returns a node that the cluster autoscaler is about to delete.
 fn doomed(name: &str, ip: &str) -> NodeObject {
-    marked(LeftOut::ToBeDeleted, node(name, &[ip]))
+    marked(ExclusionRule::ToBeDeleted, node(name, &[ip]))
 }
 
 #[test]
@@ -528,9 +528,9 @@ fn d5_a_node_about_to_be_deleted_is_tolerated() {
     run.put(doomed("n2", "10.0.0.2"));
     let fact = run.fact();
     assert_eq!((shown(&fact, V4).as_str(), fact.data_errors.len()), ("1 | 2", 0));
-    let left_out: Vec<_> =
-        fact.parts[&V4].left_out.iter().map(|(name, node)| (name.as_str(), node.why)).collect();
-    assert_eq!(left_out, [("n2", LeftOut::ToBeDeleted)]);
+    let excluded: Vec<_> =
+        fact.parts[&V4].excluded.iter().map(|(name, node)| (name.as_str(), node.why)).collect();
+    assert_eq!(excluded, [("n2", ExclusionRule::ToBeDeleted)]);
     run.put(slice("web-1", "web", &["n1"]));
     assert_eq!(shown(&run.fact(), V4), "1 | ", "its pods have gone");
 }
@@ -543,7 +543,7 @@ fn d5_it_is_required_while_no_other_node_is() {
     run.put(doomed("n3", "10.0.0.3"));
     let fact = run.fact();
     assert_eq!(shown(&fact, V4), "2 3 | 1");
-    assert!(fact.parts[&V4].left_out.is_empty(), "{:?}", fact.parts[&V4].left_out);
+    assert!(fact.parts[&V4].excluded.is_empty(), "{:?}", fact.parts[&V4].excluded);
     run.put(slice("web-2", "web", &["n4"]));
     assert_eq!(shown(&run.fact(), V4), "4 | 1 2 3");
 }
@@ -559,7 +559,7 @@ fn d5_its_last_address_is_tolerated_when_it_is_gone() {
 
 #[test]
 fn d5_control_plane_nodes_are_members_if_so_configured() {
-    let master = || marked(LeftOut::ControlPlane, node("n1", &["10.0.0.1"]));
+    let master = || marked(ExclusionRule::ControlPlane, node("n1", &["10.0.0.1"]));
     let of = |control_plane, node: NodeObject| {
         let mut run = Run::of(Params { control_plane, ..params() });
         run.list(Kind::Services, vec![service("web")]);
@@ -570,9 +570,9 @@ fn d5_control_plane_nodes_are_members_if_so_configured() {
     };
     assert_eq!(of(false, master()), (" | ".to_owned(), true));
     assert_eq!(of(true, master()), ("1 | ".to_owned(), false));
-    let doomed = marked(LeftOut::ToBeDeleted, master());
+    let doomed = marked(ExclusionRule::ToBeDeleted, master());
     assert_eq!(of(true, doomed), ("1 | ".to_owned(), false), "no other node is required");
-    for reason in [LeftOut::ExcludedByLabel, LeftOut::NotManagedByAzure] {
+    for reason in [ExclusionRule::ExcludedByLabel, ExclusionRule::NotManagedByAzure] {
         assert_eq!(of(true, marked(reason, master())), (" | ".to_owned(), true), "{reason:?}");
     }
 }
@@ -581,14 +581,17 @@ fn d5_control_plane_nodes_are_members_if_so_configured() {
 fn d5_the_first_of_several_reasons_is_named() {
     let mut run = Run::synced(Vec::new(), Vec::new());
     let mut object = node("n1", &["10.0.0.1"]);
-    for reason in
-        [LeftOut::ToBeDeleted, LeftOut::ControlPlane, LeftOut::NotManagedByAzure, LeftOut::ExcludedByLabel]
-    {
+    for reason in [
+        ExclusionRule::ToBeDeleted,
+        ExclusionRule::ControlPlane,
+        ExclusionRule::NotManagedByAzure,
+        ExclusionRule::ExcludedByLabel,
+    ] {
         object = marked(reason, object);
         run.put(object.clone());
         let facts = nodes::node_facts(&run.turn());
         let [(_, Some(fact))] = &facts[..] else { panic!("one node: {facts:?}") };
-        assert_eq!(fact.left_out, Some(reason));
+        assert_eq!(fact.excluded, Some(reason));
     }
 }
 
@@ -776,7 +779,7 @@ fn q2_a_fact_has_the_time_of_its_newest_read() {
     for (on, version, millis) in [("n2", 900, 300), ("n3", 901, 200)] {
         let mut object = slice("web-1", "web", &[on]);
         object.trigger_age = (on == "n2").then_some(Duration::from_millis(50));
-        let event = Seen::Object(stamped(object.into(), version));
+        let event = WatchUpdate::Object(stamped(object.into(), version));
         run.informer.step(run.now, In::Seen(Kind::EndpointSlices, ago(&run, millis), event), &mut run.out);
     }
     let fact = run.fact();
@@ -795,7 +798,7 @@ fn q2_read_marks_come_after_the_facts() {
     assert!(matches!(output[..], [.., Out::Service(..), Out::ReadUpTo(_)]), "{output:?}");
     run.observe(
         Kind::EndpointSlices,
-        Seen::Object(stamped(slice("web-1", "web", &["n2"]).into(), run.version)),
+        WatchUpdate::Object(stamped(slice("web-1", "web", &["n2"]).into(), run.version)),
     );
     assert!(run.turn().is_empty(), "the state is known");
     assert_eq!(run.read.len(), 1);
@@ -809,17 +812,20 @@ fn a3_an_event_with_a_known_state_publishes_nothing() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     let mut again = slice("web-1", "web", &["n1"]);
     again.trigger_age = Some(Duration::from_secs(9));
-    run.observe(Kind::EndpointSlices, Seen::Object(again.into()));
+    run.observe(Kind::EndpointSlices, WatchUpdate::Object(again.into()));
     assert!(run.turn().is_empty());
 }
 
 #[test]
 fn d6_a_list_is_put_in_force_as_a_whole_or_not_at_all() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.observe(Kind::EndpointSlices, Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)));
+    run.observe(Kind::EndpointSlices, WatchUpdate::ListBegan(Provenance::Relist));
+    run.observe(
+        Kind::EndpointSlices,
+        WatchUpdate::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)),
+    );
     assert!(facts(&run.turn()).is_empty());
-    run.observe(Kind::EndpointSlices, Seen::ListAborted);
+    run.observe(Kind::EndpointSlices, WatchUpdate::ListAborted);
     assert!(facts(&run.turn()).is_empty());
     run.list(Kind::EndpointSlices, vec![slice("web-3", "web", &["n3"])]);
     let fact = run.fact();
@@ -841,8 +847,8 @@ fn d6_a_relist_without_changes_publishes_nothing() {
 #[test]
 fn d6_an_older_list_is_refused_and_made_again() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.observe(Kind::EndpointSlices, Seen::Bookmark(version(500)));
-    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, WatchUpdate::Bookmark(version(500)));
+    run.observe(Kind::EndpointSlices, WatchUpdate::ListBegan(Provenance::Relist));
     run.list_done(Kind::EndpointSlices, 499, None);
     let out = run.turn();
     assert!(matches!(
@@ -852,15 +858,15 @@ fn d6_an_older_list_is_refused_and_made_again() {
             Out::Relist(Kind::EndpointSlices, RelistReason::Stale)
         ]
     ));
-    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, WatchUpdate::ListBegan(Provenance::Relist));
     run.list_done(Kind::EndpointSlices, 500, None);
     assert_eq!(shown(&run.fact(), V4), " | ", "one as new as what was seen is taken");
 }
 
 /// Returns a list with this version, of one slice on this node.
 fn list_of(run: &mut Run, n: u64, on: &str) -> Vec<Out> {
-    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.observe(Kind::EndpointSlices, Seen::Object(stamped(slice("web-1", "web", &[on]).into(), n)));
+    run.observe(Kind::EndpointSlices, WatchUpdate::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, WatchUpdate::Object(stamped(slice("web-1", "web", &[on]).into(), n)));
     run.observe(Kind::EndpointSlices, bad_of(Some(slice_key("kept")), "web"));
     run.list_done(Kind::EndpointSlices, n, None);
     run.turn()
@@ -898,7 +904,7 @@ fn d6_older_lists_are_taken_in_after_5_min_of_older_ones() {
     run.put(slice("web-1", "web", &["n3"]));
     run.put(slice("kept", "web", &["n3"]));
     assert_eq!(shown(&run.fact(), V4), "3 | ", "and the stream goes on from there");
-    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, WatchUpdate::ListBegan(Provenance::Relist));
     run.list_done(Kind::EndpointSlices, 331, None);
     let refused = Metric::StaleRefused(Kind::EndpointSlices);
     assert_eq!(samples(&run.turn()), [refused], "versions count from there");
@@ -910,9 +916,9 @@ fn d6_a_newer_list_with_an_older_object_is_a_restore() {
     run.version = 150;
     run.put(slice("web-1", "web", &["n2"]));
     run.turn();
-    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, WatchUpdate::ListBegan(Provenance::Relist));
     let older = stamped(slice("web-1", "web", &["n1"]).into(), 120);
-    run.observe(Kind::EndpointSlices, Seen::Object(older));
+    run.observe(Kind::EndpointSlices, WatchUpdate::Object(older));
     run.list_done(Kind::EndpointSlices, 400, None);
     let out = run.turn();
     assert_eq!(samples(&out)[0], Metric::StaleAccepted(Kind::EndpointSlices));
@@ -941,7 +947,7 @@ fn d6_older_lists_are_refused_while_few_short_falling_or_mixed() {
     refused(&mut falling, 300);
 
     let mut between = refusing(30);
-    between.observe(Kind::EndpointSlices, Seen::Bookmark(version(600)));
+    between.observe(Kind::EndpointSlices, WatchUpdate::Bookmark(version(600)));
     refused(&mut between, 400);
 }
 
@@ -955,8 +961,8 @@ fn d6_every_kind_follows_a_storage_that_was_restored() {
     let paused = || Object::from(ServiceObject { paused: true, ..service("web") });
     for n in 0..=5 {
         for (kind, object) in [(Kind::Services, paused()), (Kind::Nodes, node("n1", &["10.0.0.8"]).into())] {
-            run.observe(kind, Seen::ListBegan(Provenance::Relist));
-            run.observe(kind, Seen::Object(stamped(object, 2)));
+            run.observe(kind, WatchUpdate::ListBegan(Provenance::Relist));
+            run.observe(kind, WatchUpdate::Object(stamped(object, 2)));
             run.list_done(kind, 300, None);
         }
         assert_eq!(facts(&run.pass(60)).len(), usize::from(n == 5));
@@ -971,11 +977,11 @@ fn d6_an_older_object_is_refused_and_counted() {
     run.put(slice("web-1", "web", &["n2"]));
     run.turn();
     let refused = [Metric::StaleRefused(Kind::EndpointSlices)];
-    run.observe(Kind::EndpointSlices, Seen::Object(slice("web-1", "web", &["n1"]).into()));
+    run.observe(Kind::EndpointSlices, WatchUpdate::Object(slice("web-1", "web", &["n1"]).into()));
     assert_eq!(samples(&run.turn()), refused);
     run.observe(
         Kind::EndpointSlices,
-        Seen::Deleted { key: slice_key("web-1"), resource_version: version(1) },
+        WatchUpdate::Deleted { key: slice_key("web-1"), resource_version: version(1) },
     );
     assert_eq!(samples(&run.turn()), refused);
 }
@@ -983,29 +989,29 @@ fn d6_an_older_object_is_refused_and_counted() {
 #[test]
 fn g1_changes_after_a_reconnect_are_marked_until_caught_up() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.observe(Kind::EndpointSlices, Seen::Reconnected);
+    run.observe(Kind::EndpointSlices, WatchUpdate::Reconnected);
     run.put(slice("web-1", "web", &["n2"]));
     assert_eq!(run.fact().provenance, Provenance::Reconnect);
-    run.observe(Kind::EndpointSlices, Seen::Bookmark(version(run.version)));
+    run.observe(Kind::EndpointSlices, WatchUpdate::Bookmark(version(run.version)));
     run.put(slice("web-1", "web", &["n3"]));
     assert_eq!(run.fact().provenance, Provenance::Watch);
-    run.observe(Kind::EndpointSlices, Seen::Reconnected);
+    run.observe(Kind::EndpointSlices, WatchUpdate::Reconnected);
     run.pass(5);
     run.put(slice("web-1", "web", &["n4"]));
     assert_eq!(run.fact().provenance, Provenance::Watch);
 }
 
-fn bad(key: Option<ObjectKey>) -> Seen {
+fn bad(key: Option<ObjectKey>) -> WatchUpdate {
     bad_line(key, Owner::Unknown)
 }
 
 /// Returns an undecodable object with this owner, unless the owner is empty.
-fn bad_of(key: Option<ObjectKey>, owner: &str) -> Seen {
+fn bad_of(key: Option<ObjectKey>, owner: &str) -> WatchUpdate {
     bad_line(key, Owner::Service(ServiceKey::new("shop", owner)))
 }
 
-fn bad_line(key: Option<ObjectKey>, owner: Owner) -> Seen {
-    Seen::Undecodable { key, owner, error: "endpoints: expected a list".into(), before: None }
+fn bad_line(key: Option<ObjectKey>, owner: Owner) -> WatchUpdate {
+    WatchUpdate::Undecodable { key, owner, error: "endpoints: expected a list".into(), before: None }
 }
 
 #[test]
@@ -1021,7 +1027,7 @@ fn d6_the_last_good_state_of_an_undecodable_object_stays() {
         report.what,
         EventKind::Undecodable { kind: Kind::EndpointSlices, object: "shop/web-1".into(), error, kept: true }
     );
-    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, WatchUpdate::ListBegan(Provenance::Relist));
     run.observe(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     run.list_done(Kind::EndpointSlices, 300, None);
     assert!(run.turn().is_empty(), "it is in the list, and nothing is new");
@@ -1040,9 +1046,12 @@ fn d6_the_last_good_state_of_an_undecodable_object_stays() {
 #[test]
 fn d6_a_list_with_an_object_without_a_name_proves_no_absence() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, WatchUpdate::ListBegan(Provenance::Relist));
     run.observe(Kind::EndpointSlices, bad(None));
-    run.observe(Kind::EndpointSlices, Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)));
+    run.observe(
+        Kind::EndpointSlices,
+        WatchUpdate::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)),
+    );
     run.list_done(Kind::EndpointSlices, 300, None);
     let fact = run.fact();
     assert_eq!((shown(&fact, V4).as_str(), fact.parts[&V4].unusable), ("1 2 | ", true));
@@ -1139,8 +1148,8 @@ fn d1_a_recreated_service_is_first_gone_and_then_new() {
 #[test]
 fn an_object_of_another_kind_than_the_stream_is_dropped() {
     let mut run = Run::synced(vec![], vec![]);
-    run.observe(Kind::Nodes, Seen::Object(service("web").into()));
-    run.observe(Kind::Nodes, Seen::Deleted { key: service_key("web"), resource_version: version(9) });
+    run.observe(Kind::Nodes, WatchUpdate::Object(service("web").into()));
+    run.observe(Kind::Nodes, WatchUpdate::Deleted { key: service_key("web"), resource_version: version(9) });
     run.observe(Kind::Nodes, bad(Some(service_key("web"))));
     run.list_done(Kind::Nodes, 999, None);
     assert!(run.turn().is_empty());

@@ -21,13 +21,13 @@ pub(super) struct Timer {
 impl Timer {
     /// Starts the timer of a resource that is requested now.
     pub fn start(now: Now, policy: Policy) -> Timer {
-        Timer { fires: now.plus(policy.patience()), policy }
+        Timer { fires: now.plus(policy.resource_timeout()), policy }
     }
 
     /// Returns the error when it fires.
     fn error(self) -> Error {
-        let patience = self.policy.patience().as_secs();
-        let late = format!("was not received within {patience} s of the request");
+        let timeout = self.policy.resource_timeout().as_secs();
+        let late = format!("was not received within {timeout} s of the request");
         let (code, message) = if self.policy.timer_is_transient {
             (Code::Unavailable, late)
         } else {

@@ -84,31 +84,31 @@ fn brief(change: &ResourceChange<u32>) -> String {
 }
 
 /// A cache, and its notices since the last check.
-struct Bench {
+struct Fixture {
     cache: ResourceCache<&'static str, u32, u8>,
     out: Vec<Notice<&'static str, u32, u8>>,
 }
 
-impl Bench {
-    fn new(policy: Policy) -> Bench {
-        Bench { cache: ResourceCache::new(policy), out: Vec::new() }
+impl Fixture {
+    fn new(policy: Policy) -> Fixture {
+        Fixture { cache: ResourceCache::new(policy), out: Vec::new() }
     }
 
     /// Watcher 1 watches `web`, which was requested at 0 s.
-    fn requested(policy: Policy) -> Bench {
-        let mut bench = Bench::new(policy);
-        bench.watch(WEB, 1);
-        bench.send(0, &[WEB]);
-        assert_eq!(bench.notices(), NOTHING);
-        bench
+    fn requested(policy: Policy) -> Fixture {
+        let mut fixture = Fixture::new(policy);
+        fixture.watch(WEB, 1);
+        fixture.send(0, &[WEB]);
+        assert_eq!(fixture.notices(), NOTHING);
+        fixture
     }
 
     /// The same, after it has arrived with the value 7 in version "1".
-    fn cached(policy: Policy) -> Bench {
-        let mut bench = Bench::requested(policy);
-        bench.receive(7, "1");
-        assert_eq!(bench.notices(), ["value 7"]);
-        bench
+    fn cached(policy: Policy) -> Fixture {
+        let mut fixture = Fixture::requested(policy);
+        fixture.receive(7, "1");
+        assert_eq!(fixture.notices(), ["value 7"]);
+        fixture
     }
 
     fn watch(&mut self, key: &'static str, watcher: u8) {

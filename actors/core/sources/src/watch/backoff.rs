@@ -8,7 +8,7 @@ use model::sample::RelistReason;
 /// The first delay; each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest delay.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// The age at which a list counts as stable.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
 
@@ -68,7 +68,7 @@ impl WatchBackoff {
 
     /// Returns delay number `n`: between half of it and all of it, depending on the jitter.
     fn delay(&self, n: u32) -> Duration {
-        let whole = FIRST.saturating_mul(1_u32.checked_shl(n).unwrap_or(u32::MAX)).min(LONGEST);
+        let whole = FIRST.saturating_mul(1_u32.checked_shl(n).unwrap_or(u32::MAX)).min(MAX_BACKOFF);
         whole / 2 + whole * u32::from(self.jitter) / 2000
     }
 }

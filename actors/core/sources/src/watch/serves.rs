@@ -7,7 +7,7 @@ use super::{AfterWait, Out, Phase, Watcher};
 use model::ids::{Epoch, ReadId};
 use model::machine::Now;
 use model::sample::{Metric, RelistReason};
-use model::watch::Seen;
+use model::watch::WatchUpdate;
 
 impl Watcher {
     /// Handles the request of a newer term, which replaces that of an older one.
@@ -19,7 +19,7 @@ impl Watcher {
         if needs_new_list {
             self.request_list(now, RelistReason::NewTerm, out);
         } else {
-            out.push(Out::Seen(self.kind, self.read, Seen::AnyList(epoch)));
+            out.push(Out::Seen(self.kind, self.read, WatchUpdate::AnyList(epoch)));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Line, Out, Phase, Purpose, Seen, WatchFailure, Watcher};
+use super::{Line, Out, Phase, Purpose, WatchFailure, WatchUpdate, Watcher};
 use model::ids::CallId;
 use model::level::Provenance;
 use model::machine::Now;
@@ -43,7 +43,7 @@ impl Watcher {
             return;
         };
         if std::mem::take(again) {
-            out.push(Out::Seen(kind, read, Seen::Reconnected));
+            out.push(Out::Seen(kind, read, WatchUpdate::Reconnected));
         }
         if self.deliveries.is_trusted() {
             self.confirm_delivery(now, out);
@@ -117,18 +117,18 @@ impl Watcher {
         let event = match line {
             Line::Object(object) => {
                 self.set_version(object.resource_version());
-                Seen::Object(object)
+                WatchUpdate::Object(object)
             }
             Line::Deleted { key, owner: _, resource_version } => {
                 self.set_version(&resource_version);
-                Seen::Deleted { key, resource_version }
+                WatchUpdate::Deleted { key, resource_version }
             }
             Line::Undecodable { key, owner, resource_version, error } => {
                 if let Some(version) = &resource_version {
                     self.set_version(version);
                 }
                 out.push(Out::Metric(Metric::UndecodableObject(self.kind)));
-                Seen::Undecodable { key, owner, error, before: None }
+                WatchUpdate::Undecodable { key, owner, error, before: None }
             }
             // Bookmarks and errors are about the stream; in a page they have no meaning.
             Line::Bookmark { .. } | Line::Error(_) => return,
@@ -144,7 +144,7 @@ impl Watcher {
             Some(Purpose::Watch { .. }) | None => return,
         };
         if !std::mem::replace(began, true) {
-            out.push(Out::Seen(kind, read, Seen::ListBegan(provenance)));
+            out.push(Out::Seen(kind, read, WatchUpdate::ListBegan(provenance)));
         }
     }
 
@@ -161,7 +161,7 @@ impl Watcher {
         match self.purpose_mut() {
             Some(Purpose::Watch { .. }) => {
                 self.set_version(&version);
-                out.push(Out::Seen(self.kind, self.read, Seen::Bookmark(version)));
+                out.push(Out::Seen(self.kind, self.read, WatchUpdate::Bookmark(version)));
             }
             Some(Purpose::StreamingList { .. }) if list_end => {
                 if self.end_list(now, &version, out) {
@@ -185,7 +185,7 @@ impl Watcher {
             return false;
         }
         let serves = self.purpose_mut().map(|purpose| purpose.serves()).unwrap_or_default();
-        let done = Seen::ListDone { resource_version: version.clone(), serves };
+        let done = WatchUpdate::ListDone { resource_version: version.clone(), serves };
         out.push(Out::Seen(self.kind, self.read, done));
         self.listed = true;
         self.backoff.on_listed(now);

@@ -112,7 +112,7 @@ impl Run {
     fn requests(&self) -> Vec<WatchRequest> {
         let asked = |output: &Out| match output {
             Out::Open { request, .. } => Some(request.clone()),
-            Out::Seen(..) | Out::View(_) | Out::Metric(_) | Out::Contact(..) => None,
+            Out::Seen(..) | Out::View(_) | Out::Metric(_) | Out::Freshness(..) => None,
         };
         self.out.iter().filter_map(asked).collect()
     }
@@ -120,38 +120,38 @@ impl Run {
     fn observations(&self) -> Vec<String> {
         let event = |output: &Out| match output {
             Out::Seen(_, _, event) => Some(match event {
-                Seen::ListBegan(provenance) => format!("began {provenance:?}"),
-                Seen::Object(object) => format!("object {}", object.resource_version().0),
-                Seen::Deleted { resource_version, .. } => format!("deleted {}", resource_version.0),
-                Seen::Undecodable { key, .. } => format!("undecodable {}", key.is_some()),
-                Seen::ListDone { resource_version, serves: Serves { term, read } } => {
+                WatchUpdate::ListBegan(provenance) => format!("began {provenance:?}"),
+                WatchUpdate::Object(object) => format!("object {}", object.resource_version().0),
+                WatchUpdate::Deleted { resource_version, .. } => format!("deleted {}", resource_version.0),
+                WatchUpdate::Undecodable { key, .. } => format!("undecodable {}", key.is_some()),
+                WatchUpdate::ListDone { resource_version, serves: ListCoverage { term, read } } => {
                     let term = term.map(|term| format!(" for {}", term.0)).unwrap_or_default();
                     let read = read.map(|read| format!(" as read {}", read.0)).unwrap_or_default();
                     format!("done {}{term}{read}", resource_version.0)
                 }
-                Seen::AnyList(term) => format!("any list for {}", term.0),
-                Seen::ListAborted => "aborted".to_owned(),
-                Seen::Bookmark(version) => format!("bookmark {}", version.0),
-                Seen::Reconnected => "reconnected".to_owned(),
+                WatchUpdate::AnyList(term) => format!("any list for {}", term.0),
+                WatchUpdate::ListAborted => "aborted".to_owned(),
+                WatchUpdate::Bookmark(version) => format!("bookmark {}", version.0),
+                WatchUpdate::Reconnected => "reconnected".to_owned(),
             }),
-            Out::Open { .. } | Out::View(_) | Out::Metric(_) | Out::Contact(..) => None,
+            Out::Open { .. } | Out::View(_) | Out::Metric(_) | Out::Freshness(..) => None,
         };
         self.out.iter().filter_map(event).collect()
     }
 
     /// Returns the contacts in the outputs.
-    fn contacts(&self) -> Vec<Contact> {
-        let contact = |output: &Out| match output {
-            Out::Contact(Kind::Nodes, contact) => Some(contact.clone()),
-            Out::Open { .. } | Out::Seen(..) | Out::View(_) | Out::Metric(_) | Out::Contact(..) => None,
+    fn freshness_changes(&self) -> Vec<WatchFreshness> {
+        let freshness = |output: &Out| match output {
+            Out::Freshness(Kind::Nodes, freshness) => Some(freshness.clone()),
+            Out::Open { .. } | Out::Seen(..) | Out::View(_) | Out::Metric(_) | Out::Freshness(..) => None,
         };
-        self.out.iter().filter_map(contact).collect()
+        self.out.iter().filter_map(freshness).collect()
     }
 
     fn samples(&self) -> Vec<Metric> {
         let sample = |output: &Out| match output {
             Out::Metric(sample) => Some(sample.clone()),
-            Out::Open { .. } | Out::Seen(..) | Out::View(_) | Out::Contact(..) => None,
+            Out::Open { .. } | Out::Seen(..) | Out::View(_) | Out::Freshness(..) => None,
         };
         self.out.iter().filter_map(sample).collect()
     }
@@ -162,7 +162,7 @@ impl Run {
         for output in &self.out {
             match output {
                 Out::Open { given_up, .. } => reports.extend(given_up),
-                Out::Seen(..) | Out::View(_) | Out::Metric(_) | Out::Contact(..) => {}
+                Out::Seen(..) | Out::View(_) | Out::Metric(_) | Out::Freshness(..) => {}
             }
         }
         reports
@@ -171,7 +171,7 @@ impl Run {
     fn view(&self) -> SourceView {
         let view = |output: &Out| match output {
             Out::View(view) => Some(view.clone()),
-            Out::Open { .. } | Out::Seen(..) | Out::Metric(_) | Out::Contact(..) => None,
+            Out::Open { .. } | Out::Seen(..) | Out::Metric(_) | Out::Freshness(..) => None,
         };
         self.out.iter().rev().find_map(view).expect("a view was said")
     }
@@ -382,43 +382,43 @@ fn retry_after_is_bounded_and_a_denial_is_a_failure() {
 #[test]
 fn x5_the_currency_of_data_is_published_on_change() {
     let denied = |reason: &str| Some(WatchFailure::Denied(reason.into()));
-    let denial = |reason: &str| [Contact::Denied(format!("denied: {reason}").into())];
+    let denial = |reason: &str| [WatchFreshness::Denied(format!("denied: {reason}").into())];
     let mut run = Run::new();
     run.step(In::Start);
-    assert_eq!(run.contacts(), [Contact::Lost], "nothing was told yet");
+    assert_eq!(run.freshness_changes(), [WatchFreshness::Stale], "nothing was told yet");
     run.lines(vec![object(7)]);
-    assert_eq!(run.contacts(), [], "a list that has begun is not complete");
+    assert_eq!(run.freshness_changes(), [], "a list that has begun is not complete");
     run.lines(vec![list_end(10), bookmark(10)]);
-    assert_eq!(run.contacts(), [Contact::Current]);
+    assert_eq!(run.freshness_changes(), [WatchFreshness::Current]);
     run.ended(denied("nodes is forbidden"));
-    assert_eq!(run.contacts(), denial("nodes is forbidden"));
+    assert_eq!(run.freshness_changes(), denial("nodes is forbidden"));
     for (failure, output) in [
         (denied("nodes is forbidden"), vec![]),
         (denied("who are you?"), denial("who are you?").to_vec()),
-        (Some(other()), vec![Contact::Lost]),
+        (Some(other()), vec![WatchFreshness::Stale]),
         (Some(WatchFailure::TooManyRequests(None)), vec![]),
         (denied("who are you?"), denial("who are you?").to_vec()),
-        (Some(WatchFailure::Expired), vec![Contact::Lost]),
+        (Some(WatchFailure::Expired), vec![WatchFreshness::Stale]),
         (denied("nodes is forbidden"), denial("nodes is forbidden").to_vec()),
     ] {
         if run.requests().is_empty() {
             run.wait();
-            assert_eq!(run.contacts(), [], "that it is asked again says nothing");
+            assert_eq!(run.freshness_changes(), [], "that it is asked again says nothing");
         }
         run.ended(failure.clone());
-        assert_eq!(run.contacts(), output, "{failure:?}");
+        assert_eq!(run.freshness_changes(), output, "{failure:?}");
     }
     run.wait();
     run.lines(vec![object(8), list_end(20)]);
-    assert_eq!(run.contacts(), [Contact::Current]);
+    assert_eq!(run.freshness_changes(), [WatchFreshness::Current]);
     // The watch hangs; the earlier denials are over.
     run.wait();
-    assert_eq!(run.contacts(), [Contact::Lost]);
+    assert_eq!(run.freshness_changes(), [WatchFreshness::Stale]);
     run.step(In::Opened(run.call()));
-    assert_eq!(run.contacts(), [Contact::Current]);
+    assert_eq!(run.freshness_changes(), [WatchFreshness::Current]);
     run.lines(vec![object(21)]);
     run.ended(None);
-    assert_eq!(run.contacts(), [], "a stream that ends in good order is followed again");
+    assert_eq!(run.freshness_changes(), [], "a stream that ends in good order is followed again");
 }
 
 #[test]
@@ -714,7 +714,7 @@ fn w8_any_list_serves_a_first_term() {
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum Action {
     Start,
     Opened,
     Lines(Vec<Line>),
@@ -754,22 +754,22 @@ fn line() -> impl Strategy<Value = Line> {
     ]
 }
 
-fn act() -> impl Strategy<Value = (Act, bool)> {
-    let act = prop_oneof![
-        1 => Just(Act::Start),
-        2 => Just(Act::Opened),
-        4 => prop::collection::vec(line(), 0..4).prop_map(Act::Lines),
+fn action() -> impl Strategy<Value = (Action, bool)> {
+    let action = prop_oneof![
+        1 => Just(Action::Start),
+        2 => Just(Action::Opened),
+        4 => prop::collection::vec(line(), 0..4).prop_map(Action::Lines),
         3 => (prop::collection::vec(line(), 0..3), 0_u64..100, any::<bool>())
-            .prop_map(|(items, n, more)| Act::Page(items, n, more)),
-        3 => (prop::option::of(failure()), 0_u16..1001).prop_map(|(failure, jitter)| Act::Ended(failure, jitter)),
+            .prop_map(|(items, n, more)| Action::Page(items, n, more)),
+        3 => (prop::option::of(failure()), 0_u16..1001).prop_map(|(failure, jitter)| Action::Ended(failure, jitter)),
         1 => prop::sample::select(vec![RelistReason::Expired, RelistReason::Stale, RelistReason::Broken])
-            .prop_map(Act::Relist),
-        1 => (0..5_u64, any::<bool>()).prop_map(|(epoch, needs_new_list)| Act::Confirm(Epoch(epoch), needs_new_list)),
-        1 => (0..5_u64).prop_map(|read| Act::Reread(ReadId(read))),
-        2 => (0_u64..400_000).prop_map(Act::Pass),
-        2 => Just(Act::Wait),
+            .prop_map(Action::Relist),
+        1 => (0..5_u64, any::<bool>()).prop_map(|(epoch, needs_new_list)| Action::Confirm(Epoch(epoch), needs_new_list)),
+        1 => (0..5_u64).prop_map(|read| Action::Reread(ReadId(read))),
+        2 => (0_u64..400_000).prop_map(Action::Pass),
+        2 => Just(Action::Wait),
     ];
-    (act, prop::bool::weighted(0.9))
+    (action, prop::bool::weighted(0.9))
 }
 
 proptest! {
@@ -777,7 +777,7 @@ proptest! {
     /// have no effect. Liveness: there is always a deadline, and with a server that answers the watcher returns to
     /// watching.
     #[test]
-    fn a_watcher_always_waits_and_passes_on_whole_lists(acts in prop::collection::vec(act(), 0..60)) {
+    fn a_watcher_always_waits_and_passes_on_whole_lists(actions in prop::collection::vec(action(), 0..60)) {
         let mut run = Run::new();
         run.step(In::Start);
         let mut newest = run.watcher.current();
@@ -789,33 +789,33 @@ proptest! {
         let mut before_list = None;
         // The newest second read requested now, and when the current list began.
         let (mut read_requested, mut read_before_list) = (None, None);
-        for (act, current) in acts {
+        for (action, current) in actions {
             let open = run.watcher.current();
-            let answer = matches!(act, Act::Opened | Act::Lines(_) | Act::Page(..) | Act::Ended(..));
+            let answer = matches!(action, Action::Opened | Action::Lines(_) | Action::Page(..) | Action::Ended(..));
             let call = if current { open.unwrap_or(CallId(0)) } else { CallId(u64::MAX) };
-            match act {
-                Act::Start => run.step(In::Start),
-                Act::Opened => run.step(In::Opened(call)),
-                Act::Lines(lines) => run.lines_of(call, lines),
-                Act::Page(items, n, more) => {
+            match action {
+                Action::Start => run.step(In::Start),
+                Action::Opened => run.step(In::Opened(call)),
+                Action::Lines(lines) => run.lines_of(call, lines),
+                Action::Page(items, n, more) => {
                     let resource_version = if n == 0 { ResourceVersion::default() } else { version(n) };
                     run.step(In::Page { call, items, resource_version, next: more.then(|| "t".into()) });
                 }
-                Act::Ended(failure, jitter) => run.step(In::Ended { call, failure, jitter }),
-                Act::Relist(reason) => run.step(In::Relist(reason)),
-                Act::Confirm(epoch, again) => {
+                Action::Ended(failure, jitter) => run.step(In::Ended { call, failure, jitter }),
+                Action::Relist(reason) => run.step(In::Relist(reason)),
+                Action::Confirm(epoch, again) => {
                     if asked < Some(epoch) {
                         asked = Some(epoch);
                         needs_new_list = if again { asked } else { needs_new_list };
                     }
                     run.step(In::Confirm { epoch, needs_new_list: again });
                 }
-                Act::Reread(read) => {
+                Action::Reread(read) => {
                     read_requested = read_requested.max(Some(read));
                     run.step(In::Reread(read));
                 }
-                Act::Pass(millis) => run.pass(millis),
-                Act::Wait => run.wait(),
+                Action::Pass(millis) => run.pass(millis),
+                Action::Wait => run.wait(),
             }
             prop_assert!(run.watcher.check());
             prop_assert!(run.watcher.deadline().is_some());
@@ -829,20 +829,20 @@ proptest! {
                             read_before_list = read_requested;
                         }
                     }
-                    Out::Seen(_, _, Seen::ListBegan(_)) => prop_assert!(!std::mem::replace(&mut listing, true)),
-                    Out::Seen(_, _, Seen::ListDone { serves: Serves { term, read }, .. }) => {
+                    Out::Seen(_, _, WatchUpdate::ListBegan(_)) => prop_assert!(!std::mem::replace(&mut listing, true)),
+                    Out::Seen(_, _, WatchUpdate::ListDone { serves: ListCoverage { term, read }, .. }) => {
                         prop_assert!(std::mem::replace(&mut listing, false));
                         prop_assert!(*term >= needs_new_list, "every list that ends serves the newest term");
                         prop_assert!(*term <= before_list, "no list serves a term that asked after its beginning");
                         prop_assert_eq!(*read, read_before_list, "nor a read; and each all that came before");
                     }
-                    Out::Seen(_, _, Seen::ListAborted) => {
+                    Out::Seen(_, _, WatchUpdate::ListAborted) => {
                         prop_assert!(std::mem::replace(&mut listing, false));
                     }
-                    Out::Seen(_, _, Seen::AnyList(term)) => prop_assert_eq!(Some(*term), asked),
-                    Out::Seen(_, _, Seen::Bookmark(_) | Seen::Reconnected) => prop_assert!(!listing),
-                    Out::Seen(_, _, Seen::Object(_) | Seen::Deleted { .. } | Seen::Undecodable { .. }) => {}
-                    Out::View(_) | Out::Metric(_) | Out::Contact(..) => {}
+                    Out::Seen(_, _, WatchUpdate::AnyList(term)) => prop_assert_eq!(Some(*term), asked),
+                    Out::Seen(_, _, WatchUpdate::Bookmark(_) | WatchUpdate::Reconnected) => prop_assert!(!listing),
+                    Out::Seen(_, _, WatchUpdate::Object(_) | WatchUpdate::Deleted { .. } | WatchUpdate::Undecodable { .. }) => {}
+                    Out::View(_) | Out::Metric(_) | Out::Freshness(..) => {}
                 }
             }
             if answer && !current {
@@ -885,7 +885,7 @@ proptest! {
             Some(Purpose::StreamingList { .. }) => run.lines(vec![list_end(101)]),
             Some(Purpose::List { .. } | Purpose::Watch { .. }) | None => run.page(vec![], 101, None),
         }
-        let served = |output: &Out| matches!(output, Out::Seen(_, _, Seen::ListDone { serves: Serves { term: Some(Epoch(9)), .. }, .. }));
+        let served = |output: &Out| matches!(output, Out::Seen(_, _, WatchUpdate::ListDone { serves: ListCoverage { term: Some(Epoch(9)), .. }, .. }));
         prop_assert!(run.out.iter().any(served));
     }
 }

@@ -32,7 +32,7 @@ pub struct Params {
 #[derive(Clone, Debug)]
 pub enum In {
     /// All configured sources.
-    Wanted(BTreeSet<Name>),
+    SetSources(BTreeSet<Name>),
     /// The client's notices of one update. Notices to watchers that are gone are ignored.
     Notices(UpdateId, Vec<WatcherNotice>),
 }
@@ -309,7 +309,7 @@ impl Machine for Sources {
     fn step(&mut self, _now: Now, input: In, out: &mut Vec<Out>) {
         let mut turn = Turn { out, unneeded: BTreeSet::new() };
         match input {
-            In::Wanted(wanted) => {
+            In::SetSources(wanted) => {
                 self.on_wanted(wanted, &mut turn);
                 self.end_turn(turn);
             }

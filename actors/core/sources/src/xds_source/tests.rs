@@ -13,14 +13,14 @@ use model::xds::source::Assigned;
 use model::xds::stream::{Server, StreamEnd, StreamId};
 use std::collections::BTreeMap;
 
-struct Bench {
+struct Fixture {
     machine: XdsSource,
     now: Now,
     out: Vec<Out>,
 }
 
-impl Bench {
-    fn new(sources: &[&str]) -> Bench {
+impl Fixture {
+    fn new(sources: &[&str]) -> Fixture {
         let name = |text: &&str| Name::parse(text).expect("a name");
         let server = Server { uri: "dns:///control-plane:18000".into(), policy: Policy::default() };
         let params = Params {
@@ -32,10 +32,11 @@ impl Bench {
             node_id: "replica-1".into(),
             sources: sources.iter().map(name).collect(),
         };
-        let mut bench = Bench { machine: XdsSource::new(params), now: Now::from_micros(7), out: Vec::new() };
-        bench.step(In::Start);
-        bench.wait(Duration::ZERO);
-        bench
+        let mut fixture =
+            Fixture { machine: XdsSource::new(params), now: Now::from_micros(7), out: Vec::new() };
+        fixture.step(In::Start);
+        fixture.wait(Duration::ZERO);
+        fixture
     }
 
     /// Advances the clock, deadline by deadline.
@@ -126,17 +127,17 @@ impl Bench {
 
 #[test]
 fn x2_without_a_source_no_server_is_used() {
-    let mut bench = Bench::new(&[]);
-    bench.wait(Duration::from_secs(600));
-    assert!(bench.out.is_empty() && bench.machine.deadline().is_none());
+    let mut fixture = Fixture::new(&[]);
+    fixture.wait(Duration::from_secs(600));
+    assert!(fixture.out.is_empty() && fixture.machine.deadline().is_none());
 }
 
 #[test]
 fn x2_all_configured_resources_are_requested_at_open() {
-    let bench = Bench::new(&["eds:shop", "cluster:web", "eds:api"]);
-    assert_eq!(bench.facts().len(), 3, "of each source it is said that nothing is known");
+    let fixture = Fixture::new(&["eds:shop", "cluster:web", "eds:api"]);
+    assert_eq!(fixture.facts().len(), 3, "of each source it is said that nothing is known");
     // Some control planes do not answer a request that leaves out a resource that they have.
-    let calls = bench.calls();
+    let calls = fixture.calls();
     let [DriverCall::Open { first, .. }, DriverCall::Read(_)] = &calls[..] else { panic!("{calls:?}") };
     let requested: BTreeMap<ResourceKind, Vec<&str>> = first
         .iter()
@@ -153,35 +154,35 @@ fn x2_all_configured_resources_are_requested_at_open() {
 
 #[test]
 fn x1_x2_an_assignment_is_published_immediately() {
-    let mut bench = Bench::new(&["eds:shop"]);
-    let stream = bench.opened();
-    bench.send(StreamEvent::Dispatched(stream));
-    bench.out.clear();
-    bench.assign(stream, "1", "shop", &[1, 2]);
-    let facts = bench.facts();
+    let mut fixture = Fixture::new(&["eds:shop"]);
+    let stream = fixture.opened();
+    fixture.send(StreamEvent::Dispatched(stream));
+    fixture.out.clear();
+    fixture.assign(stream, "1", "shop", &[1, 2]);
+    let facts = fixture.facts();
     assert!(matches!(&facts[..], [(_, SourceFact { assigned: Assigned::Usable(_), .. })]), "{facts:?}");
-    assert!(bench.calls().contains(&&DriverCall::Read(stream)), "{:?}", bench.calls());
-    bench.out.clear();
-    bench.assign(stream, "2", "shop", &[1, 2]);
-    assert_eq!(bench.facts().len(), 0, "the same again is no news");
-    assert!(bench.calls().contains(&&DriverCall::Read(stream)));
+    assert!(fixture.calls().contains(&&DriverCall::Read(stream)), "{:?}", fixture.calls());
+    fixture.out.clear();
+    fixture.assign(stream, "2", "shop", &[1, 2]);
+    assert_eq!(fixture.facts().len(), 0, "the same again is no news");
+    assert!(fixture.calls().contains(&&DriverCall::Read(stream)));
 }
 
 #[test]
 fn x3_a_lost_server_changes_no_assignment() {
-    let mut bench = Bench::new(&["eds:shop"]);
-    let stream = bench.opened();
-    bench.send(StreamEvent::Dispatched(stream));
-    bench.assign(stream, "1", "shop", &[1]);
-    bench.out.clear();
+    let mut fixture = Fixture::new(&["eds:shop"]);
+    let stream = fixture.opened();
+    fixture.send(StreamEvent::Dispatched(stream));
+    fixture.assign(stream, "1", "shop", &[1]);
+    fixture.out.clear();
     let lost = || StreamEnd { code: Code::Unavailable, message: "connection refused".to_owned() };
-    bench.send(StreamEvent::Ended { stream, ended: lost(), jitter: 500 });
-    assert_eq!(bench.facts().len(), 0, "a stream that has heard something may end");
-    bench.wait(Duration::from_secs(2));
-    let again = bench.opened();
-    bench.out.clear();
-    bench.send(StreamEvent::Ended { stream: again, ended: lost(), jitter: 500 });
-    let facts = bench.facts();
+    fixture.send(StreamEvent::Ended { stream, ended: lost(), jitter: 500 });
+    assert_eq!(fixture.facts().len(), 0, "a stream that has heard something may end");
+    fixture.wait(Duration::from_secs(2));
+    let again = fixture.opened();
+    fixture.out.clear();
+    fixture.send(StreamEvent::Ended { stream: again, ended: lost(), jitter: 500 });
+    let facts = fixture.facts();
     let [(_, fact)] = &facts[..] else { panic!("{facts:?}") };
     assert!(fact.assignment().is_some(), "{fact:?}");
     assert!(fact.note.to_string().contains("connection refused"), "{}", fact.note);
@@ -189,19 +190,19 @@ fn x3_a_lost_server_changes_no_assignment() {
 
 #[test]
 fn h5_the_dump_is_published_at_most_four_times_a_second() {
-    let mut bench = Bench::new(&["eds:shop"]);
-    let stream = bench.opened();
-    bench.send(StreamEvent::Dispatched(stream));
-    bench.wait(Duration::from_secs(1));
-    let newest = Arc::clone(bench.views().last().expect("it is shown"));
+    let mut fixture = Fixture::new(&["eds:shop"]);
+    let stream = fixture.opened();
+    fixture.send(StreamEvent::Dispatched(stream));
+    fixture.wait(Duration::from_secs(1));
+    let newest = Arc::clone(fixture.views().last().expect("it is shown"));
     assert_eq!(newest.dump.resources[0].state, ResourceState::Requested);
-    bench.out.clear();
+    fixture.out.clear();
     for n in 1..=100 {
-        bench.assign(stream, &n.to_string(), "shop", &[n]);
-        bench.wait(Duration::from_millis(10));
+        fixture.assign(stream, &n.to_string(), "shop", &[n]);
+        fixture.wait(Duration::from_millis(10));
     }
-    bench.wait(Duration::from_millis(250));
-    let views = bench.views();
+    fixture.wait(Duration::from_millis(250));
+    let views = fixture.views();
     assert!((4..=6).contains(&views.len()), "{} views in 1.25 s", views.len());
     let newest = views.last().expect("it is shown");
     let name = Name::parse("eds:shop").expect("a name");
@@ -209,7 +210,7 @@ fn h5_the_dump_is_published_at_most_four_times_a_second() {
     let cached = newest.dump.resources[0].cached.as_ref().expect("it is cached");
     assert_eq!(cached.value, model::xds::ResourceValue::Endpoints(LoadAssignment::clone(shown)));
     assert_eq!(cached.value, {
-        let facts = bench.facts();
+        let facts = fixture.facts();
         let (_, fact) = facts.last().expect("it was told");
         model::xds::ResourceValue::Endpoints(LoadAssignment::clone(
             fact.assignment().expect("something is assigned"),

@@ -132,7 +132,13 @@ impl Cluster {
     }
 
     /// Sets the condition about events of a node's virtual machine; `None` removes it.
-    pub fn announce(&self, kube: &mut KubeModel, now: u64, name: &str, message: Option<(&str, &str)>) {
+    pub fn set_scheduled_condition(
+        &self,
+        kube: &mut KubeModel,
+        now: u64,
+        name: &str,
+        message: Option<(&str, &str)>,
+    ) {
         self.edit_node(kube, now, name, |object| {
             if let Some(conditions) = object["status"]["conditions"].as_array_mut() {
                 conditions.retain(|condition| condition["type"] != SCHEDULED);
@@ -144,7 +150,7 @@ impl Cluster {
     }
 
     /// Changes an unused field of a node.
-    pub fn beat(&self, kube: &mut KubeModel, now: u64, name: &str) {
+    pub fn touch_node(&self, kube: &mut KubeModel, now: u64, name: &str) {
         self.edit_node(kube, now, name, |object| {
             object["metadata"]["annotations"] = json!({ HEARTBEAT: now.to_string() });
         });

@@ -8,10 +8,10 @@ use model::assignment::Assignment;
 use model::error::NotManageable;
 use model::ids::{Epoch, Family, NodeName, NodeUid};
 use model::leadership::Leadership;
-use model::level::{Keeps, Provenance};
+use model::level::{Provenance, SurplusPolicy};
 use model::machine::Now;
 use model::node::{NodeFact, NodeState};
-use model::object::{AddressType, LeftOut, Object, TO_BE_DELETED};
+use model::object::{AddressType, ExclusionRule, Object, TO_BE_DELETED};
 use model::view::{NodePool, NodePoolState};
 use model::xds::ResourceValue;
 use model::xds::cache::Cached;
@@ -83,8 +83,12 @@ impl Saboteur {
             (plant, delivery) if is_lost(plant, delivery) => true,
             (Plant::SecondReadAtOnce, delivery) => at_once(delivery),
             (
-                Plant::DoomedLeftOut,
-                Delivery::Informer(informer::In::Seen(_, _, model::watch::Seen::Object(Object::Node(node)))),
+                Plant::DoomedExcluded,
+                Delivery::Informer(informer::In::Seen(
+                    _,
+                    _,
+                    model::watch::WatchUpdate::Object(Object::Node(node)),
+                )),
             ) => {
                 if node.taints.iter().any(|taint| &*taint.key == TO_BE_DELETED) {
                     Arc::make_mut(node).marks.control_plane = true;
@@ -117,7 +121,7 @@ impl Saboteur {
                 Delivery::Informer(informer::In::Seen(
                     _,
                     _,
-                    model::watch::Seen::Object(Object::Slice(slice)),
+                    model::watch::WatchUpdate::Object(Object::Slice(slice)),
                 )),
             ) => {
                 Arc::make_mut(slice).address_type = AddressType::Unset;
@@ -240,11 +244,11 @@ impl Saboteur {
             (
                 Plant::BreakerLeaks | Plant::BreakerEndsByTime,
                 Delivery::Pool(_, PoolMessage::In(queue::In::Assigned(assignment))),
-            ) if assignment.level.keeps == Keeps::All => {
+            ) if assignment.level.keeps == SurplusPolicy::KeepAll => {
                 self.stopped += 1;
                 if plant == Plant::BreakerLeaks || self.stopped > STOPPED_FOR {
                     let leaking = Arc::make_mut(assignment);
-                    (leaking.level.keeps, leaking.held) = (Keeps::Nothing, None);
+                    (leaking.level.keeps, leaking.held) = (SurplusPolicy::RemoveAll, None);
                 }
             }
             (_, _) => {}
@@ -268,7 +272,7 @@ impl Saboteur {
     fn tamper_views(&mut self, plant: Plant, input: &mut snapshot::In) {
         match (plant, input) {
             (Plant::LeftOutUnshown, snapshot::In::Service(_, _, Some(view))) => {
-                Arc::make_mut(view).left_out.clear();
+                Arc::make_mut(view).excluded.clear();
             }
             (Plant::DownsUnshown, snapshot::In::Pool(view)) => {
                 Arc::make_mut(view).observed_down.clear();
@@ -319,7 +323,7 @@ impl Saboteur {
                 false
             }
             (Plant::BreakerOfDownsOff, nodes::In::Node(_, Some(fact))) => {
-                Arc::make_mut(fact).left_out = Some(LeftOut::ControlPlane);
+                Arc::make_mut(fact).excluded = Some(ExclusionRule::ControlPlane);
                 false
             }
             (Plant::CreationIgnored, nodes::In::Node(_, Some(fact))) => {
@@ -430,7 +434,7 @@ fn tamper_losses(plant: Plant, delivery: &mut Delivery) {
     }
     if plant == Plant::NodeLossesUncounted {
         for (_, part) in Arc::make_mut(fact).parts.iter_mut() {
-            part.left_out.retain(|_, node| !node.why.is_everywhere());
+            part.excluded.retain(|_, node| !node.why.is_everywhere());
             part.last_known.clear();
         }
     }
@@ -449,6 +453,6 @@ fn is_lost(plant: Plant, delivery: &Delivery) -> bool {
             | (Plant::DrainingUnheard, Delivery::Writer(writer::In::Draining(_)))
             | (Plant::RewritesLost, Delivery::Pool(_, PoolMessage::In(queue::In::Rewrite)))
             | (Plant::UnreadUnheard, Delivery::Writer(writer::In::Unread(..)))
-            | (Plant::SetBackIgnored, Delivery::Host(HostMessage::SetBack(_)))
+            | (Plant::RollbackIgnored, Delivery::Host(HostMessage::StorageRollback(_)))
     )
 }

@@ -86,7 +86,7 @@ impl Plant {
             Plant::PausesUnheard | Plant::PausesUnread | Plant::PolicyOfAnyTerm | Plant::PauseNotWritten => {
                 self.world_of_pauses(size, calm)
             }
-            Plant::SetBackIgnored => {
+            Plant::RollbackIgnored => {
                 let faults = Faults { restores: true, arm: false, meddling: false, ..calm };
                 Size { seconds: 240, faults, ..size }
             }
@@ -172,7 +172,7 @@ impl Plant {
                 let faults = Faults { kube: true, arm: false, often, ..calm };
                 Size { replicas: 1, faults, ..size }
             }
-            Plant::FamiliesUnited | Plant::DoomedLeftOut | Plant::LeftOutUnshown => {
+            Plant::FamiliesUnited | Plant::DoomedExcluded | Plant::LeftOutUnshown => {
                 Size { services: size.services.max(8), faults: calm, ..size }
             }
             Plant::PostFailureUnread => {

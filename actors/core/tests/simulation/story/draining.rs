@@ -126,7 +126,7 @@ impl Story {
         if random.per_mille(300)
             && let Some(other) = random.pick(&names)
         {
-            self.cluster.beat(kube, now, &other);
+            self.cluster.touch_node(kube, now, &other);
         }
         let dice = self.draining.random.below(1_000);
         match dice {
@@ -140,11 +140,11 @@ impl Story {
             830..900 => self.toggle_ready(kube, now, &name),
             900..940 => self.drain_many(kube, now, &names),
             940..960 => {
-                self.cluster.announce(kube, now, &name, None);
+                self.cluster.set_scheduled_condition(kube, now, &name, None);
                 format!("the condition of {name} is removed")
             }
             _ => {
-                names.iter().for_each(|name| self.cluster.beat(kube, now, name));
+                names.iter().for_each(|name| self.cluster.touch_node(kube, now, name));
                 "all nodes renew their status".to_owned()
             }
         }
@@ -301,7 +301,7 @@ impl Story {
     ) {
         let time = micro_time(wall(at));
         if form == NoticeForm::Condition {
-            self.cluster.announce(kube, now, node, Some((message, &time)));
+            self.cluster.set_scheduled_condition(kube, now, node, Some((message, &time)));
             return;
         }
         let random = &mut self.draining.random;
@@ -386,7 +386,7 @@ impl Story {
         self.draining.scheduled.clear();
         let names: Vec<String> = self.cluster.nodes.keys().cloned().collect();
         for name in names {
-            self.cluster.announce(kube, now, &name, None);
+            self.cluster.set_scheduled_condition(kube, now, &name, None);
             if !self.keeps_draining {
                 // Sometimes the taint of an eviction stays until the client that has set it removes it.
                 let spot = self.draining.random.per_mille(500);

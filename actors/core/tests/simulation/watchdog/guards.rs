@@ -20,9 +20,9 @@ use std::sync::Arc;
 use model::assignment::{Assignment, HeldReason};
 use model::ids::{Family, PoolId, ServiceUid};
 use model::level::{Level, Provenance, Source};
-use model::object::{Kind, LeftOut};
+use model::object::{ExclusionRule, Kind};
 use model::services::{Part, ServiceFact};
-use model::watch::Seen;
+use model::watch::WatchUpdate;
 use pools::directory;
 use sources::watch::{self, WatchRequest};
 
@@ -176,13 +176,13 @@ impl PoolInputs {
         now: u64,
         losses: &Losses,
         observed: &BTreeSet<IpAddr>,
-        is_let_go: bool,
+        is_released: bool,
     ) -> BTreeSet<IpAddr> {
         self.last_observed.retain(|_, at| *at + BACK_US - BLURRED_US > now);
         self.found.retain(|ip| !self.demand.contains(ip) && !self.strays.contains(ip));
         let (mut surely, mut possibly) = losses.of(self.since.keys());
         possibly.extend(&self.found);
-        if !is_let_go && self.released_at.is_none() {
+        if !is_released && self.released_at.is_none() {
             let is_counted = |ip: &&IpAddr| !losses.is_of_endpoints(self.since.keys(), ip);
             surely.extend(self.found.iter().filter(is_counted));
         }
@@ -248,8 +248,8 @@ fn asks(part: &Part) -> BTreeSet<IpAddr> {
 /// Returns the addresses of nodes that a Service excludes from a pool because they only host endpoints of the other
 /// family.
 fn of_other_family(fact: &ServiceFact) -> impl Iterator<Item = IpAddr> {
-    let nodes = fact.parts.iter().flat_map(|(_, part)| part.left_out.values());
-    nodes.filter(|node| node.why == LeftOut::OtherFamily).flat_map(|node| node.ips.iter().copied())
+    let nodes = fact.parts.iter().flat_map(|(_, part)| part.excluded.values());
+    nodes.filter(|node| node.why == ExclusionRule::OtherFamily).flat_map(|node| node.ips.iter().copied())
 }
 
 fn is_listed(provenance: Provenance) -> bool {
@@ -270,13 +270,13 @@ impl Guards {
             } => {
                 self.begun.insert(*kind, now);
             }
-            watch::Out::Seen(kind, _, Seen::ListDone { .. }) => {
+            watch::Out::Seen(kind, _, WatchUpdate::ListDone { .. }) => {
                 let begun = self.begun.get(kind).copied().unwrap_or(0);
                 self.listed.insert(*kind, begun);
             }
             watch::Out::Open { .. }
             | watch::Out::Seen(..)
-            | watch::Out::Contact(..)
+            | watch::Out::Freshness(..)
             | watch::Out::View(_)
             | watch::Out::Metric(_) => {}
         }
@@ -317,7 +317,7 @@ impl Guards {
             | directory::In::Source(..)
             | directory::In::Confirmed(_)
             | directory::In::Retired(_)
-            | directory::In::NotRewritten(_)
+            | directory::In::RewriteSkipped(_)
             | directory::In::Reread(_)
             | directory::In::Reporting(_)
             | directory::In::OperatorPolicy { .. }

@@ -23,7 +23,7 @@ pub struct Lost {
 /// Reasons why an address was released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
-    /// A list, a reconnect, no slice left, or a node that is left out.
+    /// A list, a reconnect, no slice left, or a node that is excluded.
     Counts,
     /// Its endpoints left their slices on a running watch.
     Endpoints,
@@ -101,8 +101,8 @@ impl Losses {
 }
 
 fn cause(was: &Part, is: &Part, is_watched: bool, ip: &IpAddr) -> Cause {
-    let is_left_out = is.left_out.values().any(|node| node.why.is_everywhere() && node.ips.contains(ip));
-    if !is_watched || is_left_out || is.slices == 0 {
+    let is_excluded = is.excluded.values().any(|node| node.why.is_everywhere() && node.ips.contains(ip));
+    if !is_watched || is_excluded || is.slices == 0 {
         Cause::Counts
     } else if is.unusable || was.last_known.contains(ip) {
         Cause::Unclear

@@ -23,7 +23,7 @@ const READY_FOR_US: u64 = 599_000_000;
 /// A second of wall-clock time.
 const SECOND_US: i64 = 1_000_000;
 /// Time limit for the removal, with the way to the API server.
-const UNTAINTED_WITHIN_US: u64 = 720_000_000;
+const UNTAINTED_TIMEOUT_US: u64 = 720_000_000;
 
 /// A boolean state with the time of its last change.
 #[derive(Clone, Copy, Debug, Default)]
@@ -99,9 +99,9 @@ impl Node {
         let mut conditions = items(&status["conditions"]).iter();
         let ready = conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
         let labels = &object["metadata"]["labels"];
-        let left_out = labels.get("node.kubernetes.io/exclude-from-external-load-balancers").is_some();
+        let excluded = labels.get("node.kubernetes.io/exclude-from-external-load-balancers").is_some();
         self.ready.set(now, ready);
-        self.serves.set(now, ready && !left_out);
+        self.serves.set(now, ready && !excluded);
         let addresses = items(&status["addresses"]).iter();
         let ips = addresses.filter(|address| address["type"] == "InternalIP");
         let ips = ips.map(|address| text(&address["address"]).to_owned());
@@ -127,7 +127,7 @@ impl Node {
     pub(super) fn may_be_noticed(&self, now: u64, sees_all_since: u64) -> bool {
         self.notices.iter().any(|notice| {
             let is_over =
-                self.ready.holds_for(now, UNTAINTED_WITHIN_US) && notice.passes + UNTAINTED_WITHIN_US < now;
+                self.ready.holds_for(now, UNTAINTED_TIMEOUT_US) && notice.passes + UNTAINTED_TIMEOUT_US < now;
             let is_used_up = sees_all_since < notice.at
                 && self.cleared.is_some_and(|at| notice.at < at && at + NOTICED_US < now);
             !is_over && !is_used_up && (!notice.is_expired || self.may_believe(notice, sees_all_since))

@@ -356,7 +356,7 @@ impl Watchdog {
                 | queue::Out::Retired(_)
                 | queue::Out::Members(..)
                 | queue::Out::Missing(_)
-                | queue::Out::NotRewritten(_)
+                | queue::Out::RewriteSkipped(_)
                 | queue::Out::View(_)
                 | queue::Out::Gone(_)
                 | queue::Out::Metric(_) => {}

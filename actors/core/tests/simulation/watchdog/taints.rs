@@ -13,7 +13,7 @@ use super::Watchdog;
 mod tests;
 
 /// Time within which the answer to a patch certainly reaches its machine before the machine abandons the patch.
-const ANSWERED_WITHIN_US: u64 = 5_000_000;
+const ANSWER_TIMEOUT_US: u64 = 5_000_000;
 
 /// Patches of one process that add our taint.
 #[derive(Default)]
@@ -29,7 +29,7 @@ impl TaintPatches {
     pub(super) fn step(&mut self, now: u64, input: Option<&Delivery>, outputs: &[Output]) {
         if let Some(Delivery::AdminState(nodes::In::Tainted(call, answer))) = input
             && let Some((uid, at)) = self.open.remove(call)
-            && (may_have_added(answer) || now > at + ANSWERED_WITHIN_US)
+            && (may_have_added(answer) || now > at + ANSWER_TIMEOUT_US)
         {
             self.uncertain.insert(uid);
         }

@@ -221,7 +221,7 @@ impl Tenure {
     }
 
     /// Both Leases are restored to an earlier state; later holders have not seen it.
-    pub fn set_back(&mut self, now: u64, holds: Holds) {
+    pub fn rollback(&mut self, now: u64, holds: Holds) {
         (self.counts_anew, self.touched_at, self.robbed) = (true, Some(now), None);
         let before = std::mem::replace(&mut self.own, holds.own);
         if !before.holder.is_empty() {

@@ -11,7 +11,7 @@ use model::assignment::Assignment;
 use model::ids::{AttemptId, PoolId, ServiceUid};
 use model::object::{Kind, Object, ResourceVersion};
 use model::services::ServiceFact;
-use model::watch::Seen;
+use model::watch::WatchUpdate;
 use sources::informer;
 
 /// Stamp of each Service in a level.
@@ -36,21 +36,23 @@ impl Horizon {
     pub fn record_input(&mut self, input: &informer::In) {
         let informer::In::Seen(Kind::EndpointSlices, _, event) = input else { return };
         let version = match event {
-            Seen::Object(Object::Slice(slice)) => number(&slice.resource_version),
-            Seen::Deleted { resource_version, .. } => number(resource_version),
-            Seen::ListDone { resource_version: version, .. } | Seen::Bookmark(version) => number(version),
-            Seen::Object(Object::Service(_) | Object::Node(_) | Object::Preemption(_))
-            | Seen::ListBegan(_)
-            | Seen::Undecodable { .. }
-            | Seen::ListAborted
-            | Seen::Reconnected
-            | Seen::AnyList(_) => 0,
+            WatchUpdate::Object(Object::Slice(slice)) => number(&slice.resource_version),
+            WatchUpdate::Deleted { resource_version, .. } => number(resource_version),
+            WatchUpdate::ListDone { resource_version: version, .. } | WatchUpdate::Bookmark(version) => {
+                number(version)
+            }
+            WatchUpdate::Object(Object::Service(_) | Object::Node(_) | Object::Preemption(_))
+            | WatchUpdate::ListBegan(_)
+            | WatchUpdate::Undecodable { .. }
+            | WatchUpdate::ListAborted
+            | WatchUpdate::Reconnected
+            | WatchUpdate::AnyList(_) => 0,
         };
         self.slices = self.slices.max(version);
     }
 
     /// The storage was restored: earlier knowledge is of another history, neither older nor newer than what follows.
-    pub fn set_back(&mut self) {
+    pub fn rollback(&mut self) {
         self.slices = 0;
         self.facts.clear();
         self.assigned.clear();
@@ -110,7 +112,7 @@ impl Versions {
     }
 
     /// The storage was restored to a version.
-    pub fn set_back(&mut self, version: u64) {
+    pub fn rollback(&mut self, version: u64) {
         for written in self.written.values_mut() {
             written.retain(|known| *known <= version);
         }

@@ -6,7 +6,7 @@ use simulator_models::arm::Latency;
 use super::{World, WorldEvent};
 use crate::fault_injection;
 use crate::notes;
-use crate::process::{Life, unanswered_balancers};
+use crate::process::{ProcessState, unanswered_balancers};
 
 /// Time until everything has been read again: a read of all load balancers, with some margin.
 const SEEN_AGAIN_US: u64 = 120_000_000;
@@ -32,7 +32,7 @@ impl World {
             unanswered_balancers(self.settings).map(|lb| lb.to_string()),
         );
         self.add_listed();
-        for happening in [
+        for event in [
             WorldEvent::Story,
             WorldEvent::Leave,
             WorldEvent::Ccm,
@@ -43,7 +43,7 @@ impl World {
             WorldEvent::ChangePolicy,
         ] {
             let at = self.now + self.delays.between(0, 5_000_000);
-            self.at(at, happening);
+            self.at(at, event);
         }
         if self.size.faults.restores {
             self.plan_restore();
@@ -106,8 +106,8 @@ impl World {
             self.disable_admin_state();
         }
         let stopped = self.processes.iter().filter_map(|process| match process.life {
-            Life::Stopped(until) => Some(until),
-            Life::Runs | Life::Gone => None,
+            ProcessState::Stopped(until) => Some(until),
+            ProcessState::Runs | ProcessState::Gone => None,
         });
         let end = stopped.max().unwrap_or(self.now);
         Ok(end.max(self.end_operator_changes()))

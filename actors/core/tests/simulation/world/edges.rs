@@ -113,7 +113,9 @@ impl World {
                             self.check_free(process, free)?;
                             self.done(process)?;
                         }
-                        HostMessage::SetBack(set_back) => self.ends_for_set_back(process, &set_back)?,
+                        HostMessage::StorageRollback(rollback) => {
+                            self.ends_for_rollback(process, &rollback)?
+                        }
                     }
                 }
             }

@@ -13,7 +13,7 @@ use super::{World, WorldEvent};
 use crate::ccm::lease_object;
 use crate::fault_injection::{self, LongFault};
 use crate::plant::Plant;
-use crate::process::{Life, Process, used};
+use crate::process::{Process, ProcessState, used};
 use crate::replica::{Actor, Replica};
 use crate::story::Often;
 
@@ -30,7 +30,7 @@ const MAX_STREAM_STALL_US: u64 = 90_000_000;
 /// Probability, in thousandths, that a change of ARM's faults makes reads of a load balancer hang.
 const HANGING: u64 = 150;
 /// Longest life of a process that crashes on startup, and longest pause until the next one.
-const CRASHES_WITHIN_US: u64 = 6_000_000;
+const CRASHES_TIMEOUT_US: u64 = 6_000_000;
 
 impl World {
     /// Starts a process in a slot.
@@ -50,7 +50,7 @@ impl World {
         self.watchdog.start(self.now, Some(identity), &self.settings);
         if let Some(left) = self.crashes.get_mut(&slot).filter(|left| **left > 0) {
             *left -= 1;
-            let at = self.now + self.fates.between(300_000, CRASHES_WITHIN_US);
+            let at = self.now + self.fates.between(300_000, CRASHES_TIMEOUT_US);
             self.at(at, WorldEvent::Kill(number));
         }
         self.at(self.now + SIGHT_US, WorldEvent::Sight(number, self.faults));
@@ -66,7 +66,7 @@ impl World {
         if !process.is_there() {
             return;
         }
-        process.life = Life::Gone;
+        process.life = ProcessState::Gone;
         process.kubernetes.close(&mut self.kube);
         process.leases.close(&mut self.kube);
         let slot = process.slot;
@@ -76,7 +76,7 @@ impl World {
         self.watchdog.end(number);
         self.record(format!("process {number} has ended"));
         let pause = match self.crashes.get(&slot) {
-            Some(_) => self.fates.below(CRASHES_WITHIN_US),
+            Some(_) => self.fates.below(CRASHES_TIMEOUT_US),
             None if self.stormy => self.fates.below(60_000_000),
             None => 1_000_000,
         };
@@ -107,10 +107,10 @@ impl World {
 
     /// Resumes a suspended process.
     pub(super) fn wake(&mut self, number: usize) {
-        if let Life::Stopped(until) = self.processes[number].life
+        if let ProcessState::Stopped(until) = self.processes[number].life
             && until <= self.now
         {
-            self.processes[number].life = Life::Runs;
+            self.processes[number].life = ProcessState::Runs;
             self.watchdog.resumes(self.now, number);
             self.record(format!("process {number} resumes"));
         }
@@ -118,8 +118,8 @@ impl World {
 
     fn stop(&mut self, number: usize, span: u64) {
         let until = self.now + span;
-        if self.processes[number].life == Life::Runs {
-            self.processes[number].life = Life::Stopped(until);
+        if self.processes[number].life == ProcessState::Runs {
+            self.processes[number].life = ProcessState::Stopped(until);
             self.record(format!("process {number} is stopped until {:.6}", until as f64 / 1e6));
             self.blind(number, span);
             // Before all events that wait for the process.

@@ -7,10 +7,10 @@ use simulator_models::kube::Resource;
 
 use super::{World, WorldEvent};
 use crate::leases::Fate;
-use crate::process::{Life, Process};
+use crate::process::{Process, ProcessState};
 
 /// Time within which a node is tainted after its eviction was announced, without faults (N1).
-const MARKED_WITHIN_US: u64 = 75_000_000;
+const MARKED_TIMEOUT_US: u64 = 75_000_000;
 /// Delay after a write of a record or a taint after which its process is sometimes suspended or vanishes.
 const TEMPTING_US: u64 = 50_000;
 
@@ -30,14 +30,14 @@ impl World {
     pub(super) fn record_notices(&mut self) {
         let notices = self.story.take_notices();
         for notice in notices.iter().filter(|notice| !notice.is_expired) {
-            self.at(self.now + MARKED_WITHIN_US, WorldEvent::CheckMark(notice.uid.clone(), self.now));
+            self.at(self.now + MARKED_TIMEOUT_US, WorldEvent::CheckMark(notice.uid.clone(), self.now));
         }
         self.watchdog.notices_given(notices);
     }
 
     pub(super) fn check_mark(&mut self, uid: &str, at: u64) -> Result<(), String> {
         let leads = |process: &Process| *process.identity == *self.watchdog.tenure.leader();
-        let runs = |process: &Process| process.life == Life::Runs && !process.ending;
+        let runs = |process: &Process| process.life == ProcessState::Runs && !process.ending;
         let leader = self.processes.iter().position(|process| leads(process) && runs(process));
         leader.map_or(Ok(()), |process| self.watchdog.is_marked(self.now, process, uid, at))
     }
@@ -113,7 +113,7 @@ impl World {
         self.watchdog.is_off = true;
         let there = (0..self.processes.len()).filter(|number| self.processes[*number].is_there());
         for (index, number) in there.collect::<Vec<usize>>().into_iter().enumerate() {
-            if self.processes[number].life == Life::Runs {
+            if self.processes[number].life == ProcessState::Runs {
                 let at = self.now + 5_000_000 * (index as u64 + 1);
                 self.at(at, WorldEvent::RequestShutdown(number));
             } else {

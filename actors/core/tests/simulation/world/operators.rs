@@ -8,7 +8,7 @@ use simulator_models::kube::Resource;
 use super::{World, WorldEvent};
 use crate::ccm::lease_object;
 use crate::clock::wall;
-use crate::leases::{A_PERSON, NAMESPACE, object_name, renew_time};
+use crate::leases::{AN_OPERATOR, NAMESPACE, object_name, renew_time};
 use crate::plant::Plant;
 use crate::process::Process;
 
@@ -32,7 +32,7 @@ impl World {
             Some(_) | None => 300,
         };
         if self.fates.per_mille(renames) {
-            self.write_holder(lease, object, A_PERSON);
+            self.write_holder(lease, object, AN_OPERATOR);
         } else if self.fates.per_mille(400) {
             self.kube.delete(Resource::Leases, NAMESPACE, object_name(lease), self.now);
         } else {
@@ -61,7 +61,7 @@ impl World {
             self.at(until, WorldEvent::EndPauses);
         }
         if let Some(object) = lease_object(&self.kube, LeaseName::Shared)
-            && object["spec"]["holderIdentity"] == A_PERSON
+            && object["spec"]["holderIdentity"] == AN_OPERATOR
         {
             if self.fates.per_mille(500) {
                 self.write_holder(LeaseName::Shared, object, "");

@@ -28,7 +28,7 @@ impl World {
         self.arm.add_load_balancer(BALANCER);
         for listed in LISTED {
             let members = (1..=self.planing.below(4))
-                .map(|number| (format!("old-{number}"), stranger(listed.family, number)));
+                .map(|number| (format!("old-{number}"), foreign_member(listed.family, number)));
             let spec = PoolSpec { members: members.collect(), ..PoolSpec::default() };
             self.arm.add_pool(BALANCER, listed.pool, &spec);
             self.arm.add_rule(BALANCER, &format!("rule-{}", listed.pool), listed.pool, true);
@@ -59,7 +59,7 @@ impl World {
         let mut members: Vec<String> = known.into_iter().map(str::to_owned).collect();
         members.retain(|_| self.planing.per_mille(500));
         if self.planing.per_mille(300) {
-            members.push(stranger(listed.family, self.planing.below(9)));
+            members.push(foreign_member(listed.family, self.planing.below(9)));
         }
         let named: Vec<(String, &String)> =
             members.iter().map(|ip| (ip.replace(['.', ':'], "-"), ip)).collect();
@@ -181,7 +181,7 @@ impl World {
 }
 
 /// Returns an address that no control plane has.
-fn stranger(family: Family, number: u64) -> String {
+fn foreign_member(family: Family, number: u64) -> String {
     match family {
         Family::V4 => format!("10.3.0.{}", number + 1),
         Family::V6 => format!("fd03::{:x}", number + 1),

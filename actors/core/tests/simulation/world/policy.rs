@@ -3,13 +3,13 @@
 
 use model::ids::{LbName, NodeName, PoolId, PoolName, ServiceKey};
 use model::node::NodeState;
-use model::operator_request::{Request, RequestId, Scope, Wanted};
+use model::operator_request::{OperatorAction, Request, RequestId, Scope};
 use pool_core::route::Output;
 
 use super::{World, WorldEvent};
 use crate::notes;
 use crate::plant::Plant;
-use crate::process::{Life, Process};
+use crate::process::{Process, ProcessState};
 use crate::replica::{Actor, routed};
 use crate::watchdog::OperatorAct;
 
@@ -29,7 +29,7 @@ impl World {
             170..270 => {
                 let scope = self.scope_of_release();
                 if let Some(number) = self.any_running() {
-                    self.ask(number, Wanted::Release(scope.clone()), scope, OperatorAct::Release);
+                    self.ask(number, OperatorAction::Release(scope.clone()), scope, OperatorAct::Release);
                 }
             }
             _ => self.ask_for_one(),
@@ -90,10 +90,10 @@ impl World {
             self.scope()
         };
         let (wanted, act) = if resumes {
-            (Wanted::Resume(scope.clone()), OperatorAct::Resume)
+            (OperatorAction::Resume(scope.clone()), OperatorAct::Resume)
         } else {
             (
-                Wanted::Pause { scope: scope.clone(), by: Some("an operator".into()), reason: None },
+                OperatorAction::Pause { scope: scope.clone(), by: Some("an operator".into()), reason: None },
                 OperatorAct::Pause,
             )
         };
@@ -101,12 +101,12 @@ impl World {
     }
 
     fn any_running(&mut self) -> Option<usize> {
-        let running = (0..self.processes.len()).filter(|n| self.processes[*n].life == Life::Runs);
+        let running = (0..self.processes.len()).filter(|n| self.processes[*n].life == ProcessState::Runs);
         let running: Vec<usize> = running.collect();
         if running.is_empty() { None } else { Some(running[self.wishing.index(running.len())]) }
     }
 
-    fn ask(&mut self, number: usize, wanted: Wanted, scope: Scope, act: OperatorAct) {
+    fn ask(&mut self, number: usize, wanted: OperatorAction, scope: Scope, act: OperatorAct) {
         self.asks += 1;
         let id = RequestId(self.asks);
         self.record(format!("the operator asks process {number}: {wanted:?}"));
@@ -122,11 +122,16 @@ impl World {
         let is_stopped = |number: &usize| {
             let Process { life, snapshot, .. } = &self.processes[*number];
             let guards = snapshot.as_ref().and_then(|snapshot| snapshot.guards);
-            *life == Life::Runs && guards.is_some_and(|guards| guards.stopped.is_some())
+            *life == ProcessState::Runs && guards.is_some_and(|guards| guards.stopped.is_some())
         };
         let stopped: Vec<usize> = (0..self.processes.len()).filter(is_stopped).collect();
         for number in stopped {
-            self.ask(number, Wanted::Release(Scope::Everything), Scope::Everything, OperatorAct::Release);
+            self.ask(
+                number,
+                OperatorAction::Release(Scope::Everything),
+                Scope::Everything,
+                OperatorAct::Release,
+            );
         }
         if self.answers_held {
             self.release_held_nodes();
@@ -138,13 +143,15 @@ impl World {
     fn release_held_nodes(&mut self) {
         let mut waiting = Vec::new();
         for (number, Process { life, snapshot, .. }) in self.processes.iter().enumerate() {
-            let nodes =
-                snapshot.iter().filter(|_| *life == Life::Runs).flat_map(|snapshot| snapshot.nodes.values());
+            let nodes = snapshot
+                .iter()
+                .filter(|_| *life == ProcessState::Runs)
+                .flat_map(|snapshot| snapshot.nodes.values());
             let held = nodes.filter(|node| node.state == NodeState::Held);
             waiting.extend(held.map(|node| (number, Scope::Node(node.name.clone()))));
         }
         for (number, scope) in waiting {
-            self.ask(number, Wanted::Release(scope.clone()), scope, OperatorAct::Release);
+            self.ask(number, OperatorAction::Release(scope.clone()), scope, OperatorAct::Release);
         }
     }
 

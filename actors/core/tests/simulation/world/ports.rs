@@ -18,7 +18,7 @@ use crate::kubernetes::Effect;
 use crate::leases::{LeaseStep, micro_time};
 use crate::notes::{self, NotesStep};
 use crate::plant::Plant;
-use crate::process::{Life, Process};
+use crate::process::{Process, ProcessState};
 use crate::trace::Entry;
 use crate::watchdog::Put;
 
@@ -35,12 +35,12 @@ impl World {
         step: LeaseStep,
     ) -> Result<(), String> {
         match (&step, self.processes[process].life) {
-            (LeaseStep::Land(..), _) | (_, Life::Runs) => {}
-            (_, Life::Stopped(until)) => {
+            (LeaseStep::Land(..), _) | (_, ProcessState::Runs) => {}
+            (_, ProcessState::Stopped(until)) => {
                 self.at(until, WorldEvent::Lease(process, lease, call, step));
                 return Ok(());
             }
-            (_, Life::Gone) => return Ok(()),
+            (_, ProcessState::Gone) => return Ok(()),
         }
         let Process { leases, clock, .. } = &mut self.processes[process];
         let effects = leases.step(&mut self.kube, self.now, clock, lease, call, step);
@@ -56,12 +56,12 @@ impl World {
         step: NotesStep,
     ) -> Result<(), String> {
         match (&step, self.processes[process].life) {
-            (NotesStep::Land(..), _) | (NotesStep::Answer(_), Life::Runs) => {}
-            (NotesStep::Answer(_), Life::Stopped(until)) => {
+            (NotesStep::Land(..), _) | (NotesStep::Answer(_), ProcessState::Runs) => {}
+            (NotesStep::Answer(_), ProcessState::Stopped(until)) => {
                 self.at(until, WorldEvent::Notes(process, requester, call, step));
                 return Ok(());
             }
-            (NotesStep::Answer(_), Life::Gone) => return Ok(()),
+            (NotesStep::Answer(_), ProcessState::Gone) => return Ok(()),
         }
         let Process { notes, leases, clock, .. } = &mut self.processes[process];
         let cut = self.now < leases.unreachable_until.max(notes.unreachable_until);

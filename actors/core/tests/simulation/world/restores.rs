@@ -12,7 +12,7 @@ use super::{World, WorldEvent};
 use crate::ccm::lease_object;
 use crate::cluster::Cluster;
 use crate::watchdog::Holds;
-use coordination::leader::SetBack;
+use coordination::leader::StorageRollback;
 use model::lease::LeaseName;
 
 /// Longest time for which a hold of our Lease counts (W8), with some margin.
@@ -33,7 +33,7 @@ pub(super) enum Step {
     /// The API server is stopped.
     Stop,
     /// The storage is restored, and the API server started.
-    SetBack,
+    StorageRollback,
 }
 
 impl World {
@@ -62,24 +62,28 @@ impl World {
                     self.kube.down(true);
                     self.record(format!("the API server is stopped for {span} us"));
                 }
-                self.at(self.now + span, WorldEvent::Restore(Step::SetBack));
+                self.at(self.now + span, WorldEvent::Restore(Step::StorageRollback));
                 Ok(())
             }
-            Step::SetBack => self.set_back(),
+            Step::StorageRollback => self.rollback(),
         }
     }
 
     /// A process ends because the storage was restored, and the kubelet restarts it.
-    pub(super) fn ends_for_set_back(&mut self, number: usize, set_back: &SetBack) -> Result<(), String> {
+    pub(super) fn ends_for_rollback(
+        &mut self,
+        number: usize,
+        rollback: &StorageRollback,
+    ) -> Result<(), String> {
         if !self.processes[number].outlives_restore {
-            return Err(format!("W8: process {number} ends for {set_back:?}, and saw no other history"));
+            return Err(format!("W8: process {number} ends for {rollback:?}, and saw no other history"));
         }
-        self.record(format!("process {number} ends: {set_back:?}"));
+        self.record(format!("process {number} ends: {rollback:?}"));
         self.kill(number);
         Ok(())
     }
 
-    fn set_back(&mut self) -> Result<(), String> {
+    fn rollback(&mut self) -> Result<(), String> {
         self.kube.down(false);
         let Some(Backup { version, cluster, holds }) = self.backup.take() else { return Ok(()) };
         let from = self.kube.resource_version();
@@ -87,8 +91,8 @@ impl World {
             return Err(format!("the state of {version} no longer exists"));
         }
         self.record(format!("the storage is set back from {from} to {version}"));
-        self.story.cluster.set_back(&mut self.kube, self.now, cluster);
-        self.watchdog.set_back(self.now, version, holds);
+        self.story.cluster.rollback(&mut self.kube, self.now, cluster);
+        self.watchdog.rollback(self.now, version, holds);
         for lease in LeaseName::ALL {
             let object = lease_object(&self.kube, lease);
             let spec = object.as_ref().map(|object| object["spec"].to_string());
@@ -106,7 +110,7 @@ impl World {
 
 impl Cluster {
     /// Restores the saved state; counters stay, so that no object gets the address or the UID of an earlier one.
-    fn set_back(&mut self, kube: &mut KubeModel, now: u64, saved: Cluster) {
+    fn rollback(&mut self, kube: &mut KubeModel, now: u64, saved: Cluster) {
         self.restore(saved);
         let going = self.services.values().filter(|service| service.deleting);
         let going: Vec<String> = going.map(|service| service.name.clone()).collect();

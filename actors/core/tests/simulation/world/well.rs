@@ -8,7 +8,7 @@ use crate::process::{EMPTY_CONFIRM_US, Settings};
 use crate::watchdog::Watchdog;
 
 /// Time within which everything is quiet after the start.
-const RESTS_WITHIN_US: u64 = 600_000_000;
+const RESTS_TIMEOUT_US: u64 = 600_000_000;
 /// Time without events that counts as quiet: the cloud-controller-manager checks for changed nodes every 100 seconds.
 const RESTS_FOR_US: u64 = 120_000_000;
 
@@ -37,7 +37,7 @@ impl World {
         self.create_first_resources()?;
         self.at(self.now, WorldEvent::Start(0));
         let mut rested_since = self.now;
-        while self.now < rested_since + RESTS_FOR_US && self.now < RESTS_WITHIN_US {
+        while self.now < rested_since + RESTS_FOR_US && self.now < RESTS_TIMEOUT_US {
             self.run_until(self.now + 1_000_000)?;
             if !self.ccm.is_done(&self.story.cluster) {
                 rested_since = self.now;
@@ -88,7 +88,7 @@ impl World {
 
     /// Changes the object of a node without an event, and then announces its eviction.
     pub fn announce_eviction(&mut self, name: &str) {
-        self.story.cluster.beat(&mut self.kube, self.now, name);
+        self.story.cluster.touch_node(&mut self.kube, self.now, name);
         self.story.announce_eviction(&mut self.kube, self.now, name);
         self.record_nodes();
         self.record_notices();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use model::machine::Now;
 
 /// Longest cooldown after a hold.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_COOLDOWN: Duration = Duration::from_secs(60);
 
 /// Time for which the observation of another holder counts.
 const REMEMBERED: Duration = Duration::from_secs(60 * 60);
@@ -71,7 +71,7 @@ impl Cooldown {
     /// Starts the cooldown after a hold: as long as the hold, if there are other holders.
     pub(super) fn hold_ended(&mut self, now: Now, held: Duration, least: Duration) {
         if self.other.is_some_and(|seen| now < seen.plus(REMEMBERED)) {
-            self.until = self.until.max(now.plus(held.max(least).min(LONGEST)));
+            self.until = self.until.max(now.plus(held.max(least).min(MAX_COOLDOWN)));
         }
         if std::mem::take(&mut self.addition_due) {
             self.add(now);

@@ -11,7 +11,7 @@ use model::sample::{Caller, GateClass, Metric};
 use super::super::budget::BudgetPurpose;
 use super::super::lane::{Eligible, Lane};
 use super::super::write::{Exclusion, PollStep, WritePhase as Step};
-use super::super::{Life, Out, Writer};
+use super::super::{Out, Writer, WriterPhase};
 use super::{RELEASE_LIMIT, SharedLease};
 
 /// Time after which a Down may go without the Lease, if that is allowed (W7).
@@ -83,7 +83,7 @@ impl Writer {
 
     /// Passes the current demand to the Lease and reconciles it.
     pub(crate) fn reconcile_shared_lease(&mut self, now: Now, out: &mut Vec<Out>) {
-        if self.life == Life::Quiet {
+        if self.phase == WriterPhase::Quiet {
             return;
         }
         let Some(mut lease) = self.shared_lease.take() else { return };
@@ -92,7 +92,7 @@ impl Writer {
         let waits = grant && !lease.may_start(now);
         let demand = Demand {
             leads,
-            watches: leads && self.life == Life::Running,
+            watches: leads && self.phase == WriterPhase::Running,
             grant,
             callers: if waits { self.callers(now) } else { BTreeSet::new() },
             // A process that may not write does not hold the Lease. It still waits for the PUTs in flight.

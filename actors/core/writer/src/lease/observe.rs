@@ -22,13 +22,13 @@ impl SharedLease {
         let mut repeated = false;
         match holder {
             Holder::Other => self.cooldown.on_foreign_holder(now),
-            Holder::Nobody | Holder::Ours => {}
+            Holder::None | Holder::Ours => {}
         }
         match &mut self.observed {
             ObservedSharedLease::State(state) if facts.version == state.facts.version => {
                 state.observe_again(now, Arc::clone(&facts));
                 match provenance {
-                    LeaseProvenance::Written(_) => state.author = LeaseAuthor::Us,
+                    LeaseProvenance::Written(_) => state.author = LeaseAuthor::Controller,
                     LeaseProvenance::Watched => repeated = true,
                     LeaseProvenance::Read(_) => {}
                 }
@@ -42,10 +42,11 @@ impl SharedLease {
                 self.observe_new(now, Arc::clone(&facts), holder, provenance, out);
             }
         }
-        let by_stranger = matches!(&self.observed, ObservedSharedLease::State(state) if state.author == LeaseAuthor::Stranger);
+        let by_other_client =
+            matches!(&self.observed, ObservedSharedLease::State(state) if state.author == LeaseAuthor::Other);
         if let HoldPhase::Held(hold) = &mut self.phase {
             match holder {
-                Holder::Ours if !by_stranger => {
+                Holder::Ours if !by_other_client => {
                     hold.made &= hold.facts.version == facts.version;
                     hold.facts = facts;
                     let ends = |since: u64| match provenance {
@@ -55,7 +56,7 @@ impl SharedLease {
                     };
                     hold.doubted.take_if(|since| ends(*since));
                 }
-                Holder::Ours | Holder::Nobody | Holder::Other => self.end_hold(now, out),
+                Holder::Ours | Holder::None | Holder::Other => self.end_hold(now, out),
             }
         }
         true
@@ -72,7 +73,7 @@ impl SharedLease {
     ) {
         let author = self.author(now, holder, provenance);
         let before = match &self.observed {
-            ObservedSharedLease::State(state) if state.author == LeaseAuthor::Stranger => Some(Holder::Other),
+            ObservedSharedLease::State(state) if state.author == LeaseAuthor::Other => Some(Holder::Other),
             ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => {
                 self.holder()
             }
@@ -81,34 +82,34 @@ impl SharedLease {
         self.observed = ObservedSharedLease::State(state.follows(&self.observed, &self.params.holder));
         let by_us = matches!(provenance, LeaseProvenance::Written(_));
         let released = match (holder, before) {
-            (Holder::Nobody, Some(Holder::Other)) => true,
+            (Holder::None, Some(Holder::Other)) => true,
             // The Lease was taken and released between two reads.
-            (Holder::Nobody, Some(Holder::Nobody)) => !by_us && self.is_released(),
-            (Holder::Nobody, Some(Holder::Ours) | None) | (Holder::Ours | Holder::Other, Some(_) | None) => {
+            (Holder::None, Some(Holder::None)) => !by_us && self.is_released(),
+            (Holder::None, Some(Holder::Ours) | None) | (Holder::Ours | Holder::Other, Some(_) | None) => {
                 false
             }
         };
         if released {
             out.push(Out::ForeignRelease);
-            self.cooldown.on_foreign_release(now, self.params.min_off);
+            self.cooldown.on_foreign_release(now, self.params.min_cooldown);
             self.delays.on_foreign_release(now);
         }
-        if author == LeaseAuthor::Stranger {
+        if author == LeaseAuthor::Other {
             self.cooldown.on_foreign_holder(now);
         }
     }
 
     /// The author of a new state. A state in our name that appears after the first read of this term, and is not the
-    /// result of our requests, is a stranger's.
+    /// result of our requests, is another client's.
     fn author(&self, now: Now, holder: Holder, provenance: LeaseProvenance) -> LeaseAuthor {
         let begins = self.freshness == Freshness::TermBegins;
         let by_us = matches!(provenance, LeaseProvenance::Written(_)) || begins || self.may_yet_be_ours(now);
         if holder != Holder::Ours || by_us {
-            return LeaseAuthor::Us;
+            return LeaseAuthor::Controller;
         }
         let in_flight = self.open_request.as_ref().filter(|open_request| {
             open_request.kind.claims_lease() && open_request.base.as_ref() == self.observed.version()
         });
-        in_flight.map_or(LeaseAuthor::Stranger, |open_request| LeaseAuthor::Request(open_request.id))
+        in_flight.map_or(LeaseAuthor::Other, |open_request| LeaseAuthor::Request(open_request.id))
     }
 }

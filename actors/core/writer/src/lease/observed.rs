@@ -7,7 +7,7 @@ use model::ids::CallId;
 use model::lease::LeaseFacts;
 use model::machine::Now;
 use model::object::ResourceVersion;
-use model::view::Whose;
+use model::view::LeaseHolderKind;
 
 use super::HOLD;
 
@@ -75,18 +75,18 @@ impl LeaseProvenance {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeaseAuthor {
     /// This process, or a predecessor.
-    Us,
+    Controller,
     /// This process, if the request of this number, still in flight, was carried out.
     Request(CallId),
     /// An unknown process that uses our name, or the operator.
-    Stranger,
+    Other,
 }
 
 /// The holder of the Lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Holder {
     /// No holder.
-    Nobody,
+    None,
     /// This process or another replica, under our shared name.
     Ours,
     /// Another client.
@@ -97,7 +97,7 @@ impl Holder {
     /// The holder in a state of the Lease. Names compare without case, as in the cloud-controller-manager.
     pub(super) fn of(facts: &LeaseFacts, ours: &str) -> Holder {
         match &facts.holder {
-            None => Holder::Nobody,
+            None => Holder::None,
             Some(holder) if holder.eq_ignore_ascii_case(ours) => Holder::Ours,
             Some(_) => Holder::Other,
         }
@@ -121,15 +121,15 @@ impl LeaseState {
     }
 
     /// The holder of this state.
-    pub(super) fn whose(&self, ours: &str) -> Whose {
+    pub(super) fn holder_kind(&self, ours: &str) -> LeaseHolderKind {
         match (Holder::of(&self.facts, ours), self.author) {
-            (Holder::Nobody, _) => Whose::Nobody,
-            (Holder::Ours, LeaseAuthor::Us | LeaseAuthor::Request(_)) => Whose::Us,
-            (Holder::Ours, LeaseAuthor::Stranger) => Whose::Namesake,
+            (Holder::None, _) => LeaseHolderKind::None,
+            (Holder::Ours, LeaseAuthor::Controller | LeaseAuthor::Request(_)) => LeaseHolderKind::Controller,
+            (Holder::Ours, LeaseAuthor::Other) => LeaseHolderKind::SameName,
             (Holder::Other, _) if Holder::of(&self.facts, FOREIGN_NAME) == Holder::Ours => {
-                Whose::CloudControllerManager
+                LeaseHolderKind::CloudControllerManager
             }
-            (Holder::Other, _) => Whose::Stranger,
+            (Holder::Other, _) => LeaseHolderKind::Other,
         }
     }
 
@@ -137,19 +137,19 @@ impl LeaseState {
     pub(super) fn follows(mut self, before: &ObservedSharedLease, ours: &str) -> LeaseState {
         if let ObservedSharedLease::State(before) = before
             && before.facts.holder == self.facts.holder
-            && before.whose(ours) == self.whose(ours)
+            && before.holder_kind(ours) == self.holder_kind(ours)
         {
             self.held_since = before.held_since;
         }
         self
     }
 
-    /// Time from which a hold in our name may be taken over or released. A stranger's hold must first be unchanged
+    /// Time from which a hold in our name may be taken over or released. Another client's hold must first be unchanged
     /// for as long as our holds last; any other is free at once.
     pub(super) fn takeover_at(&self) -> Now {
         match self.author {
-            LeaseAuthor::Us | LeaseAuthor::Request(_) => self.since,
-            LeaseAuthor::Stranger => self.since.plus(HOLD),
+            LeaseAuthor::Controller | LeaseAuthor::Request(_) => self.since,
+            LeaseAuthor::Other => self.since.plus(HOLD),
         }
     }
 
@@ -191,7 +191,7 @@ mod tests {
             out_of_sync: Arc::default(),
             document: Document::new(()),
         };
-        LeaseState::new(Now::from_millis(1_000_000), Arc::new(facts), LeaseAuthor::Us, 0)
+        LeaseState::new(Now::from_millis(1_000_000), Arc::new(facts), LeaseAuthor::Controller, 0)
     }
 
     #[test]
@@ -224,25 +224,32 @@ mod tests {
             let facts = LeaseFacts { holder: holder.map(Arc::from), ..(*held_since(None).facts).clone() };
             LeaseState::new(Now::from_millis(second * 1_000), Arc::new(facts), author, 0)
         };
-        for (holder, author, whose) in [
-            (None, LeaseAuthor::Us, Whose::Nobody),
-            (Some("ours"), LeaseAuthor::Us, Whose::Us),
-            (Some("ours"), LeaseAuthor::Stranger, Whose::Namesake),
-            (Some("Cloud-Controller-Manager"), LeaseAuthor::Us, Whose::CloudControllerManager),
-            (Some("aks-rp"), LeaseAuthor::Us, Whose::Stranger),
+        for (holder, author, holder_kind) in [
+            (None, LeaseAuthor::Controller, LeaseHolderKind::None),
+            (Some("ours"), LeaseAuthor::Controller, LeaseHolderKind::Controller),
+            (Some("ours"), LeaseAuthor::Other, LeaseHolderKind::SameName),
+            (
+                Some("Cloud-Controller-Manager"),
+                LeaseAuthor::Controller,
+                LeaseHolderKind::CloudControllerManager,
+            ),
+            (Some("aks-rp"), LeaseAuthor::Controller, LeaseHolderKind::Other),
         ] {
             let state = named(holder, author, 1);
-            assert_eq!(state.whose("ours"), whose, "{holder:?}");
+            assert_eq!(state.holder_kind("ours"), holder_kind, "{holder:?}");
             let renewed =
                 named(holder, author, 5).follows(&ObservedSharedLease::State(state.clone()), "ours");
             assert_eq!((renewed.since, renewed.held_since), (Now::from_millis(5_000), state.since));
-            let other =
-                named(Some("other"), LeaseAuthor::Us, 9).follows(&ObservedSharedLease::State(state), "ours");
+            let other = named(Some("other"), LeaseAuthor::Controller, 9)
+                .follows(&ObservedSharedLease::State(state), "ours");
             assert_eq!(other.held_since, Now::from_millis(9_000));
         }
-        let ours = ObservedSharedLease::State(named(Some("ours"), LeaseAuthor::Us, 1));
-        let namesake = named(Some("ours"), LeaseAuthor::Stranger, 5).follows(&ours, "ours");
-        assert_eq!(namesake.held_since, namesake.since, "our own hold is not part of a namesake's");
+        let ours = ObservedSharedLease::State(named(Some("ours"), LeaseAuthor::Controller, 1));
+        let same_name = named(Some("ours"), LeaseAuthor::Other, 5).follows(&ours, "ours");
+        assert_eq!(
+            same_name.held_since, same_name.since,
+            "our own hold is not part of that of another client in our name"
+        );
     }
 
     #[test]
@@ -250,7 +257,7 @@ mod tests {
         let state = held_since(None);
         assert_eq!(Holder::of(&state.facts, "Cloud-Controller-Manager"), Holder::Ours);
         assert_eq!(Holder::of(&state.facts, "azure-backend-pool-controller"), Holder::Other);
-        let nobody = LeaseFacts { holder: None, ..(*state.facts).clone() };
-        assert_eq!(Holder::of(&nobody, ""), Holder::Nobody);
+        let no_holder = LeaseFacts { holder: None, ..(*state.facts).clone() };
+        assert_eq!(Holder::of(&no_holder, ""), Holder::None);
     }
 }

@@ -15,7 +15,7 @@ use super::observed::{Holder, ObservedSharedLease};
 use super::{Demand, HOLD, HoldPhase, Out, SharedLease};
 
 /// Interval between renewals (W7).
-const RENEW_EVERY: Duration = Duration::from_secs(15);
+const RENEW_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Duration in a Lease without a holder, which all other clients expect there (W7).
 const RESTORED: Duration = Duration::from_secs(900);
@@ -265,7 +265,7 @@ impl SharedLease {
         }
         self.keep_watching(now, demand, out);
         self.count_failures(now, out);
-        self.report_stranger(now, out);
+        self.report_other_holder(now, out);
         self.wake = self.next_wake(now, demand);
         self.publish(now, out);
     }
@@ -316,7 +316,7 @@ impl SharedLease {
                 return demand.leads.then_some(SharedLeaseAction::Read);
             }
             HoldPhase::Held(hold) => {
-                let due = demand.leads && now >= hold.renewed.plus(RENEW_EVERY);
+                let due = demand.leads && now >= hold.renewed.plus(RENEW_INTERVAL);
                 return due.then_some(SharedLeaseAction::Renew);
             }
             HoldPhase::NotHeld => {}
@@ -340,7 +340,7 @@ impl SharedLease {
                 // A predecessor's hold, or ours by an abandoned request.
                 Holder::Ours if take => Some(SharedLeaseAction::Take),
                 Holder::Ours => (!demand.putting).then_some(SharedLeaseAction::Release),
-                Holder::Nobody => races.then_some(SharedLeaseAction::Take),
+                Holder::None => races.then_some(SharedLeaseAction::Take),
                 Holder::Other => {
                     (races && now >= state.foreign_hold_ends()).then_some(SharedLeaseAction::Take)
                 }
@@ -397,7 +397,7 @@ impl SharedLease {
     fn taken_edit(&self) -> LeaseEdit {
         let transition = match self.holder() {
             Some(Holder::Ours) => false,
-            Some(Holder::Nobody | Holder::Other) | None => true,
+            Some(Holder::None | Holder::Other) | None => true,
         };
         LeaseEdit { acquired: true, transition, ..self.held_edit() }
     }
@@ -441,7 +441,7 @@ impl SharedLease {
                 moments.extend([Some(self.delays.not_before), Some(self.delays.take_not_before)]);
                 match &self.phase {
                     HoldPhase::Held(hold) => moments.extend([
-                        demand.leads.then(|| hold.renewed.plus(RENEW_EVERY)),
+                        demand.leads.then(|| hold.renewed.plus(RENEW_INTERVAL)),
                         Some(hold.forced_end()),
                         Some(hold.certain_until()),
                     ]),
@@ -453,7 +453,7 @@ impl SharedLease {
                             match Holder::of(&state.facts, &self.params.holder) {
                                 Holder::Ours => demand.watches.then(|| state.takeover_at()),
                                 Holder::Other => demand.grant.then(|| state.foreign_hold_ends()),
-                                Holder::Nobody => None,
+                                Holder::None => None,
                             }
                         }
                         ObservedSharedLease::Absent(at) => demand.watches.then(|| at.plus(ABSENT_AGAIN)),
@@ -464,7 +464,7 @@ impl SharedLease {
         }
         // A Down may go without the Lease then.
         moments.push(self.bypass_at());
-        moments.push(self.report_stranger_at());
+        moments.push(self.report_other_holder_at());
         // Anything in the past is done, or waits for another event.
         moments.into_iter().map(|at| at.filter(|at| *at > now)).fold(None, earliest)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::machine::Now;
 use model::report::{Condition, Ended, EventKind, Report, Subject};
-use model::view::{SharedLeaseView, Whose};
+use model::view::{LeaseHolderKind, SharedLeaseView};
 
 use super::observed::{Holder, ObservedSharedLease};
 use super::requests::SharedLeaseAction;
@@ -15,8 +15,8 @@ use super::{HoldPhase, Out, SharedLease};
 const REPORT_AFTER: Duration = Duration::from_secs(60);
 
 impl SharedLease {
-    /// Latest time until which a stranger's hold in our name delays us, unless it changes.
-    fn stranger_until(&self, now: Now) -> Option<Now> {
+    /// Latest time until which another client's hold in our name delays us, unless it changes.
+    fn same_name_until(&self, now: Now) -> Option<Now> {
         match (&self.observed, &self.phase, self.holder()) {
             (ObservedSharedLease::State(state), HoldPhase::NotHeld, Some(Holder::Ours)) => {
                 Some(state.takeover_at()).filter(|until| now < *until)
@@ -42,7 +42,7 @@ impl SharedLease {
         };
         let view = SharedLeaseView {
             state,
-            whose: self.whose(),
+            holder_kind: self.holder_kind(),
             held_since: self.held_since().filter(|_| holder.is_some()),
             holder,
             since,
@@ -54,11 +54,11 @@ impl SharedLease {
     }
 
     /// The last known holder.
-    fn whose(&self) -> Whose {
+    fn holder_kind(&self) -> LeaseHolderKind {
         match &self.observed {
-            ObservedSharedLease::Nothing => Whose::Unknown,
-            ObservedSharedLease::Absent(_) => Whose::Nobody,
-            ObservedSharedLease::State(state) => state.whose(&self.params.holder),
+            ObservedSharedLease::Nothing => LeaseHolderKind::Unknown,
+            ObservedSharedLease::Absent(_) => LeaseHolderKind::None,
+            ObservedSharedLease::State(state) => state.holder_kind(&self.params.holder),
         }
     }
 
@@ -71,28 +71,28 @@ impl SharedLease {
 
     /// Time at which an unknown holder is reported, if a write waits for it. `None`: already reported, or no such
     /// holder.
-    pub(super) fn report_stranger_at(&self) -> Option<Now> {
+    pub(super) fn report_other_holder_at(&self) -> Option<Now> {
         let held_since = self.held_since()?;
-        match self.whose() {
-            Whose::Stranger if self.reported_since != Some(held_since) => {
+        match self.holder_kind() {
+            LeaseHolderKind::Other if self.reported_since != Some(held_since) => {
                 Some(self.wanted_since?.max(held_since).plus(REPORT_AFTER))
             }
-            Whose::Unknown
-            | Whose::Nobody
-            | Whose::Us
-            | Whose::Namesake
-            | Whose::CloudControllerManager
-            | Whose::Stranger => None,
+            LeaseHolderKind::Unknown
+            | LeaseHolderKind::None
+            | LeaseHolderKind::Controller
+            | LeaseHolderKind::SameName
+            | LeaseHolderKind::CloudControllerManager
+            | LeaseHolderKind::Other => None,
         }
     }
 
     /// Reports an unknown holder, once for each of its holds.
-    pub(super) fn report_stranger(&mut self, now: Now, out: &mut Vec<Out>) {
+    pub(super) fn report_other_holder(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.is_reported && self.reported_holder_is_gone() {
             self.is_reported = false;
             out.push(Out::Ended(Ended::of(Condition::LeaseHeld)));
         }
-        if self.report_stranger_at().is_none_or(|at| now < at) {
+        if self.report_other_holder_at().is_none_or(|at| now < at) {
             return;
         }
         (self.reported_since, self.is_reported) = (self.held_since(), true);
@@ -106,11 +106,13 @@ impl SharedLease {
 
     /// Whether the reported unknown holder does not hold the Lease any more.
     fn reported_holder_is_gone(&self) -> bool {
-        match self.whose() {
-            Whose::Stranger => self.reported_since != self.held_since(),
-            Whose::Unknown | Whose::Nobody | Whose::Us | Whose::Namesake | Whose::CloudControllerManager => {
-                true
-            }
+        match self.holder_kind() {
+            LeaseHolderKind::Other => self.reported_since != self.held_since(),
+            LeaseHolderKind::Unknown
+            | LeaseHolderKind::None
+            | LeaseHolderKind::Controller
+            | LeaseHolderKind::SameName
+            | LeaseHolderKind::CloudControllerManager => true,
         }
     }
 
@@ -127,12 +129,12 @@ impl SharedLease {
             Some(SharedLeaseAction::Read | SharedLeaseAction::Renew) | None => {}
         }
         if let Some(until) = self.cooldown.until(now) {
-            return ("off", Some(until));
+            return ("cooldown", Some(until));
         }
         if self.wanted_since.is_none() {
             return ("free", None);
         }
-        if let Some(until) = self.stranger_until(now) {
+        if let Some(until) = self.same_name_until(now) {
             return ("waiting", Some(until));
         }
         match (&self.observed, self.holder()) {

@@ -72,18 +72,18 @@ fn e1_a_new_member_of_a_node_that_leaves_is_added_and_down() {
 
 #[test]
 fn e1_the_pool_gets_the_correlation_id_of_its_write() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     for (provisioning, lb) in [(Provisioning::Succeeded, "a"), (Provisioning::Updating, "b")] {
         let web = pool(lb, "web");
-        let (attempt, call) = bench.begin_put(&web, &[1]);
+        let (attempt, call) = fixture.begin_put(&web, &[1]);
         let ArmAnswer::Put(answer) = accepted(provisioning, RetryAfter::Absent) else { panic!("a PUT") };
         let answer = PutAccepted { correlation_id: Some("c-1".into()), ..answer };
-        let mut output = bench.answer(call, ArmAnswer::Put(answer));
+        let mut output = fixture.answer(call, ArmAnswer::Put(answer));
         if provisioning == Provisioning::Updating {
-            let later = bench.until(bench.now + 1_100);
+            let later = fixture.until(fixture.now + 1_100);
             let is_poll = |call: &&&ArmCall| matches!(call.request, ArmRequest::Poll(_));
             let poll = calls(&later).iter().find(is_poll).map(|call| call.id).expect("a poll");
-            output = bench.answer(poll, ArmAnswer::Operation(OperationState::Succeeded));
+            output = fixture.answer(poll, ArmAnswer::Operation(OperationState::Succeeded));
         }
         let Outcome::Written { record, .. } = outcome(&output, attempt) else { panic!("{output:?}") };
         assert_eq!(record.correlation_id.as_deref(), Some("c-1"));

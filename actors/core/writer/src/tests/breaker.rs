@@ -166,9 +166,9 @@ fn w10_refused_admin_parts_on_one_load_balancer_stop_only_there() {
 }
 
 /// Denies the PUT of a grant.
-fn deny(bench: &mut Bench, pool: &PoolId, attempt: AttemptId) -> Vec<Out> {
-    let read = bench.take_level(pool, attempt, &[1]);
-    bench.fail(read, denied())
+fn deny(fixture: &mut Fixture, pool: &PoolId, attempt: AttemptId) -> Vec<Out> {
+    let read = fixture.take_level(pool, attempt, &[1]);
+    fixture.fail(read, denied())
 }
 
 fn reports(output: &[Out]) -> Vec<Report> {
@@ -179,125 +179,131 @@ fn reports(output: &[Out]) -> Vec<Report> {
 }
 
 /// Five pools on these load balancers were denied at second 0.
-fn blocked(lbs: [&str; 5], params: Params) -> (Bench, Vec<Out>) {
-    let mut bench = Bench::leading(params);
+fn blocked(lbs: [&str; 5], params: Params) -> (Fixture, Vec<Out>) {
+    let mut fixture = Fixture::leading(params);
     let mut output = Vec::new();
     for (number, name) in lbs.into_iter().enumerate() {
         let denied = pool(name, &format!("denied{number}"));
-        let attempt = take(&bench.due(&denied, due(0, MembershipUrgency::Add)));
-        output.extend(deny(&mut bench, &denied, attempt));
+        let attempt = take(&fixture.due(&denied, due(0, MembershipUrgency::Add)));
+        output.extend(deny(&mut fixture, &denied, attempt));
     }
-    (bench, output)
+    (fixture, output)
 }
 
-fn scopes(bench: &Bench) -> Vec<u64> {
+fn scopes(fixture: &Fixture) -> Vec<u64> {
     let of = |output: &Out| {
         if let Out::Metric(Metric::Blocked { scopes }) = output { Some(*scopes) } else { None }
     };
-    bench.shown.iter().filter_map(of).collect()
+    fixture.shown.iter().filter_map(of).collect()
 }
 
 #[test]
 fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
-    let (mut bench, output) = blocked(["a", "b", "c", "d", "e"], params());
+    let (mut fixture, output) = blocked(["a", "b", "c", "d", "e"], params());
     let description: Arc<str> = Arc::from("HTTP 403 AuthorizationFailed");
     let what = EventKind::Blocked { caller: Caller::Membership, fault: Arc::clone(&description), lb: None };
     assert_eq!(reports(&output), [Report { subjects: vec![Subject::Controller], what, note: None }]);
-    assert_eq!(scopes(&bench), [1]);
+    assert_eq!(scopes(&fixture), [1]);
     for name in ["a", "b", "c"] {
         for number in 0..2 {
-            assert!(bench.due(&pool(name, &format!("p{number}")), due(0, MembershipUrgency::Add)).is_empty());
+            assert!(
+                fixture.due(&pool(name, &format!("p{number}")), due(0, MembershipUrgency::Add)).is_empty()
+            );
         }
     }
     let mut tried = Vec::new();
     for seconds in [30, 60, 90, 120] {
-        assert!(bench.until(seconds * 1_000 - 1).is_empty(), "nothing is spent, nothing is reported");
-        let output = bench.until(seconds * 1_000);
+        assert!(fixture.until(seconds * 1_000 - 1).is_empty(), "nothing is spent, nothing is reported");
+        let output = fixture.until(seconds * 1_000);
         let (probe, attempt) = takes(&output)[0].clone();
         assert_eq!(takes(&output).len(), 1);
         tried.push(probe.lb.as_str().to_owned());
-        let output = deny(&mut bench, &probe, attempt);
+        let output = deny(&mut fixture, &probe, attempt);
         assert!(matches!(outcome(&output, attempt), Outcome::Terminal { .. }) && reports(&output).is_empty());
     }
     assert_eq!(tried, ["a", "b", "c", "a"]);
     let lane = |output: &Out| if let Out::Lane(view) = output { Some(view.clone()) } else { None };
-    let view: LaneView = bench.shown.iter().rev().find_map(lane).expect("the lanes are shown");
+    let view: LaneView = fixture.shown.iter().rev().find_map(lane).expect("the lanes are shown");
     assert_eq!(view.fault, Some(description));
-    let output = bench.until(150_000);
+    let output = fixture.until(150_000);
     let (probe, attempt) = takes(&output)[0].clone();
-    let output = nothing_to_do(&mut bench, &probe, attempt);
+    let output = nothing_to_do(&mut fixture, &probe, attempt);
     assert_eq!(takes(&output).len(), 1, "one success ends it for all that wait");
-    assert_eq!(scopes(&bench), [1, 0]);
-    bench.until(151_000);
-    let view: LaneView = bench.shown.iter().rev().find_map(lane).expect("the lanes are shown");
+    assert_eq!(scopes(&fixture), [1, 0]);
+    fixture.until(151_000);
+    let view: LaneView = fixture.shown.iter().rev().find_map(lane).expect("the lanes are shown");
     assert_eq!(view.fault, None);
 }
 
 #[test]
 fn w10_if_nothing_waits_the_next_pool_that_comes_due_is_tried_at_once() {
-    let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
-    assert!(bench.until(200_000).is_empty());
-    let attempt = take(&bench.due(&pool("f", "late"), due(200_000, MembershipUrgency::Add)));
+    let (mut fixture, _) = blocked(["a", "b", "c", "d", "e"], params());
+    assert!(fixture.until(200_000).is_empty());
+    let attempt = take(&fixture.due(&pool("f", "late"), due(200_000, MembershipUrgency::Add)));
     assert!(
-        bench.due(&pool("g", "later"), due(200_000, MembershipUrgency::Add)).is_empty(),
+        fixture.due(&pool("g", "later"), due(200_000, MembershipUrgency::Add)).is_empty(),
         "and the next one waits"
     );
-    nothing_to_do(&mut bench, &pool("f", "late"), attempt);
+    nothing_to_do(&mut fixture, &pool("f", "late"), attempt);
 }
 
 #[test]
 fn w10_one_load_balancer_in_trouble_stops_no_other() {
-    let (mut bench, output) = blocked(["a"; 5], params());
+    let (mut fixture, output) = blocked(["a"; 5], params());
     let fault = Arc::from("HTTP 403 AuthorizationFailed");
     assert_eq!(
         reports(&output)[0].what,
         EventKind::Blocked { caller: Caller::Membership, fault, lb: Some(lb("a")) }
     );
-    assert!(bench.due(&pool("a", "waits"), due(0, MembershipUrgency::Revive)).is_empty());
-    let attempt = take(&bench.due(&pool("b", "goes"), due(0, MembershipUrgency::Add)));
-    nothing_to_do(&mut bench, &pool("b", "goes"), attempt);
-    assert!(takes(&bench.until(29_999)).is_empty());
-    let attempt = take(&bench.until(30_000));
-    nothing_to_do(&mut bench, &pool("a", "waits"), attempt);
-    assert_eq!(scopes(&bench), [1, 0]);
-    take(&bench.due(&pool("a", "goes"), due(30_000, MembershipUrgency::Add)));
+    assert!(fixture.due(&pool("a", "waits"), due(0, MembershipUrgency::Revive)).is_empty());
+    let attempt = take(&fixture.due(&pool("b", "goes"), due(0, MembershipUrgency::Add)));
+    nothing_to_do(&mut fixture, &pool("b", "goes"), attempt);
+    assert!(takes(&fixture.until(29_999)).is_empty());
+    let attempt = take(&fixture.until(30_000));
+    nothing_to_do(&mut fixture, &pool("a", "waits"), attempt);
+    assert_eq!(scopes(&fixture), [1, 0]);
+    take(&fixture.due(&pool("a", "goes"), due(30_000, MembershipUrgency::Add)));
 }
 
 #[test]
 fn n3_a_down_passes_an_open_breaker_until_it_has_met_the_fault() {
-    let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
+    let (mut fixture, _) = blocked(["a", "b", "c", "d", "e"], params());
     let web = pool("a", "web");
-    bench.step(In::Draining(drains(2)));
-    assert!(bench.due(&web, due(0, MembershipUrgency::Add)).is_empty());
+    fixture.step(In::Draining(drains(2)));
+    assert!(fixture.due(&web, due(0, MembershipUrgency::Add)).is_empty());
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
-    assert!(bench.step(In::AdminDue(pool("b", "restored"), Some(restore))).is_empty(), "a restore has time");
-    let output = bench.step(In::AdminDue(web.clone(), Some(down(0))));
+    assert!(
+        fixture.step(In::AdminDue(pool("b", "restored"), Some(restore))).is_empty(),
+        "a restore has time"
+    );
+    let output = fixture.step(In::AdminDue(web.clone(), Some(down(0))));
     assert!(takes(&output).is_empty(), "its membership waits");
-    let (call, edit, _) = put(&bench.answer(get(&output, &web), read_of(pool_with(&web, &[2]), "W/1")), &web);
+    let (call, edit, _) =
+        put(&fixture.answer(get(&output, &web), read_of(pool_with(&web, &[2]), "W/1")), &web);
     assert!(edit.add.is_empty() && edit.remove.is_empty() && edit.set_admin.len() == 1);
-    let output = bench.fail(call, denied());
+    let output = fixture.fail(call, denied());
     let [only] = &output[..] else { panic!("{output:?}") };
     assert!(admin_end(only).is_some_and(|end| end.result.is_err()), "{output:?}");
-    assert!(bench.step(In::AdminDue(web.clone(), Some(down(1)))).is_empty(), "now it waits, too");
-    let output = bench.until(30_000);
+    assert!(fixture.step(In::AdminDue(web.clone(), Some(down(1)))).is_empty(), "now it waits, too");
+    let output = fixture.until(30_000);
     assert_eq!((takes(&output).len(), calls(&output).len()), (1, 1), "a try of each: {output:?}");
 }
 
 /// A Down was refused on five load balancers at second 0, and is requested again.
-fn refused() -> (Bench, Vec<Out>) {
-    let mut bench = Bench::leading(params());
-    bench.step(In::Draining(drains(2)));
+fn refused() -> (Fixture, Vec<Out>) {
+    let mut fixture = Fixture::leading(params());
+    fixture.step(In::Draining(drains(2)));
     let mut output = Vec::new();
     for name in ["a", "b", "c", "d", "e"] {
         let nics = pool(name, "nics");
-        let read = get(&bench.step(In::AdminDue(nics.clone(), Some(down(0)))), &nics);
-        output.extend(bench.fail(read, refusal()));
+        let read = get(&fixture.step(In::AdminDue(nics.clone(), Some(down(0)))), &nics);
+        output.extend(fixture.fail(read, refusal()));
     }
     for name in ["a", "b", "c", "d", "e"] {
         let again = AdminDue { again: true, ..down(0) };
-        assert!(bench.step(In::AdminDue(pool(name, "nics"), Some(again))).is_empty(), "it waits");
+        assert!(fixture.step(In::AdminDue(pool(name, "nics"), Some(again))).is_empty(), "it waits");
     }
-    (bench, output)
+    (fixture, output)
 }
 
 fn refusal() -> Arc<Failure> {
@@ -306,103 +312,103 @@ fn refusal() -> Arc<Failure> {
 
 #[test]
 fn w10_refused_admin_states_hold_up_no_membership() {
-    let (mut bench, output) = refused();
+    let (mut fixture, output) = refused();
     let fault = Arc::from("HTTP 400 AdminStateNotSupported");
     let what = EventKind::Blocked { caller: Caller::AdminState, fault, lb: None };
     assert_eq!(reports(&output), [Report { subjects: vec![Subject::Controller], what, note: None }]);
     for name in ["a", "b", "c", "d", "e"] {
-        let attempt = take(&bench.due(&pool(name, "web"), due(0, MembershipUrgency::Add)));
-        deny(&mut bench, &pool(name, "web"), attempt);
+        let attempt = take(&fixture.due(&pool(name, "web"), due(0, MembershipUrgency::Add)));
+        deny(&mut fixture, &pool(name, "web"), attempt);
     }
     for name in ["a", "b", "c", "d", "e"] {
-        assert!(bench.due(&pool(name, "late"), due(0, MembershipUrgency::Add)).is_empty(), "now all wait");
+        assert!(fixture.due(&pool(name, "late"), due(0, MembershipUrgency::Add)).is_empty(), "now all wait");
     }
     for seconds in [30, 60] {
-        assert!(bench.until(seconds * 1_000 - 1).is_empty());
-        let output = bench.until(seconds * 1_000);
+        assert!(fixture.until(seconds * 1_000 - 1).is_empty());
+        let output = fixture.until(seconds * 1_000);
         assert_eq!((takes(&output).len(), calls(&output).len()), (1, 1), "a try of each: {output:?}");
         let (tried, attempt) = takes(&output)[0].clone();
         let read = calls(&output)[0].id;
-        bench.fail(read, refusal());
-        deny(&mut bench, &tried, attempt);
+        fixture.fail(read, refusal());
+        deny(&mut fixture, &tried, attempt);
     }
 }
 
 #[test]
 fn w10_a_refused_admin_state_that_is_not_repeated_is_tried_first() {
-    let (mut bench, _) = refused();
+    let (mut fixture, _) = refused();
     let web = pool("a", "web");
-    assert!(bench.step(In::AdminDue(web.clone(), Some(down(0)))).is_empty());
-    let read = get(&bench.until(30_000), &web);
-    let call = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web).0;
-    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert!(fixture.step(In::AdminDue(web.clone(), Some(down(0)))).is_empty());
+    let read = get(&fixture.until(30_000), &web);
+    let call = put(&fixture.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web).0;
+    let output = fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert_eq!(calls(&output).len(), 5, "one success ends it for all: {output:?}");
 }
 
 #[test]
 fn n3_a_down_that_goes_through_closes_the_breaker() {
-    let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
+    let (mut fixture, _) = blocked(["a", "b", "c", "d", "e"], params());
     let web = pool("a", "web");
-    bench.step(In::Draining(drains(2)));
-    bench.due(&web, due(0, MembershipUrgency::Add));
-    let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
-    let call = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web).0;
-    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    fixture.step(In::Draining(drains(2)));
+    fixture.due(&web, due(0, MembershipUrgency::Add));
+    let read = get(&fixture.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
+    let call = put(&fixture.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web).0;
+    let output = fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert_eq!(takes(&output)[0].0, web, "the membership that had to wait");
 }
 
 #[test]
 fn n3_a_down_whose_pool_has_its_attempt_open_takes_it_along() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("a", "web");
-    let (attempt, read) = bench.begin(&web, &[1]);
-    bench.fail(read, failed(503, "", RetryAfter::Absent));
+    let (attempt, read) = fixture.begin(&web, &[1]);
+    fixture.fail(read, failed(503, "", RetryAfter::Absent));
     for name in ["b", "c", "d", "e", "f"] {
         let denied = pool(name, "denied");
-        let attempt = take(&bench.due(&denied, due(0, MembershipUrgency::Add)));
-        deny(&mut bench, &denied, attempt);
+        let attempt = take(&fixture.due(&denied, due(0, MembershipUrgency::Add)));
+        deny(&mut fixture, &denied, attempt);
     }
-    assert!(takes(&bench.until(20_000)).is_empty(), "its retry waits as well");
-    assert_eq!(take(&bench.step(In::AdminDue(web.clone(), Some(down(0))))), attempt);
-    let read = bench.take_level(&web, attempt, &[1]);
-    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
+    assert!(takes(&fixture.until(20_000)).is_empty(), "its retry waits as well");
+    assert_eq!(take(&fixture.step(In::AdminDue(web.clone(), Some(down(0))))), attempt);
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let output = fixture.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
     assert!(matches!(outcome(&output, attempt), Outcome::Unchanged { .. }));
 }
 
 #[test]
 fn w10_a_new_term_starts_closed() {
-    let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
-    bench.due(&pool("a", "web"), due(0, MembershipUrgency::Add));
-    bench.step(In::Leadership(Leadership::Standby));
-    assert_eq!(scopes(&bench), [1, 0]);
-    take(&bench.lead(2));
+    let (mut fixture, _) = blocked(["a", "b", "c", "d", "e"], params());
+    fixture.due(&pool("a", "web"), due(0, MembershipUrgency::Add));
+    fixture.step(In::Leadership(Leadership::Standby));
+    assert_eq!(scopes(&fixture), [1, 0]);
+    take(&fixture.lead(2));
 }
 
 #[test]
 fn w10_the_outcome_of_an_older_term_does_not_count() {
     for succeeds in [false, true] {
-        let mut bench = Bench::leading(params());
-        let (_, old) = bench.begin_put(&pool("old", "web"), &[1]);
-        bench.lead(2);
+        let mut fixture = Fixture::leading(params());
+        let (_, old) = fixture.begin_put(&pool("old", "web"), &[1]);
+        fixture.lead(2);
         let lbs = ["a", "b", "c", "d", "e"];
         for name in &lbs[..if succeeds { 5 } else { 4 }] {
             let refused = pool(name, "denied");
-            let attempt = take(&bench.due(&refused, due(0, MembershipUrgency::Add)));
-            deny(&mut bench, &refused, attempt);
+            let attempt = take(&fixture.due(&refused, due(0, MembershipUrgency::Add)));
+            deny(&mut fixture, &refused, attempt);
         }
         if succeeds {
-            bench.answer(old, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-            assert_eq!(scopes(&bench), [1], "it does not let the others go");
+            fixture.answer(old, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+            assert_eq!(scopes(&fixture), [1], "it does not let the others go");
         } else {
-            bench.fail(old, denied());
-            assert!(scopes(&bench).is_empty(), "it is not the fifth");
+            fixture.fail(old, denied());
+            assert!(scopes(&fixture).is_empty(), "it is not the fifth");
         }
     }
 }
 
 #[test]
 fn w10_what_ends_neither_well_nor_for_good_counts_for_nothing() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     for (number, problem) in [
         failed(404, "", RetryAfter::Absent),
         failed(409, "", RetryAfter::Absent),
@@ -414,25 +420,25 @@ fn w10_what_ends_neither_well_nor_for_good_counts_for_nothing() {
     .enumerate()
     {
         let web = pool("a", &format!("p{number}"));
-        let (_, read) = bench.begin(&web, &[1]);
-        let mut output = bench.fail(read, Arc::clone(&problem));
+        let (_, read) = fixture.begin(&web, &[1]);
+        let mut output = fixture.fail(read, Arc::clone(&problem));
         while let Some(again) = calls(&output).first().map(|call| call.id) {
-            output = bench.fail(again, Arc::clone(&problem));
+            output = fixture.fail(again, Arc::clone(&problem));
         }
     }
-    assert!(scopes(&bench).is_empty());
+    assert!(scopes(&fixture).is_empty());
 }
 
 #[test]
 fn c2_without_the_breaker_nothing_is_stopped() {
-    let (mut bench, output) = blocked(["a", "b", "c", "d", "e"], Params { breaker: false, ..params() });
-    assert!(reports(&output).is_empty() && scopes(&bench).is_empty());
-    take(&bench.due(&pool("a", "web"), due(0, MembershipUrgency::Add)));
+    let (mut fixture, output) = blocked(["a", "b", "c", "d", "e"], Params { breaker: false, ..params() });
+    assert!(reports(&output).is_empty() && scopes(&fixture).is_empty());
+    take(&fixture.due(&pool("a", "web"), due(0, MembershipUrgency::Add)));
 }
 
 /// ARM's answers on a load balancer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mood {
+enum ServerBehaviour {
     Well,
     Denied,
     Trouble,
@@ -440,8 +446,8 @@ enum Mood {
 
 /// Pools that are due again and again, and an ARM with changing answers.
 struct Play {
-    bench: Bench,
-    moods: [Mood; LBS],
+    fixture: Fixture,
+    behaviours: [ServerBehaviour; LBS],
     /// Pools that failed or are in sync, and the time at which they are due again.
     again: BTreeMap<PoolId, u64>,
     /// Time of the last grant of each pool.
@@ -461,47 +467,47 @@ impl Play {
             again.insert(pool(&name, &format!("p{number}")), 0);
         }
         Play {
-            bench: Bench::leading(params()),
-            moods: [Mood::Well; LBS],
+            fixture: Fixture::leading(params()),
+            behaviours: [ServerBehaviour::Well; LBS],
             again,
             granted: BTreeMap::new(),
             tried: BTreeMap::new(),
         }
     }
 
-    fn mood(&self, name: &LbName) -> Mood {
+    fn behaviour(&self, name: &LbName) -> ServerBehaviour {
         let number = name.as_str().trim_start_matches("lb").parse::<usize>().expect("a number");
-        self.moods[number]
+        self.behaviours[number]
     }
 
     /// The scope in which a load balancer is stopped before its grant.
     fn scope(&self, name: &LbName) -> Option<Option<LbName>> {
-        self.bench.writer.breaker.fault(name)?;
-        let all = (0..LBS).all(|n| self.bench.writer.breaker.fault(&lb(&format!("lb{n}"))).is_some());
-        let one = self.bench.writer.breaker.scopes() > 1 || !all;
+        self.fixture.writer.breaker.fault(name)?;
+        let all = (0..LBS).all(|n| self.fixture.writer.breaker.fault(&lb(&format!("lb{n}"))).is_some());
+        let one = self.fixture.writer.breaker.scopes() > 1 || !all;
         Some(one.then(|| name.clone()))
     }
 
     fn apply_output(&mut self, output: Vec<Out>) {
-        let now = self.bench.now;
+        let now = self.fixture.now;
         let mut open = self.record_grants(&output);
         while let Some((granted, attempt)) = open.pop() {
-            let read = self.bench.take_level(&granted, attempt, &[1]);
-            let answer = match self.mood(&granted.lb) {
-                Mood::Well => read_of(pool_with(&granted, &[1]), "W/1"),
-                Mood::Denied => ArmAnswer::Failed(denied()),
-                Mood::Trouble => ArmAnswer::Failed(failed(400, "Odd", RetryAfter::Absent)),
+            let read = self.fixture.take_level(&granted, attempt, &[1]);
+            let answer = match self.behaviour(&granted.lb) {
+                ServerBehaviour::Well => read_of(pool_with(&granted, &[1]), "W/1"),
+                ServerBehaviour::Denied => ArmAnswer::Failed(denied()),
+                ServerBehaviour::Trouble => ArmAnswer::Failed(failed(400, "Odd", RetryAfter::Absent)),
             };
-            let pause = if self.mood(&granted.lb) == Mood::Well { 20_000 } else { 60_000 };
+            let pause = if self.behaviour(&granted.lb) == ServerBehaviour::Well { 20_000 } else { 60_000 };
             self.again.insert(granted, now + pause);
-            let output = self.bench.answer(read, answer);
+            let output = self.fixture.answer(read, answer);
             open.extend(self.record_grants(&output));
         }
     }
 
     /// Records the grants of one step, before anything else happens.
     fn record_grants(&mut self, output: &[Out]) -> Vec<(PoolId, AttemptId)> {
-        let now = self.bench.now;
+        let now = self.fixture.now;
         let granted = takes(output);
         for (pool, _) in &granted {
             self.granted.insert(pool.clone(), now);
@@ -514,21 +520,21 @@ impl Play {
     }
 
     fn until(&mut self, millis: u64) {
-        while self.bench.now < millis {
+        while self.fixture.now < millis {
             let due: Vec<PoolId> = self
                 .again
-                .extract_if(.., |_, again| *again <= self.bench.now)
+                .extract_if(.., |_, again| *again <= self.fixture.now)
                 .map(|(pool, _)| pool)
                 .collect();
             for pool in due {
-                let now = self.bench.now;
-                let output = self.bench.due(&pool, due_at(now));
+                let now = self.fixture.now;
+                let output = self.fixture.due(&pool, due_at(now));
                 self.apply_output(output);
             }
             // Never past the time of a grant, which is the time that counts.
-            let wakes = self.bench.writer.deadline().map_or(millis, |at| at.as_micros().div_ceil(1_000));
-            let next = wakes.min(self.bench.now + 500).min(millis);
-            let output = self.bench.until(next);
+            let wakes = self.fixture.writer.deadline().map_or(millis, |at| at.as_micros().div_ceil(1_000));
+            let next = wakes.min(self.fixture.now + 500).min(millis);
+            let output = self.fixture.until(next);
             self.apply_output(output);
         }
     }
@@ -542,22 +548,22 @@ proptest! {
     #[test]
     fn w10_one_try_per_30_s_and_scope_while_open_and_all_granted_after(
         story in prop::collection::vec(
-            (0..LBS, prop::sample::select(vec![Mood::Well, Mood::Denied, Mood::Denied, Mood::Trouble]), 0..90_000_u64),
+            (0..LBS, prop::sample::select(vec![ServerBehaviour::Well, ServerBehaviour::Denied, ServerBehaviour::Denied, ServerBehaviour::Trouble]), 0..90_000_u64),
             1..12,
         ),
     ) {
         let mut play = Play::new();
-        for (number, mood, pause) in story {
-            play.moods[number] = mood;
-            let until = play.bench.now + pause;
+        for (number, behaviour, pause) in story {
+            play.behaviours[number] = behaviour;
+            let until = play.fixture.now + pause;
             play.until(until);
         }
-        play.moods = [Mood::Well; LBS];
-        let healed = play.bench.now;
+        play.behaviours = [ServerBehaviour::Well; LBS];
+        let healed = play.fixture.now;
         // At most until the next probe of each scope, and until each pool is due again after its failure.
         play.until(healed + 30_000 + 61_000);
         for number in 0..LBS {
-            prop_assert_eq!(play.bench.writer.breaker.fault(&lb(&format!("lb{number}"))), None);
+            prop_assert_eq!(play.fixture.writer.breaker.fault(&lb(&format!("lb{number}"))), None);
         }
         prop_assert_eq!(play.granted.len(), LBS * POOLS);
         for (pool, granted) in &play.granted {
@@ -570,7 +576,7 @@ proptest! {
 fn w10_the_play_of_these_properties_does_open_the_breaker() {
     let mut play = Play::new();
     play.until(1_000);
-    play.moods = [Mood::Denied; LBS];
+    play.behaviours = [ServerBehaviour::Denied; LBS];
     play.until(60_000);
-    assert_eq!(play.bench.writer.breaker.scopes(), 1);
+    assert_eq!(play.fixture.writer.breaker.scopes(), 1);
 }

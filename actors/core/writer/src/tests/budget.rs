@@ -260,12 +260,12 @@ fn q2_a_full_but_lowered_budget_stretches_no_interval() {
 
 #[test]
 fn q2_a_pool_gets_its_stretched_interval_before_its_outcome() {
-    let mut bench = Bench::leading(Params { writes_per_5_minutes: 10, ..params() });
+    let mut fixture = Fixture::leading(Params { writes_per_5_minutes: 10, ..params() });
     let mut told = Vec::new();
     for number in 0..8 {
         let web = pool("lb", &format!("p{number}"));
-        let (attempt, call) = bench.begin_put(&web, &[1]);
-        let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+        let (attempt, call) = fixture.begin_put(&web, &[1]);
+        let output = fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
         outcome(&output, attempt);
         let finished =
             output.iter().position(|output| matches!(output, Out::Finished(..))).expect("it ended");
@@ -280,84 +280,87 @@ fn q2_a_pool_gets_its_stretched_interval_before_its_outcome() {
     }
     assert_eq!(told, [None, None, None, None, None, Some(23), Some(41), Some(60)]);
     let web = pool("lb", "interrupted");
-    bench.step(In::AdminDue(web.clone(), Some(down(0))));
-    bench.until(60_000);
-    take(&bench.due(&pool("b", "other"), due(0, MembershipUrgency::Add)));
-    let output = bench.step(In::Leadership(Leadership::Standby));
+    fixture.step(In::AdminDue(web.clone(), Some(down(0))));
+    fixture.until(60_000);
+    take(&fixture.due(&pool("b", "other"), due(0, MembershipUrgency::Add)));
+    let output = fixture.step(In::Leadership(Leadership::Standby));
     assert!(output.iter().all(|output| !matches!(output, Out::Pace(..))), "no interval begins: {output:?}");
 }
 
 #[test]
 fn w9_membership_leaves_the_reserve_to_the_admin_parts_of_any_lane() {
-    let mut bench = Bench::leading(Params { writes_per_5_minutes: 5, ..params() });
+    let mut fixture = Fixture::leading(Params { writes_per_5_minutes: 5, ..params() });
     for number in 0..4 {
-        bench.begin(&pool(&format!("lb{number}"), "web"), &[1]);
+        fixture.begin(&pool(&format!("lb{number}"), "web"), &[1]);
     }
     let (plain, mixed) = (pool("x", "plain"), pool("x", "mixed"));
-    assert!(bench.due(&plain, due(0, MembershipUrgency::Revive)).is_empty());
-    assert!(bench.due(&mixed, due(0, MembershipUrgency::Remove)).is_empty());
-    let output =
-        bench.step(In::AdminDue(mixed.clone(), Some(AdminDue { urgency: AdminUrgency::Restore, ..down(0) })));
+    assert!(fixture.due(&plain, due(0, MembershipUrgency::Revive)).is_empty());
+    assert!(fixture.due(&mixed, due(0, MembershipUrgency::Remove)).is_empty());
+    let output = fixture
+        .step(In::AdminDue(mixed.clone(), Some(AdminDue { urgency: AdminUrgency::Restore, ..down(0) })));
     assert_eq!(takes(&output)[0].0, mixed, "with its membership, before what is more urgent");
-    bench.take_level(&mixed, takes(&output)[0].1, &[1]);
-    assert!(bench.step(In::AdminDue(pool("y", "late"), Some(down(0)))).is_empty(), "the reserve has an end");
-    assert!(bench.until(59_999).is_empty());
-    get(&bench.until(60_000), &pool("y", "late"));
+    fixture.take_level(&mixed, takes(&output)[0].1, &[1]);
+    assert!(
+        fixture.step(In::AdminDue(pool("y", "late"), Some(down(0)))).is_empty(),
+        "the reserve has an end"
+    );
+    assert!(fixture.until(59_999).is_empty());
+    get(&fixture.until(60_000), &pool("y", "late"));
 }
 
 #[test]
 fn w9_repeated_requests_leave_the_reserve_to_first_ones() {
-    let mut bench = Bench::leading(Params { writes_per_5_minutes: 5, ..params() });
+    let mut fixture = Fixture::leading(Params { writes_per_5_minutes: 5, ..params() });
     for number in 0..4 {
-        bench.begin(&pool(&format!("lb{number}"), "web"), &[1]);
+        fixture.begin(&pool(&format!("lb{number}"), "web"), &[1]);
     }
     let again = |urgency| AdminDue { urgency, again: true, ..down(0) };
     let (failed, back, fresh) = (pool("x", "failed"), pool("x", "back"), pool("x", "fresh"));
-    assert!(bench.step(In::AdminDue(failed.clone(), Some(again(AdminUrgency::Down)))).is_empty());
-    assert!(bench.step(In::AdminDue(back, Some(again(AdminUrgency::Restore)))).is_empty());
+    assert!(fixture.step(In::AdminDue(failed.clone(), Some(again(AdminUrgency::Down)))).is_empty());
+    assert!(fixture.step(In::AdminDue(back, Some(again(AdminUrgency::Restore)))).is_empty());
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
-    let read = get(&bench.step(In::AdminDue(fresh.clone(), Some(restore))), &fresh);
+    let read = get(&fixture.step(In::AdminDue(fresh.clone(), Some(restore))), &fresh);
     // It needs no PUT, and returns its token: one is left, which belongs to the reserve.
-    let output = bench.answer(read, read_of(pool_with(&fresh, &[1]), "W/own"));
+    let output = fixture.answer(read, read_of(pool_with(&fresh, &[1]), "W/own"));
     assert!(calls(&output).is_empty(), "{output:?}");
-    assert!(bench.until(59_999).is_empty());
-    get(&bench.until(60_000), &failed);
+    assert!(fixture.until(59_999).is_empty());
+    get(&fixture.until(60_000), &failed);
 }
 
 #[test]
 fn w9_a_lane_is_granted_only_with_the_read_before_its_put() {
-    let mut bench = Bench::leading(Params { reads_per_5_minutes: 3, ..params() });
+    let mut fixture = Fixture::leading(Params { reads_per_5_minutes: 3, ..params() });
     let (one, two, late) = (pool("a", "one"), pool("b", "two"), pool("c", "late"));
-    bench.begin(&pool("x", "first"), &[1]);
-    let first = take(&bench.due(&one, due(0, MembershipUrgency::Add)));
-    let second = take(&bench.due(&two, due(0, MembershipUrgency::Add)));
+    fixture.begin(&pool("x", "first"), &[1]);
+    let first = take(&fixture.due(&one, due(0, MembershipUrgency::Add)));
+    let second = take(&fixture.due(&two, due(0, MembershipUrgency::Add)));
     // Two reads are left, and reserved for lanes without their levels.
-    assert!(bench.due(&late, due(0, MembershipUrgency::Add)).is_empty());
+    assert!(fixture.due(&late, due(0, MembershipUrgency::Add)).is_empty());
     assert!(
-        bench.step(In::AdminDue(late.clone(), Some(down(0)))).is_empty(),
+        fixture.step(In::AdminDue(late.clone(), Some(down(0)))).is_empty(),
         "nor is a Down granted for them"
     );
-    bench.take_level(&one, first, &[1]);
-    let output = bench.step(In::Taken(two, second, None));
+    fixture.take_level(&one, first, &[1]);
+    let output = fixture.step(In::Taken(two, second, None));
     assert_eq!(takes(&output)[0].0, late, "the second lane did not need its own");
 }
 
 #[test]
 fn w9_a_token_pays_for_one_of_two_downs_that_are_granted_at_one_moment() {
-    let mut bench = Bench::leading(Params { reads_per_5_minutes: 100, ..params() });
-    bench.step(In::Headroom(READS, 0));
+    let mut fixture = Fixture::leading(Params { reads_per_5_minutes: 100, ..params() });
+    fixture.step(In::Headroom(READS, 0));
     for lb in ["a", "b"] {
-        assert!(bench.step(In::AdminDue(pool(lb, "web"), Some(down(0)))).is_empty());
+        assert!(fixture.step(In::AdminDue(pool(lb, "web"), Some(down(0)))).is_empty());
     }
-    get(&bench.until(3_000), &pool("a", "web"));
-    assert_eq!(bench.writer.lanes.values().filter(|lane| lane.write.is_some()).count(), 1);
-    get(&bench.until(6_000), &pool("b", "web"));
+    get(&fixture.until(3_000), &pool("a", "web"));
+    assert_eq!(fixture.writer.lanes.values().filter(|lane| lane.write.is_some()).count(), 1);
+    get(&fixture.until(6_000), &pool("b", "web"));
 }
 
 /// A leader for an hour, with the shared Lease. Its pools, each on a load balancer of its own, are due again as soon
 /// as they are written. ARM and the API server answer within milliseconds.
 struct Hour {
-    bench: Bench,
+    fixture: Fixture,
     /// Version of the shared Lease.
     version: u64,
     /// Number of writes of each pool.
@@ -367,17 +370,17 @@ struct Hour {
 
 impl Hour {
     fn spend(lanes: u32, params: Params) -> Hour {
-        let mut hour = Hour { bench: Bench::new(params), version: 1, written: BTreeMap::new(), reads: 0 };
-        let mut output = hour.bench.lead(1);
+        let mut hour = Hour { fixture: Fixture::new(params), version: 1, written: BTreeMap::new(), reads: 0 };
+        let mut output = hour.fixture.lead(1);
         for number in 0..lanes {
             let web = pool(&format!("lb{number:02}"), "web");
-            output.extend(hour.bench.due(&web, due(0, MembershipUrgency::Add)));
+            output.extend(hour.fixture.due(&web, due(0, MembershipUrgency::Add)));
             hour.written.insert(web, 0);
         }
-        while hour.bench.now < 3_600_000 {
+        while hour.fixture.now < 3_600_000 {
             output = if output.is_empty() {
-                let next = hour.bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
-                hour.bench.until(next)
+                let next = hour.fixture.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+                hour.fixture.until(next)
             } else {
                 output.into_iter().flat_map(|output| hour.answer(output)).collect()
             };
@@ -397,13 +400,13 @@ impl Hour {
                         edit.holder
                     }
                 };
-                self.bench.now += 5;
-                self.bench.step(In::Lease(id, super::lease::state(self.version, holder.as_deref())))
+                self.fixture.now += 5;
+                self.fixture.step(In::Lease(id, super::lease::state(self.version, holder.as_deref())))
             }
-            Out::CountLockFailures { call, .. } => self.bench.step(In::LockFailures(call, Some(0))),
+            Out::CountLockFailures { call, .. } => self.fixture.step(In::LockFailures(call, Some(0))),
             Out::Take(pool, id) => {
                 let level = taken_level(&pool, &[1]);
-                self.bench.step(In::Taken(pool, id, Some(level)))
+                self.fixture.step(In::Taken(pool, id, Some(level)))
             }
             Out::Call(ArmCall { id, request }) => {
                 let answer = match request {
@@ -414,13 +417,13 @@ impl Hour {
                     ArmRequest::PutPool { .. } => accepted(Provisioning::Succeeded, RetryAfter::Absent),
                     ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => panic!("it is not requested"),
                 };
-                self.bench.answer(id, answer)
+                self.fixture.answer(id, answer)
             }
             Out::Finished(pool, _, outcome) => {
                 assert!(matches!(outcome, Outcome::Written { .. }), "a grant came to nothing: {outcome:?}");
                 *self.written.get_mut(&pool).expect("it is known") += 1;
-                let since = self.bench.now;
-                self.bench.due(&pool, due(since, MembershipUrgency::Add))
+                let since = self.fixture.now;
+                self.fixture.due(&pool, due(since, MembershipUrgency::Add))
             }
             Out::Verified(..)
             | Out::Observed(..)
@@ -456,24 +459,24 @@ fn w1_w9_a_small_read_budget_is_shared_evenly_by_all_lanes() {
 
 #[test]
 fn w9_the_admin_api_shows_what_a_lowered_budget_can_hold() {
-    let mut bench = Bench::leading(params());
-    let shown = |bench: &Bench| {
+    let mut fixture = Fixture::leading(params());
+    let shown = |fixture: &Fixture| {
         let gate =
             |output: &Out| if let Out::Gate(WRITES, view) = output { Some(view.clone()) } else { None };
-        bench.shown.iter().rev().find_map(gate).expect("it was shown")
+        fixture.shown.iter().rev().find_map(gate).expect("it was shown")
     };
-    assert_eq!(shown(&bench).capacity, 500.0);
-    bench.step(In::Headroom(WRITES, 300));
-    assert_eq!((shown(&bench).capacity, shown(&bench).tokens), (150.0, 150.0));
-    bench.until(1_000_000);
-    bench.step(In::Headroom(READS, 1_000_000));
-    assert_eq!(shown(&bench).capacity, 500.0);
-    let (_, call) = bench.begin_put(&pool("lb", "web"), &[1]);
-    bench.until(1_001_000);
-    bench.fail(call, failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(1))));
-    assert_eq!(shown(&bench).capacity, 250.0);
+    assert_eq!(shown(&fixture).capacity, 500.0);
+    fixture.step(In::Headroom(WRITES, 300));
+    assert_eq!((shown(&fixture).capacity, shown(&fixture).tokens), (150.0, 150.0));
+    fixture.until(1_000_000);
+    fixture.step(In::Headroom(READS, 1_000_000));
+    assert_eq!(shown(&fixture).capacity, 500.0);
+    let (_, call) = fixture.begin_put(&pool("lb", "web"), &[1]);
+    fixture.until(1_001_000);
+    fixture.fail(call, failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(1))));
+    assert_eq!(shown(&fixture).capacity, 250.0);
     let left = |output: &&Out| matches!(output, Out::Metric(Metric::BudgetLeft { class: WRITES, .. }));
-    assert!(bench.shown.iter().filter(left).count() > 0);
+    assert!(fixture.shown.iter().filter(left).count() > 0);
 }
 
 #[test]
@@ -483,11 +486,11 @@ fn w9_only_a_quota_429_of_arm_lowers_the_budget() {
         (failure(FailureKind::GateClosed, "", RetryAfter::Absent), 500.0),
         (failed(429, "", RetryAfter::Absent), 250.0),
     ] {
-        let mut bench = Bench::leading(params());
-        let (_, call) = bench.begin_put(&pool("lb", "web"), &[1]);
-        bench.until(1_000);
-        bench.fail(call, problem);
-        assert_eq!(bench.writer.budget.shown(at(1_000), WRITES).1, capacity);
+        let mut fixture = Fixture::leading(params());
+        let (_, call) = fixture.begin_put(&pool("lb", "web"), &[1]);
+        fixture.until(1_000);
+        fixture.fail(call, problem);
+        assert_eq!(fixture.writer.budget.shown(at(1_000), WRITES).1, capacity);
     }
 }
 
@@ -499,34 +502,34 @@ fn one_at_once(reads_per_second: f64, writes_per_second: f64) -> RateLimit {
 #[test]
 fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
     let rates = RateLimit { writes_at_once: 3, ..one_at_once(100.0, 0.1) };
-    let mut bench =
-        Bench::leading(Params { rate_limit: Some(RateLimit { reads_at_once: 50, ..rates }), ..params() });
+    let mut fixture =
+        Fixture::leading(Params { rate_limit: Some(RateLimit { reads_at_once: 50, ..rates }), ..params() });
     let pools = ["a", "b", "c"].map(|lb| pool(lb, "web"));
     let mut refused: Vec<(PoolId, CallId)> = Vec::new();
     let mut attempts = Vec::new();
     for pool in &pools {
-        let (attempt, call) = bench.begin_put(pool, &[1]);
+        let (attempt, call) = fixture.begin_put(pool, &[1]);
         attempts.push(attempt);
         refused.push((pool.clone(), call));
     }
     // Each PUT is refused. Records the number of PUTs at each time, and their attempts.
     let mut sent = refused.len();
     let mut continued = std::collections::BTreeSet::new();
-    while bench.now <= 90_000 {
+    while fixture.now <= 90_000 {
         let mut output: Vec<Out> = Vec::new();
         for (_, call) in std::mem::take(&mut refused) {
-            output.extend(bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent)));
+            output.extend(fixture.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent)));
         }
         while !output.is_empty() {
             let mut next = Vec::new();
             for (pool, attempt) in takes(&output) {
                 continued.insert(attempt);
-                next.extend(bench.step(In::Taken(pool.clone(), attempt, Some(taken_level(&pool, &[1])))));
+                next.extend(fixture.step(In::Taken(pool.clone(), attempt, Some(taken_level(&pool, &[1])))));
             }
             for call in calls(&output) {
                 match &call.request {
                     ArmRequest::GetPool(pool) => {
-                        next.extend(bench.answer(call.id, read_of(pool_with(pool, &[]), "W/1")));
+                        next.extend(fixture.answer(call.id, read_of(pool_with(pool, &[]), "W/1")));
                     }
                     ArmRequest::PutPool { pool, .. } => {
                         sent += 1;
@@ -537,15 +540,15 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
             }
             output = next;
         }
-        let allowed = 3.0 + 0.1 * f64::from(u32::try_from(bench.now / 1_000).expect("a minute"));
-        assert!(f64::from(u32::try_from(sent).expect("few")) <= allowed, "{sent} PUTs by {} ms", bench.now);
+        let allowed = 3.0 + 0.1 * f64::from(u32::try_from(fixture.now / 1_000).expect("a minute"));
+        assert!(f64::from(u32::try_from(sent).expect("few")) <= allowed, "{sent} PUTs by {} ms", fixture.now);
         if refused.is_empty() {
-            let next = bench.now + 500;
-            let woken = bench.until(next);
+            let next = fixture.now + 500;
+            let woken = fixture.until(next);
             for (pool, attempt) in takes(&woken) {
                 continued.insert(attempt);
-                let read = bench.take_level(&pool, attempt, &[1]);
-                let output = bench.answer(read, read_of(pool_with(&pool, &[]), "W/1"));
+                let read = fixture.take_level(&pool, attempt, &[1]);
+                let output = fixture.answer(read, read_of(pool_with(&pool, &[]), "W/1"));
                 sent += 1;
                 refused.push((pool.clone(), put(&output, &pool).0));
             }
@@ -556,32 +559,32 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
 }
 
 /// The calls that were counted as delayed by a rate limit of the cloud configuration.
-fn limited(bench: &Bench) -> Vec<ArmVerb> {
+fn limited(fixture: &Fixture) -> Vec<ArmVerb> {
     let verb =
         |output: &Out| if let Out::Metric(Metric::RateLimited(verb)) = output { Some(*verb) } else { None };
-    bench.shown.iter().filter_map(verb).collect()
+    fixture.shown.iter().filter_map(verb).collect()
 }
 
 #[test]
 fn e2_a_read_that_waits_for_a_configured_rate_is_counted_once() {
-    let mut bench = Bench::leading(Params { rate_limit: Some(one_at_once(10.0, 100.0)), ..params() });
-    bench.begin(&pool("a", "web"), &[1]);
-    assert!(limited(&bench).is_empty(), "it had a token");
+    let mut fixture = Fixture::leading(Params { rate_limit: Some(one_at_once(10.0, 100.0)), ..params() });
+    fixture.begin(&pool("a", "web"), &[1]);
+    assert!(limited(&fixture).is_empty(), "it had a token");
     let call = CallId(7);
-    bench.step(In::Read { call, lb: LbName::new("x") });
+    fixture.step(In::Read { call, lb: LbName::new("x") });
     for _ in 0..3 {
-        bench.step(In::Headroom(READS, 1_000_000));
+        fixture.step(In::Headroom(READS, 1_000_000));
     }
-    assert_eq!(limited(&bench), [ArmVerb::GetLoadBalancer]);
-    assert_eq!(calls(&bench.until(100)).len(), 1, "it goes as soon as there is a token");
-    bench.until(1_000);
-    assert_eq!(limited(&bench).len(), 1);
+    assert_eq!(limited(&fixture), [ArmVerb::GetLoadBalancer]);
+    assert_eq!(calls(&fixture.until(100)).len(), 1, "it goes as soon as there is a token");
+    fixture.until(1_000);
+    assert_eq!(limited(&fixture).len(), 1);
     // A call in front of it waits for itself, and the one behind is not counted again.
-    bench.begin(&pool("b", "web"), &[1]);
-    bench.step(In::Read { call: CallId(8), lb: LbName::new("x") });
-    let output = bench.until(1_150);
+    fixture.begin(&pool("b", "web"), &[1]);
+    fixture.step(In::Read { call: CallId(8), lb: LbName::new("x") });
+    let output = fixture.until(1_150);
     assert_eq!(calls(&output).len(), 1);
-    assert_eq!(limited(&bench), [ArmVerb::GetLoadBalancer; 2]);
+    assert_eq!(limited(&fixture), [ArmVerb::GetLoadBalancer; 2]);
 }
 
 #[test]
@@ -591,24 +594,24 @@ fn e2_a_grant_that_waits_for_a_configured_rate_is_counted_once() {
         (RateLimit { writes_at_once: 50, ..one_at_once(10.0, 1.0) }, ArmVerb::GetPool),
         (one_at_once(10.0, 1.0), ArmVerb::PutPool),
     ] {
-        let mut bench = Bench::leading(Params { rate_limit: Some(rates), ..params() });
-        bench.begin(&pool("a", "web"), &[1]);
-        assert!(limited(&bench).is_empty(), "it had its tokens");
+        let mut fixture = Fixture::leading(Params { rate_limit: Some(rates), ..params() });
+        fixture.begin(&pool("a", "web"), &[1]);
+        assert!(limited(&fixture).is_empty(), "it had its tokens");
         for lb in ["b", "c"] {
-            assert!(bench.due(&pool(lb, "web"), due(0, MembershipUrgency::Add)).is_empty());
+            assert!(fixture.due(&pool(lb, "web"), due(0, MembershipUrgency::Add)).is_empty());
         }
-        assert_eq!(limited(&bench), [verb], "the one that goes first");
+        assert_eq!(limited(&fixture), [verb], "the one that goes first");
         let mut read = 0;
         while read < 2 {
-            let next = bench.writer.deadline().expect("they go on").as_micros().div_ceil(1_000);
-            let mut output = bench.until(next);
+            let next = fixture.writer.deadline().expect("they go on").as_micros().div_ceil(1_000);
+            let mut output = fixture.until(next);
             for (pool, attempt) in takes(&output) {
-                output.extend(bench.step(In::Taken(pool.clone(), attempt, Some(taken_level(&pool, &[1])))));
+                output.extend(fixture.step(In::Taken(pool.clone(), attempt, Some(taken_level(&pool, &[1])))));
             }
             read += calls(&output).len();
         }
         assert_eq!(
-            limited(&bench),
+            limited(&fixture),
             [verb; 2],
             "the other as it came to be the first, as a grant or as a read"
         );
@@ -620,25 +623,25 @@ fn e2_what_waits_for_our_own_budget_alone_is_not_counted() {
     for rate_limit in
         [None, Some(RateLimit { reads_at_once: 50, writes_at_once: 50, ..one_at_once(10.0, 1.0) })]
     {
-        let mut bench = Bench::leading(Params { writes_per_5_minutes: 1, rate_limit, ..params() });
-        bench.begin(&pool("a", "web"), &[1]);
-        assert!(bench.due(&pool("b", "web"), due(0, MembershipUrgency::Add)).is_empty());
-        bench.step(In::Headroom(READS, 0));
-        bench.step(In::Read { call: CallId(7), lb: LbName::new("x") });
-        assert!(calls(&bench.until(5)).is_empty());
-        assert_eq!(limited(&bench), []);
+        let mut fixture = Fixture::leading(Params { writes_per_5_minutes: 1, rate_limit, ..params() });
+        fixture.begin(&pool("a", "web"), &[1]);
+        assert!(fixture.due(&pool("b", "web"), due(0, MembershipUrgency::Add)).is_empty());
+        fixture.step(In::Headroom(READS, 0));
+        fixture.step(In::Read { call: CallId(7), lb: LbName::new("x") });
+        assert!(calls(&fixture.until(5)).is_empty());
+        assert_eq!(limited(&fixture), []);
     }
 }
 
 #[test]
 fn e2_a_grant_behind_a_closed_gate_is_not_counted_as_rate_limited() {
-    let mut bench = Bench::leading(Params { rate_limit: Some(one_at_once(1_000.0, 0.01)), ..params() });
-    let (_, call) = bench.begin_put(&pool("a", "web"), &[1]);
-    bench.fail(call, failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(30))));
-    bench.due(&pool("b", "web"), due(0, MembershipUrgency::Add));
-    assert_eq!(limited(&bench), []);
-    bench.until(30_000);
-    assert_eq!(limited(&bench), [ArmVerb::PutPool], "once it is open, the rate is what it waits for");
+    let mut fixture = Fixture::leading(Params { rate_limit: Some(one_at_once(1_000.0, 0.01)), ..params() });
+    let (_, call) = fixture.begin_put(&pool("a", "web"), &[1]);
+    fixture.fail(call, failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(30))));
+    fixture.due(&pool("b", "web"), due(0, MembershipUrgency::Add));
+    assert_eq!(limited(&fixture), []);
+    fixture.until(30_000);
+    assert_eq!(limited(&fixture), [ArmVerb::PutPool], "once it is open, the rate is what it waits for");
 }
 
 /// Something that happens to a budget.
@@ -820,19 +823,19 @@ proptest! {
 
 #[test]
 fn w9_the_admin_api_shows_until_when_too_little_is_saved_up_for_a_write() {
-    let mut bench = Bench::leading(Params { writes_per_5_minutes: 1, ..params() });
-    let short_until = |bench: &Bench| -> Option<Now> {
+    let mut fixture = Fixture::leading(Params { writes_per_5_minutes: 1, ..params() });
+    let short_until = |fixture: &Fixture| -> Option<Now> {
         let gate =
             |output: &Out| if let Out::Gate(WRITES, view) = output { Some(view.clone()) } else { None };
-        let blocked = bench.shown.iter().rev().find_map(gate).expect("it was shown").blocked?;
+        let blocked = fixture.shown.iter().rev().find_map(gate).expect("it was shown").blocked?;
         assert_eq!(blocked.why, Blocked::Budget);
         blocked.until
     };
-    assert_eq!(short_until(&bench), None);
-    bench.begin_put(&pool("lb", "web"), &[1]);
-    let until = short_until(&bench).expect("its one write is spent");
+    assert_eq!(short_until(&fixture), None);
+    fixture.begin_put(&pool("lb", "web"), &[1]);
+    let until = short_until(&fixture).expect("its one write is spent");
     assert!((at(299_000)..=at(310_000)).contains(&until), "{until:?}");
-    bench.until(320_000);
-    bench.step(In::Headroom(READS, 1_000_000));
-    assert_eq!(short_until(&bench), None);
+    fixture.until(320_000);
+    fixture.step(In::Headroom(READS, 1_000_000));
+    assert_eq!(short_until(&fixture), None);
 }

@@ -6,18 +6,18 @@ use crate::in_flight::Purpose;
 #[test]
 #[should_panic(expected = "a second PUT at the same time on the load balancer of lb/shop-other")]
 fn a4_a_second_put_at_once_on_one_load_balancer_ends_the_process() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let other = pool("lb", "other");
-    let (attempt, read) = bench.begin(&other, &[1]);
+    let (attempt, read) = fixture.begin(&other, &[1]);
     // A PUT that the lane does not know.
-    bench.writer.calls.open(at(0), Purpose::Put(pool("lb", "web"), attempt));
-    bench.answer(read, read_of(pool_with(&other, &[]), "W/1"));
+    fixture.writer.calls.open(at(0), Purpose::Put(pool("lb", "web"), attempt));
+    fixture.answer(read, read_of(pool_with(&other, &[]), "W/1"));
 }
 
 #[test]
 #[should_panic(expected = "more lanes are busy than may write at the same time")]
 fn a4_more_busy_lanes_than_turns_end_the_process() {
-    let mut bench = Bench::leading(Params { turns: 2, ..params() });
-    bench.writer.busy = 3;
-    bench.step(In::Withdraw(pool("lb", "web")));
+    let mut fixture = Fixture::leading(Params { turns: 2, ..params() });
+    fixture.writer.busy = 3;
+    fixture.step(In::Withdraw(pool("lb", "web")));
 }

@@ -19,7 +19,7 @@ pub(super) fn leased() -> Params {
     let lease = LeaseParams {
         holder: OURS.into(),
         max_hold: Duration::from_secs(20),
-        min_off: Duration::from_secs(5),
+        min_cooldown: Duration::from_secs(5),
         bypass_for_drain: false,
     };
     Params { lease: Some(lease), ..params() }
@@ -96,14 +96,14 @@ fn send_deadline(output: &[Out]) -> Now {
     found.expect("a PUT")
 }
 
-impl Bench {
+impl Fixture {
     /// A leader that has observed the Lease in this state.
-    fn with_lease(params: Params, version: u64, holder: Option<&str>) -> (Bench, CallId) {
-        let mut bench = Bench::new(params);
-        let output = bench.lead(1);
-        let output = bench.lease(lease_read(&output), state(version, holder));
+    fn with_lease(params: Params, version: u64, holder: Option<&str>) -> (Fixture, CallId) {
+        let mut fixture = Fixture::new(params);
+        let output = fixture.lead(1);
+        let output = fixture.lease(lease_read(&output), state(version, holder));
         let watch = lease_watch(&output);
-        (bench, watch)
+        (fixture, watch)
     }
 
     fn lease(&mut self, call: CallId, answer: LeaseAnswer) -> Vec<Out> {
@@ -121,23 +121,23 @@ impl Bench {
     }
 
     /// A holder, in the state of this version, that has asked a pool for its level.
-    fn with_hold(params: Params) -> (Bench, PoolId, AttemptId) {
-        let (mut bench, _) = Bench::with_lease(params, 1, None);
+    fn with_hold(params: Params) -> (Fixture, PoolId, AttemptId) {
+        let (mut fixture, _) = Fixture::with_lease(params, 1, None);
         let web = pool("lb", "web");
-        let (take, _, _) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-        let attempt = super::take(&bench.lease(take, state(2, Some(OURS))));
-        (bench, web, attempt)
+        let (take, _, _) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+        let attempt = super::take(&fixture.lease(take, state(2, Some(OURS))));
+        (fixture, web, attempt)
     }
 
     /// A holder, in the state of version 2, with the GET of `lb/web` in flight. Also returns the watch of the Lease,
     /// and that GET.
-    fn reading() -> (Bench, CallId, CallId) {
-        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    fn reading() -> (Fixture, CallId, CallId) {
+        let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (taking, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-        let attempt = super::take(&bench.lease(taking, state(2, Some(OURS))));
-        let read = bench.take_level(&web, attempt, &[1]);
-        (bench, watch, read)
+        let (taking, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+        let attempt = super::take(&fixture.lease(taking, state(2, Some(OURS))));
+        let read = fixture.take_level(&web, attempt, &[1]);
+        (fixture, watch, read)
     }
 
     fn leads_until(&mut self, epoch: u64, until: u64) -> Vec<Out> {
@@ -146,8 +146,8 @@ impl Bench {
 }
 
 /// The waits for the Lease so far, in milliseconds.
-fn waits(bench: &Bench) -> Vec<(Caller, u128)> {
-    bench.samples(|sample| {
+fn waits(fixture: &Fixture) -> Vec<(Caller, u128)> {
+    fixture.samples(|sample| {
         let Metric::LeaseWait { caller, waited } = sample else { return None };
         Some((*caller, waited.as_millis()))
     })
@@ -155,115 +155,115 @@ fn waits(bench: &Bench) -> Vec<(Caller, u128)> {
 
 #[test]
 fn w7_a_write_begins_once_the_lease_is_ours_and_it_is_released_after() {
-    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
-    bench.now = 1_000;
-    let output = bench.due(&web, due(900, MembershipUrgency::Add));
+    fixture.now = 1_000;
+    let output = fixture.due(&web, due(900, MembershipUrgency::Add));
     assert!(takes(&output).is_empty(), "nothing is granted without it");
     let (call, version, edit) = replaces(&output);
     assert_eq!(version, 1);
     assert_eq!((edit.holder.as_deref(), edit.duration), (Some(OURS), Duration::from_secs(60)));
     assert!(edit.acquired && edit.transition && edit.previous_holder.is_none() && edit.gates.is_none());
-    bench.now = 1_010;
-    let attempt = take(&bench.lease(call, state(2, Some(OURS))));
-    assert_eq!(waits(&bench), [(Caller::Membership, 10)]);
-    let read = bench.take_level(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
-    bench.now = 1_210;
-    let output = bench.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    fixture.now = 1_010;
+    let attempt = take(&fixture.lease(call, state(2, Some(OURS))));
+    assert_eq!(waits(&fixture), [(Caller::Membership, 10)]);
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    fixture.now = 1_210;
+    let output = fixture.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let (call, version, edit) = replaces(&output);
     assert_eq!((version, edit.holder, edit.duration), (2, None, Duration::from_secs(900)));
     assert_eq!(edit.previous_holder.as_deref(), Some(OURS), "the CCM must read its pools again");
     assert!(!edit.acquired && !edit.transition);
-    bench.now = 1_220;
-    let output = bench.lease(call, state(3, None));
+    fixture.now = 1_220;
+    let output = fixture.lease(call, state(3, None));
     assert_eq!(counted(&output).1, at(1_000), "lock failures count from the taking on");
     assert_eq!(
-        bench.samples(|s| if let Metric::LeaseHeld(held) = s { Some(held.as_millis()) } else { None }),
+        fixture.samples(|s| if let Metric::LeaseHeld(held) = s { Some(held.as_millis()) } else { None }),
         [220]
     );
 }
 
 #[test]
 fn w7_who_has_put_nothing_leaves_no_name_behind() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let (_, _, edit) = replaces(&nothing_to_do(&mut bench, &web, attempt));
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    let (_, _, edit) = replaces(&nothing_to_do(&mut fixture, &web, attempt));
     assert_eq!((edit.holder, edit.previous_holder), (None, None));
 }
 
 #[test]
 fn w7_a_lease_that_does_not_exist_is_created() {
-    let mut bench = Bench::new(leased());
-    let call = lease_read(&bench.lead(1));
-    bench.lease(call, LeaseAnswer::Absent);
-    let output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
+    let mut fixture = Fixture::new(leased());
+    let call = lease_read(&fixture.lead(1));
+    fixture.lease(call, LeaseAnswer::Absent);
+    let output = fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     let made: Vec<_> = lease_requests(&output)
         .into_iter()
         .filter(|(_, request)| matches!(request, LeaseRequest::Create(_)))
         .collect();
     assert_eq!(made.len(), 1, "{output:?}");
-    let output = bench.lease(made[0].0, state(1, Some(OURS)));
+    let output = fixture.lease(made[0].0, state(1, Some(OURS)));
     take(&output);
     lease_watch(&output);
 }
 
 #[test]
 fn w7_another_holder_is_waited_for_and_its_release_wakes_the_lanes() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
-    let output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
+    let (mut fixture, watch) = Fixture::with_lease(leased(), 1, Some(CCM));
+    let output = fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     assert!(lease_requests(&output).is_empty() && takes(&output).is_empty());
-    assert!(lease_requests(&bench.until(50_000)).is_empty(), "it is not requested again and again");
-    let output = bench.lease(watch, state(2, None));
+    assert!(lease_requests(&fixture.until(50_000)).is_empty(), "it is not requested again and again");
+    let output = fixture.lease(watch, state(2, None));
     assert!(output.iter().any(|output| matches!(output, Out::ForeignRelease)));
     assert_eq!(replaces(&output).1, 2, "at once");
 }
 
 #[test]
 fn w7_an_unseen_take_and_release_counts_as_a_foreign_release() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-    let output = bench.lease(watch, state(3, None));
+    let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
+    let output = fixture.lease(watch, state(3, None));
     assert!(output.iter().any(|output| matches!(output, Out::ForeignRelease)));
 }
 
 #[test]
 fn w7_our_own_release_is_no_foreign_one_whichever_answer_is_first() {
     for by_watch in [false, true] {
-        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (taking, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-        let output = bench.lease(watch, state(2, Some(OURS)));
+        let (taking, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+        let output = fixture.lease(watch, state(2, Some(OURS)));
         let watch = lease_watch(&output);
-        let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
-        let (release, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
+        let attempt = take(&fixture.lease(taking, state(2, Some(OURS))));
+        let (release, ..) = replaces(&nothing_to_do(&mut fixture, &web, attempt));
         let mut output = Vec::new();
         if by_watch {
-            output.extend(bench.lease(watch, state(3, None)));
+            output.extend(fixture.lease(watch, state(3, None)));
         }
-        output.extend(bench.lease(release, state(3, None)));
+        output.extend(fixture.lease(release, state(3, None)));
         assert!(!output.iter().any(|output| matches!(output, Out::ForeignRelease)), "{output:?}");
-        assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_released());
+        assert!(fixture.writer.shared_lease.as_ref().expect("it is used").is_released());
     }
 }
 
 #[test]
 fn w7_a_foreign_hold_ends_900_seconds_after_its_state_was_first_seen() {
-    let (mut bench, mut watch) = Bench::with_lease(leased(), 1, Some(CCM));
-    bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
+    let (mut fixture, mut watch) = Fixture::with_lease(leased(), 1, Some(CCM));
+    fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     for second in 1..900 {
-        let output = bench.until(second * 1_000);
+        let output = fixture.until(second * 1_000);
         assert!(none_replaced(&output), "after {second} s");
         if second % 60 == 0 {
-            watch = lease_watch(&bench.lease(watch, LeaseAnswer::Unchanged));
+            watch = lease_watch(&fixture.lease(watch, LeaseAnswer::Unchanged));
         }
     }
-    assert_eq!(replaces(&bench.until(900_000)).1, 1);
+    assert_eq!(replaces(&fixture.until(900_000)).1, 1);
 }
 
 #[test]
 fn w7_a_hold_of_our_predecessor_is_taken_over_at_once() {
-    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
-    let mut second = Bench::new(leased());
+    let mut second = Fixture::new(leased());
     second.due(&web, due(0, MembershipUrgency::Add));
     let call = lease_read(&second.lead(2));
     let output = second.lease(call, state(7, Some("Azure-Backend-Pool-Controller")));
@@ -272,150 +272,150 @@ fn w7_a_hold_of_our_predecessor_is_taken_over_at_once() {
     let attempt = take(&second.lease(call, state(8, Some(OURS))));
     let (_, _, edit) = replaces(&nothing_to_do(&mut second, &web, attempt));
     assert_eq!(edit.previous_holder.as_deref(), Some(OURS), "whether it has written is not known");
-    bench.until(10);
+    fixture.until(10);
 }
 
 #[test]
 fn w7_an_unused_hold_of_our_predecessor_is_released() {
-    let mut bench = Bench::new(leased());
-    let call = lease_read(&bench.lead(2));
-    let (_, version, edit) = replaces(&bench.lease(call, state(7, Some(OURS))));
+    let mut fixture = Fixture::new(leased());
+    let call = lease_read(&fixture.lead(2));
+    let (_, version, edit) = replaces(&fixture.lease(call, state(7, Some(OURS))));
     assert_eq!((version, edit.holder, edit.previous_holder.as_deref()), (7, None, Some(OURS)));
 }
 
 #[test]
 fn w7_it_is_renewed_every_15_s_and_released_60_s_after_the_taking() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.take_level(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
-    bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(60))));
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    fixture.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(60))));
     let mut version = 2;
     for second in [15, 30, 45] {
-        let output = bench.until(second * 1_000 - 1);
+        let output = fixture.until(second * 1_000 - 1);
         assert!(none_replaced(&output), "before {second} s");
-        let (call, replaced, edit) = replaces(&bench.until(second * 1_000));
+        let (call, replaced, edit) = replaces(&fixture.until(second * 1_000));
         assert_eq!((replaced, edit.holder.as_deref(), edit.acquired), (version, Some(OURS), false));
         assert_eq!(edit.duration, Duration::from_secs(60));
         version += 1;
-        bench.lease(call, state(version, Some(OURS)));
+        fixture.lease(call, state(version, Some(OURS)));
     }
-    let output = bench.until(60_000);
+    let output = fixture.until(60_000);
     let (_, replaced, edit) = replaces(&output);
     assert_eq!((replaced, edit.holder), (version, None), "the operation still runs");
-    assert!(bench.writer.lanes.values().any(|lane| lane.write.is_some()));
+    assert!(fixture.writer.lanes.values().any(|lane| lane.write.is_some()));
 }
 
 #[test]
 fn w7_starts_end_20_seconds_after_the_taking_and_what_runs_keeps_it() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.take_level(&web, attempt, &[1]);
-    let (renewal, ..) = replaces(&bench.until(19_999));
-    bench.lease(renewal, state(3, Some(OURS)));
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let (renewal, ..) = replaces(&fixture.until(19_999));
+    fixture.lease(renewal, state(3, Some(OURS)));
     let other = pool("other", "api");
-    let early = take(&bench.due(&other, due(19_999, MembershipUrgency::Add)));
-    nothing_to_do(&mut bench, &other, early);
-    bench.until(20_000);
-    let output = bench.due(&other, due(20_000, MembershipUrgency::Add));
+    let early = take(&fixture.due(&other, due(19_999, MembershipUrgency::Add)));
+    nothing_to_do(&mut fixture, &other, early);
+    fixture.until(20_000);
+    let output = fixture.due(&other, due(20_000, MembershipUrgency::Add));
     assert!(takes(&output).is_empty() && none_replaced(&output), "the other write goes on under it");
-    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
+    let output = fixture.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
     assert_eq!(replaces(&output).2.holder, None, "it is released though something waits");
 }
 
 #[test]
 fn w7_after_a_hold_it_is_off_as_long_as_it_was_held() {
     for (on_foreign_holder, off) in [(true, 12_000), (false, 0)] {
-        let (mut bench, watch) = Bench::with_lease(leased(), 1, on_foreign_holder.then_some(CCM));
+        let (mut fixture, watch) = Fixture::with_lease(leased(), 1, on_foreign_holder.then_some(CCM));
         let web = pool("lb", "web");
-        let output = bench.due(&web, due(0, MembershipUrgency::Add));
-        let output = if on_foreign_holder { bench.lease(watch, state(2, None)) } else { output };
+        let output = fixture.due(&web, due(0, MembershipUrgency::Add));
+        let output = if on_foreign_holder { fixture.lease(watch, state(2, None)) } else { output };
         let (call, ..) = replaces(&output);
-        let attempt = take(&bench.lease(call, state(3, Some(OURS))));
-        bench.until(9_000);
-        let read = bench.take_level(&web, attempt, &[1]);
-        bench.until(12_000);
-        bench.due(&pool("lb", "api"), due(12_000, MembershipUrgency::Add));
-        let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
+        let attempt = take(&fixture.lease(call, state(3, Some(OURS))));
+        fixture.until(9_000);
+        let read = fixture.take_level(&web, attempt, &[1]);
+        fixture.until(12_000);
+        fixture.due(&pool("lb", "api"), due(12_000, MembershipUrgency::Add));
+        let output = fixture.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
         // The next write begins in the same hold. No write is left when the hold ends.
         let attempt = take(&output);
-        let output = nothing_to_do(&mut bench, &pool("lb", "api"), attempt);
+        let output = nothing_to_do(&mut fixture, &pool("lb", "api"), attempt);
         let (call, ..) = replaces(&output);
-        let output = bench.lease(call, state(4, None));
-        bench.answer_count_with_zero(output);
-        let output = bench.due(&web, due(12_000, MembershipUrgency::Add));
+        let output = fixture.lease(call, state(4, None));
+        fixture.answer_count_with_zero(output);
+        let output = fixture.due(&web, due(12_000, MembershipUrgency::Add));
         if off == 0 {
             assert_eq!(replaces(&output).1, 4);
         } else {
-            assert!(none_replaced(&output) && none_replaced(&bench.until(12_000 + off - 1)));
-            assert_eq!(replaces(&bench.until(12_000 + off)).1, 4);
+            assert!(none_replaced(&output) && none_replaced(&fixture.until(12_000 + off - 1)));
+            assert_eq!(replaces(&fixture.until(12_000 + off)).1, 4);
         }
     }
 }
 
 #[test]
 fn w7_lock_failures_during_our_hold_add_60_seconds_off() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
-    let (count, _) = counted(&bench.lease(call, state(3, None)));
-    assert!(none_replaced(&bench.step(In::LockFailures(count, Some(2)))));
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    let (call, ..) = replaces(&nothing_to_do(&mut fixture, &web, attempt));
+    let (count, _) = counted(&fixture.lease(call, state(3, None)));
+    assert!(none_replaced(&fixture.step(In::LockFailures(count, Some(2)))));
     let failures = |s: &Metric| if let Metric::ForeignLockFailures(n) = s { Some(*n) } else { None };
-    assert_eq!(bench.samples(failures), [2]);
-    let output = bench.due(&web, due(0, MembershipUrgency::Add));
-    assert!(none_replaced(&output) && none_replaced(&bench.until(59_999)));
-    assert_eq!(replaces(&bench.until(60_000)).1, 3);
-    bench.step(In::LockFailures(count, Some(2)));
-    assert_eq!((bench.samples(failures), bench.unmatched()), (vec![2], 1), "an answer counts once");
+    assert_eq!(fixture.samples(failures), [2]);
+    let output = fixture.due(&web, due(0, MembershipUrgency::Add));
+    assert!(none_replaced(&output) && none_replaced(&fixture.until(59_999)));
+    assert_eq!(replaces(&fixture.until(60_000)).1, 3);
+    fixture.step(In::LockFailures(count, Some(2)));
+    assert_eq!((fixture.samples(failures), fixture.unmatched()), (vec![2], 1), "an answer counts once");
 }
 
 #[test]
 fn w7_the_addition_ends_when_another_holder_leaves_it_for_5_s() {
     for (again, off) in [(None, 12_000), (Some(15_000), 20_000)] {
-        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (taking, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-        let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
-        let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
-        let (count, _) = counted(&bench.lease(call, state(3, None)));
-        bench.step(In::LockFailures(count, Some(1)));
-        bench.due(&web, due(0, MembershipUrgency::Add));
-        assert!(none_replaced(&bench.until(7_000)));
+        let (taking, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+        let attempt = take(&fixture.lease(taking, state(2, Some(OURS))));
+        let (call, ..) = replaces(&nothing_to_do(&mut fixture, &web, attempt));
+        let (count, _) = counted(&fixture.lease(call, state(3, None)));
+        fixture.step(In::LockFailures(count, Some(1)));
+        fixture.due(&web, due(0, MembershipUrgency::Add));
+        assert!(none_replaced(&fixture.until(7_000)));
         // The cloud-controller-manager takes and releases it. The watch shows only the release.
-        let output = bench.lease(watch, state(5, None));
+        let output = fixture.lease(watch, state(5, None));
         assert!(none_replaced(&output));
         let output = match again {
-            None => bench.until(off - 1),
+            None => fixture.until(off - 1),
             Some(until) => {
-                assert!(none_replaced(&output) && none_replaced(&bench.until(8_000)));
+                assert!(none_replaced(&output) && none_replaced(&fixture.until(8_000)));
                 let watch = lease_watch(&output);
-                let output = bench.lease(watch, state(6, Some(CCM)));
+                let output = fixture.lease(watch, state(6, Some(CCM)));
                 assert!(
-                    none_replaced(&output) && none_replaced(&bench.until(until)),
+                    none_replaced(&output) && none_replaced(&fixture.until(until)),
                     "the CCM takes it again"
                 );
                 let watch = lease_watch(&output);
-                let output = bench.lease(watch, state(7, None));
+                let output = fixture.lease(watch, state(7, None));
                 assert!(none_replaced(&output));
-                bench.until(off - 1)
+                fixture.until(off - 1)
             }
         };
         assert!(none_replaced(&output));
-        assert!(!none_replaced(&bench.until(off)), "{again:?}");
+        assert!(!none_replaced(&fixture.until(off)), "{again:?}");
     }
 }
 
 #[test]
 fn w7_a_service_without_ingress_at_the_end_of_the_hold_adds_60_s() {
     for (awaiting, off) in [(Some(1), 60_000), (None, 0)] {
-        let (mut bench, web, attempt) = Bench::with_hold(leased());
-        bench.step(In::AwaitingIngress(Some(1)));
-        bench.step(In::AwaitingIngress(awaiting));
-        let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
-        let output = bench.lease(call, state(3, None));
-        bench.answer_count_with_zero(output);
-        let output = bench.due(&web, due(0, MembershipUrgency::Add));
+        let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+        fixture.step(In::AwaitingIngress(Some(1)));
+        fixture.step(In::AwaitingIngress(awaiting));
+        let (call, ..) = replaces(&nothing_to_do(&mut fixture, &web, attempt));
+        let output = fixture.lease(call, state(3, None));
+        fixture.answer_count_with_zero(output);
+        let output = fixture.due(&web, due(0, MembershipUrgency::Add));
         assert_eq!(none_replaced(&output), off > 0);
         if off > 0 {
-            assert!(none_replaced(&bench.until(off - 1)));
-            assert_eq!(replaces(&bench.until(off)).1, 3);
+            assert!(none_replaced(&fixture.until(off - 1)));
+            assert_eq!(replaces(&fixture.until(off)).1, 3);
         }
     }
 }
@@ -423,40 +423,40 @@ fn w7_a_service_without_ingress_at_the_end_of_the_hold_adds_60_s() {
 #[test]
 fn w8_a_put_needs_25_s_of_leadership_and_of_the_hold() {
     for (leads_until, sent_until) in [(1_000_000, 35_000), (45_000, 20_000), (60_000, 35_000)] {
-        let (mut bench, web, attempt) = Bench::with_hold(leased());
-        bench.leads_until(1, leads_until);
-        let read = bench.take_level(&web, attempt, &[1]);
-        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+        let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+        fixture.leads_until(1, leads_until);
+        let read = fixture.take_level(&web, attempt, &[1]);
+        let output = fixture.answer(read, read_of(pool_with(&web, &[]), "W/1"));
         assert_eq!(send_deadline(&output), at(sent_until), "leading until {leads_until}");
     }
 }
 
 #[test]
 fn w8_a_standing_of_the_same_term_moves_the_permit() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    bench.leads_until(1, 30_000);
-    bench.until(4_000);
-    let output = bench.leads_until(1, 49_000);
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    fixture.leads_until(1, 30_000);
+    fixture.until(4_000);
+    let output = fixture.leads_until(1, 49_000);
     assert!(output.iter().all(|output| !matches!(output, Out::Finished(..))));
-    let read = bench.take_level(&web, attempt, &[1]);
-    let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let output = fixture.answer(read, read_of(pool_with(&web, &[]), "W/1"));
     assert_eq!(send_deadline(&output), at(24_000));
 }
 
 #[test]
 fn w8_a_refused_permit_is_not_granted_and_sends_nothing() {
     for stolen in [false, true] {
-        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-        let attempt = take(&bench.lease(call, state(2, Some(OURS))));
-        let read = bench.take_level(&web, attempt, &[1]);
+        let (call, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+        let attempt = take(&fixture.lease(call, state(2, Some(OURS))));
+        let read = fixture.take_level(&web, attempt, &[1]);
         if stolen {
-            bench.lease(watch, state(3, Some(CCM)));
+            fixture.lease(watch, state(3, Some(CCM)));
         } else {
-            bench.until(35_001);
+            fixture.until(35_001);
         }
-        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+        let output = fixture.answer(read, read_of(pool_with(&web, &[]), "W/1"));
         assert!(calls(&output).is_empty(), "{output:?}");
         assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
     }
@@ -464,180 +464,180 @@ fn w8_a_refused_permit_is_not_granted_and_sends_nothing() {
 
 #[test]
 fn e2_the_wait_for_the_lease_is_measured_for_each_caller() {
-    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
     let (drained, web) = (pool("a", "drained"), pool("b", "web"));
-    bench.now = 1_000;
-    let (call, ..) = replaces(&bench.step(In::AdminDue(drained, Some(down(900)))));
-    bench.now = 1_004;
-    bench.due(&web, due(1_003, MembershipUrgency::Add));
-    bench.now = 1_010;
-    bench.lease(call, state(2, Some(OURS)));
-    assert_eq!(waits(&bench), [(Caller::Membership, 6), (Caller::AdminState, 10)]);
+    fixture.now = 1_000;
+    let (call, ..) = replaces(&fixture.step(In::AdminDue(drained, Some(down(900)))));
+    fixture.now = 1_004;
+    fixture.due(&web, due(1_003, MembershipUrgency::Add));
+    fixture.now = 1_010;
+    fixture.lease(call, state(2, Some(OURS)));
+    assert_eq!(waits(&fixture), [(Caller::Membership, 6), (Caller::AdminState, 10)]);
 
-    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
-    let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-    bench.step(In::Withdraw(web.clone()));
-    bench.now = 5;
-    bench.step(In::AdminDue(web, Some(down(0))));
-    bench.now = 7;
-    bench.lease(call, state(2, Some(OURS)));
-    assert_eq!(waits(&bench), [(Caller::AdminState, 2)], "the other one does not wait any more");
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
+    let (call, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+    fixture.step(In::Withdraw(web.clone()));
+    fixture.now = 5;
+    fixture.step(In::AdminDue(web, Some(down(0))));
+    fixture.now = 7;
+    fixture.lease(call, state(2, Some(OURS)));
+    assert_eq!(waits(&fixture), [(Caller::AdminState, 2)], "the other one does not wait any more");
 }
 
 #[test]
 fn n3_a_down_whose_permit_was_refused_stays_due_and_goes_in_the_next_hold() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
-    bench.step(In::Draining(drains(1)));
-    let (call, ..) = replaces(&bench.step(In::AdminDue(web.clone(), Some(down(0)))));
-    let read = get(&bench.lease(call, state(2, Some(OURS))), &web);
-    let output = bench.lease(watch, state(3, Some(CCM)));
-    let watch = lease_watch(&bench.answer_count_with_zero(output));
-    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
+    fixture.step(In::Draining(drains(1)));
+    let (call, ..) = replaces(&fixture.step(In::AdminDue(web.clone(), Some(down(0)))));
+    let read = get(&fixture.lease(call, state(2, Some(OURS))), &web);
+    let output = fixture.lease(watch, state(3, Some(CCM)));
+    let watch = lease_watch(&fixture.answer_count_with_zero(output));
+    let output = fixture.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
     assert!(
         output.iter().all(|output| admin_end(output).is_none() && !matches!(output, Out::Call(_))),
         "{output:?}"
     );
-    bench.until(5_000);
-    let (call, ..) = replaces(&bench.lease(watch, state(4, None)));
-    let read = get(&bench.lease(call, state(5, Some(OURS))), &web);
-    put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/1")), &web);
+    fixture.until(5_000);
+    let (call, ..) = replaces(&fixture.lease(watch, state(4, None)));
+    let read = get(&fixture.lease(call, state(5, Some(OURS))), &web);
+    put(&fixture.answer(read, read_of(pool_with(&web, &[1]), "W/1")), &web);
 }
 
 #[test]
 fn w7_a_conflict_on_a_renewal_ends_permits_until_a_read() {
     for holder in [OURS, CCM] {
-        let (mut bench, web, attempt) = Bench::with_hold(leased());
-        let read = bench.take_level(&web, attempt, &[1]);
+        let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+        let read = fixture.take_level(&web, attempt, &[1]);
         // An unanswered renewal is carried out late, and the next one meets its result.
-        let (call, ..) = replaces(&bench.until(15_000));
-        bench.lease(call, lost());
-        let output = bench.until(16_000);
-        let output = bench.lease(lease_read(&output), state(2, Some(OURS)));
-        let output = bench.lease(replaces(&output).0, LeaseAnswer::Conflict);
+        let (call, ..) = replaces(&fixture.until(15_000));
+        fixture.lease(call, lost());
+        let output = fixture.until(16_000);
+        let output = fixture.lease(lease_read(&output), state(2, Some(OURS)));
+        let output = fixture.lease(replaces(&output).0, LeaseAnswer::Conflict);
         let call = lease_read(&output);
         let other = pool("other", "api");
         assert!(
-            takes(&bench.due(&other, due(16_000, MembershipUrgency::Add))).is_empty(),
+            takes(&fixture.due(&other, due(16_000, MembershipUrgency::Add))).is_empty(),
             "no write starts in doubt"
         );
-        let granted = takes(&bench.lease(call, state(9, Some(holder))));
+        let granted = takes(&fixture.lease(call, state(9, Some(holder))));
         assert_eq!(granted.len(), usize::from(holder == OURS));
-        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+        let output = fixture.answer(read, read_of(pool_with(&web, &[]), "W/1"));
         assert_eq!(calls(&output).len(), usize::from(holder == OURS));
     }
 }
 
 #[test]
 fn w7_a_hold_with_failing_renewals_ends_60_s_after_the_last_good_one() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    bench.take_level(&web, attempt, &[1]);
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    fixture.take_level(&web, attempt, &[1]);
     let mut waits = Vec::new();
     let mut at = 15_000;
-    let mut output = bench.until(at);
+    let mut output = fixture.until(at);
     while at < 60_000 {
         let (call, _) = lease_requests(&output).into_iter().next_back().expect("it is asked again");
-        bench.lease(call, lost());
-        let next = bench.writer.deadline().expect("it goes on").as_micros() / 1_000;
-        output = bench.until(next);
+        fixture.lease(call, lost());
+        let next = fixture.writer.deadline().expect("it goes on").as_micros() / 1_000;
+        output = fixture.until(next);
         while lease_requests(&output).iter().all(|(_, request)| matches!(request, LeaseRequest::Watch(..)))
-            && bench.now < 60_000
+            && fixture.now < 60_000
         {
-            let next = bench.writer.deadline().expect("it goes on").as_micros() / 1_000;
-            output = bench.until(next);
+            let next = fixture.writer.deadline().expect("it goes on").as_micros() / 1_000;
+            output = fixture.until(next);
         }
-        waits.push((bench.now - at) / 1_000);
-        at = bench.now;
+        waits.push((fixture.now - at) / 1_000);
+        at = fixture.now;
     }
     assert_eq!(waits[..4], [1, 2, 5, 10], "failures back off");
-    assert!(!bench.writer.shared_lease.as_ref().expect("it is used").may_start(super::at(bench.now)));
-    assert_eq!(bench.writer.lock_send_deadline(), None);
+    assert!(!fixture.writer.shared_lease.as_ref().expect("it is used").may_start(super::at(fixture.now)));
+    assert_eq!(fixture.writer.lock_send_deadline(), None);
 }
 
 #[test]
 fn w7_a_release_with_a_lost_answer_is_repeated_and_nothing_starts() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let (call, version, _) = replaces(&nothing_to_do(&mut bench, &web, attempt));
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    let (call, version, _) = replaces(&nothing_to_do(&mut fixture, &web, attempt));
     assert_eq!(version, 2);
-    bench.lease(call, lost());
+    fixture.lease(call, lost());
     assert!(
-        takes(&bench.due(&web, due(0, MembershipUrgency::Add))).is_empty(),
+        takes(&fixture.due(&web, due(0, MembershipUrgency::Add))).is_empty(),
         "it may have another holder by now"
     );
-    let (call, version, edit) = replaces(&bench.until(1_000));
+    let (call, version, edit) = replaces(&fixture.until(1_000));
     assert_eq!((version, edit.holder), (2, None), "the same state is given back");
-    let output = bench.lease(call, LeaseAnswer::Conflict);
+    let output = fixture.lease(call, LeaseAnswer::Conflict);
     let looking = lease_read(&output);
-    bench.answer_count_with_zero(output);
-    let output = bench.lease(looking, state(3, None));
-    let output = bench.answer_count_with_zero(output);
+    fixture.answer_count_with_zero(output);
+    let output = fixture.lease(looking, state(3, None));
+    let output = fixture.answer_count_with_zero(output);
     assert_eq!(replaces(&output).1, 3, "the first one was carried out");
 }
 
 #[test]
 fn w7_an_acquisition_whose_answer_was_lost_is_found_and_made_again() {
-    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
-    let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-    bench.lease(call, lost());
-    let output = bench.until(1_000);
-    let output = bench.lease(lease_read(&output), state(2, Some(OURS)));
+    let (call, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+    fixture.lease(call, lost());
+    let output = fixture.until(1_000);
+    let output = fixture.lease(lease_read(&output), state(2, Some(OURS)));
     let (call, version, _) = replaces(&output);
     assert_eq!(version, 2);
-    let late = bench.lease(CallId(2), state(2, Some(OURS)));
+    let late = fixture.lease(CallId(2), state(2, Some(OURS)));
     assert!(takes(&late).is_empty(), "a request that was given up has no answer");
-    take(&bench.lease(call, state(3, Some(OURS))));
-    assert_eq!(bench.writer.lock_send_deadline(), Some(at(36_000)), "it counts from the second request");
+    take(&fixture.lease(call, state(3, Some(OURS))));
+    assert_eq!(fixture.writer.lock_send_deadline(), Some(at(36_000)), "it counts from the second request");
 }
 
 #[test]
 fn w7_an_acquisition_that_was_overtaken_is_none() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-    let (call, ..) = replaces(&bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
-    let output = bench.lease(watch, state(3, Some(CCM)));
+    let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
+    let (call, ..) = replaces(&fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
+    let output = fixture.lease(watch, state(3, Some(CCM)));
     assert!(none_replaced(&output));
-    let output = bench.lease(call, state(2, Some(OURS)));
+    let output = fixture.lease(call, state(2, Some(OURS)));
     assert!(takes(&output).is_empty(), "the newer state has another holder");
 }
 
 #[test]
 fn a3_late_doubled_and_unknown_answers_about_the_lease_are_counted() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
     for (call, answer) in [
         (CallId(99), state(5, Some(OURS))),
         (CallId(1), state(5, Some(OURS))),
         (CallId(99), LeaseAnswer::Conflict),
     ] {
-        assert!(bench.lease(call, answer).is_empty());
+        assert!(fixture.lease(call, answer).is_empty());
     }
-    bench.lease(watch, LeaseAnswer::Unchanged);
-    assert!(bench.lease(watch, state(6, Some(OURS))).is_empty());
-    assert!(bench.step(In::LockFailures(CallId(1), Some(7))).is_empty());
-    assert_eq!(bench.unmatched(), 5);
-    let mut dry = Bench::leading(params());
+    fixture.lease(watch, LeaseAnswer::Unchanged);
+    assert!(fixture.lease(watch, state(6, Some(OURS))).is_empty());
+    assert!(fixture.step(In::LockFailures(CallId(1), Some(7))).is_empty());
+    assert_eq!(fixture.unmatched(), 5);
+    let mut dry = Fixture::leading(params());
     assert!(dry.lease(CallId(1), LeaseAnswer::Absent).is_empty());
     assert_eq!(dry.unmatched(), 1);
 }
 
 #[test]
 fn w7_an_answer_that_never_comes_counts_as_a_failure_after_6_seconds() {
-    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
-    replaces(&bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
-    assert!(lease_requests(&bench.until(6_999)).is_empty(), "after the failure it waits for a second");
-    lease_read(&bench.until(7_000));
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
+    replaces(&fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
+    assert!(lease_requests(&fixture.until(6_999)).is_empty(), "after the failure it waits for a second");
+    lease_read(&fixture.until(7_000));
 }
 
 #[test]
 fn w7_it_is_released_before_waits() {
     // For a foreign operation, and for a client retry.
     for foreign in [true, false] {
-        let (mut bench, web, attempt) = Bench::with_hold(leased());
-        let read = bench.take_level(&web, attempt, &[1]);
+        let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+        let read = fixture.take_level(&web, attempt, &[1]);
         let output = if foreign {
             let facts = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, &[]) };
-            bench.answer(read, read_of(facts, "W/1"))
+            fixture.answer(read, read_of(facts, "W/1"))
         } else {
-            bench.fail(read, failed(503, "", RetryAfter::Absent))
+            fixture.fail(read, failed(503, "", RetryAfter::Absent))
         };
         assert_eq!(replaces(&output).2.holder, None, "foreign operation: {foreign}");
     }
@@ -645,13 +645,14 @@ fn w7_it_is_released_before_waits() {
 
 #[test]
 fn w7_a_gate_that_closes_lets_it_go_though_an_operation_runs() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.take_level(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
-    let output = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(1))));
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    let output =
+        fixture.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(1))));
     assert!(none_replaced(&output), "polling keeps it");
-    let poll = poll(&bench.until(1_000));
-    let output = bench.fail(poll, failed(429, "TooManyRequests", RetryAfter::In(Duration::from_secs(300))));
+    let poll = poll(&fixture.until(1_000));
+    let output = fixture.fail(poll, failed(429, "TooManyRequests", RetryAfter::In(Duration::from_secs(300))));
     assert_eq!(replaces(&output).2.holder, None);
 }
 
@@ -659,107 +660,110 @@ fn w7_a_gate_that_closes_lets_it_go_though_an_operation_runs() {
 fn w7_a_budget_that_runs_dry_lets_it_go() {
     let mut leased = leased();
     leased.reads_per_5_minutes = 2;
-    let (mut bench, web, attempt) = Bench::with_hold(leased);
-    let read = bench.take_level(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
-    bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(1))));
-    let poll = poll(&bench.until(1_000));
-    let output = bench.answer(poll, running(RetryAfter::In(Duration::from_secs(1))));
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased);
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    fixture.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(1))));
+    let poll = poll(&fixture.until(1_000));
+    let output = fixture.answer(poll, running(RetryAfter::In(Duration::from_secs(1))));
     assert_eq!(replaces(&output).2.holder, None, "the next poll waits for minutes");
 }
 
 #[test]
 fn w8_without_leadership_it_is_released_once_no_put_is_open() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.take_level(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
-    let output = bench.step(In::Leadership(Leadership::Standby));
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    let output = fixture.step(In::Leadership(Leadership::Standby));
     assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
-    assert!(none_replaced(&output) && none_replaced(&bench.until(16_000)), "no renewal, and the PUT is open");
-    let output = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent));
+    assert!(
+        none_replaced(&output) && none_replaced(&fixture.until(16_000)),
+        "no renewal, and the PUT is open"
+    );
+    let output = fixture.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent));
     let (call, version, edit) = replaces(&output);
     assert_eq!((version, edit.holder), (2, None));
     assert!(
-        lease_requests(&bench.lease(call, LeaseAnswer::Conflict)).is_empty(),
+        lease_requests(&fixture.lease(call, LeaseAnswer::Conflict)).is_empty(),
         "it is the successor's now"
     );
-    assert!(lease_requests(&bench.until(200_000)).is_empty(), "a standby asks for nothing");
+    assert!(lease_requests(&fixture.until(200_000)).is_empty(), "a standby asks for nothing");
 }
 
 #[test]
 fn w8_a_new_term_relies_on_no_hold_of_the_previous_one() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let output = bench.lead(2);
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    let output = fixture.lead(2);
     assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
-    assert!(takes(&bench.due(&web, due(0, MembershipUrgency::Add))).is_empty());
-    let output = bench.lease(lease_read(&output), state(4, Some(OURS)));
+    assert!(takes(&fixture.due(&web, due(0, MembershipUrgency::Add))).is_empty());
+    let output = fixture.lease(lease_read(&output), state(4, Some(OURS)));
     let (call, version, _) = replaces(&output);
     assert_eq!(version, 4, "it is taken over from the holder with our name");
-    take(&bench.lease(call, state(5, Some(OURS))));
+    take(&fixture.lease(call, state(5, Some(OURS))));
 }
 
 #[test]
 fn w8_a_shutdown_lets_it_go_before_it_is_quiet() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.take_level(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     let quiet = |output: &[Out]| output.iter().any(|output| matches!(output, Out::Quiet { .. }));
-    let output = bench.step(In::Shutdown);
+    let output = fixture.step(In::Shutdown);
     assert!(none_replaced(&output) && !quiet(&output), "the PUT is waited for");
-    let (call, ..) = replaces(&bench.until(15_000));
-    bench.lease(call, state(3, Some(OURS)));
-    let output = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent));
+    let (call, ..) = replaces(&fixture.until(15_000));
+    fixture.lease(call, state(3, Some(OURS)));
+    let output = fixture.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent));
     let (call, version, edit) = replaces(&output);
     assert_eq!((version, edit.holder), (3, None));
     assert!(!quiet(&output));
-    let output = bench.lease(call, state(4, None));
+    let output = fixture.lease(call, state(4, None));
     assert!(output.iter().any(|output| matches!(output, Out::Quiet { shared_is_free: true })));
-    assert!(lease_requests(&bench.until(100_000)).is_empty());
+    assert!(lease_requests(&fixture.until(100_000)).is_empty());
 }
 
 #[test]
 fn w8_a_shutdown_tries_to_let_it_go_for_three_seconds_at_most() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.take_level(&web, attempt, &[1]);
-    let (call, ..) = replaces(&bench.step(In::Shutdown));
-    bench.fail(read, failed(503, "", RetryAfter::Absent));
-    bench.lease(call, lost());
-    let (call, ..) = replaces(&bench.until(1_000));
-    bench.lease(call, lost());
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let (call, ..) = replaces(&fixture.step(In::Shutdown));
+    fixture.fail(read, failed(503, "", RetryAfter::Absent));
+    fixture.lease(call, lost());
+    let (call, ..) = replaces(&fixture.until(1_000));
+    fixture.lease(call, lost());
     let quiet = |output: &[Out]| output.iter().any(|output| matches!(output, Out::Quiet { .. }));
-    assert!(!quiet(&bench.until(2_999)));
-    let output = bench.until(3_000);
+    assert!(!quiet(&fixture.until(2_999)));
+    let output = fixture.until(3_000);
     assert!(output.iter().any(|output| matches!(output, Out::Quiet { shared_is_free: false })), "it lapses");
 }
 
 #[test]
 fn w8_a_shutdown_without_the_lease_is_quiet_at_once() {
-    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
-    assert!(bench.step(In::Shutdown).iter().any(|output| matches!(output, Out::Quiet { .. })));
-    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
-    let (call, ..) = replaces(&bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
+    assert!(fixture.step(In::Shutdown).iter().any(|output| matches!(output, Out::Quiet { .. })));
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
+    let (call, ..) = replaces(&fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
     let quiet = |output: &[Out]| output.iter().any(|output| matches!(output, Out::Quiet { .. }));
-    assert!(!quiet(&bench.step(In::Shutdown)), "it may be ours in a moment");
-    let (call, ..) = replaces(&bench.lease(call, state(2, Some(OURS))));
-    assert!(quiet(&bench.lease(call, state(3, None))));
+    assert!(!quiet(&fixture.step(In::Shutdown)), "it may be ours in a moment");
+    let (call, ..) = replaces(&fixture.lease(call, state(2, Some(OURS))));
+    assert!(quiet(&fixture.lease(call, state(3, None))));
 }
 
 #[test]
 fn c4_a_dry_run_asks_nothing_about_the_lease() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (_, call) = bench.begin_put(&web, &[1]);
-    let output = bench.answer(call, ArmAnswer::Withheld);
-    assert!(lease_requests(&output).is_empty() && lease_requests(&bench.until(100_000)).is_empty());
+    let (_, call) = fixture.begin_put(&web, &[1]);
+    let output = fixture.answer(call, ArmAnswer::Withheld);
+    assert!(lease_requests(&output).is_empty() && lease_requests(&fixture.until(100_000)).is_empty());
 }
 
 /// Another client holds the Lease, and a Down may go without it. Also returns the watch of the Lease.
-fn bypassing(bypass_for_drain: bool) -> (Bench, CallId) {
+fn bypassing(bypass_for_drain: bool) -> (Fixture, CallId) {
     let mut params = Params { if_match: false, ..leased() };
     if let Some(lease) = &mut params.lease {
         lease.bypass_for_drain = bypass_for_drain;
     }
-    Bench::with_lease(params, 1, Some(CCM))
+    Fixture::with_lease(params, 1, Some(CCM))
 }
 
 /// The load balancer `lb` with two pools, in a GET with this tag.
@@ -790,39 +794,40 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
         (Succeeded, Succeeded, Succeeded, "W/10", false),
     ] {
         let case = format!("{balancer:?} {neighbour:?} {own:?} {tag}");
-        let (mut bench, _) = bypassing(true);
-        bench.step(In::Draining(drains(1)));
-        bench.due(&web, due(0, MembershipUrgency::Add));
-        bench.step(In::AdminDue(web.clone(), Some(down(0))));
-        assert!(calls(&bench.until(1_999)).is_empty());
-        let output = bench.until(2_000);
+        let (mut fixture, _) = bypassing(true);
+        fixture.step(In::Draining(drains(1)));
+        fixture.due(&web, due(0, MembershipUrgency::Add));
+        fixture.step(In::AdminDue(web.clone(), Some(down(0))));
+        assert!(calls(&fixture.until(1_999)).is_empty());
+        let output = fixture.until(2_000);
         assert!(takes(&output).is_empty(), "membership waits");
-        let mut output = bench.answer(super::lb_read(&output, "lb"), lb_with("W/9", balancer, neighbour));
+        let mut output = fixture.answer(super::lb_read(&output, "lb"), lb_with("W/9", balancer, neighbour));
         if let [ArmCall { id, request: ArmRequest::GetPool(_) }] = calls(&output)[..] {
             let id = *id;
-            output = bench.answer(id, read_of(PoolFacts { provisioning: own, ..pool_with(&web, &[1]) }, tag));
+            output =
+                fixture.answer(id, read_of(PoolFacts { provisioning: own, ..pool_with(&web, &[1]) }, tag));
         }
         if !goes {
             assert!(calls(&output).is_empty(), "{case}");
-            assert!(calls(&bench.until(6_999)).is_empty(), "{case}: it is not asked again at once");
+            assert!(calls(&fixture.until(6_999)).is_empty(), "{case}: it is not asked again at once");
             // Longer each time, because other Downs need the reads, too.
             for then in [7_000, 17_000, 37_000, 67_000] {
-                assert!(calls(&bench.until(then - 1)).is_empty(), "{case}");
-                let again = super::lb_read(&bench.until(then), "lb");
-                assert!(calls(&bench.answer(again, lb_with("W/9", Updating, Succeeded))).is_empty());
+                assert!(calls(&fixture.until(then - 1)).is_empty(), "{case}");
+                let again = super::lb_read(&fixture.until(then), "lb");
+                assert!(calls(&fixture.answer(again, lb_with("W/9", Updating, Succeeded))).is_empty());
             }
             continue;
         }
         let (call, edit, if_match) = put(&output, &web);
         assert_eq!((edit.set_admin.len(), if_match), (1, Some(Etag::new("W/9"))), "with its tag, always");
-        let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+        let output = fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
         assert!(output.iter().filter_map(admin_end).any(|end| end.result.is_ok()));
         assert!(takes(&output).is_empty(), "membership still waits");
     }
-    let (mut bench, _) = bypassing(false);
-    bench.step(In::Draining(drains(1)));
-    bench.step(In::AdminDue(web, Some(down(0))));
-    assert!(calls(&bench.until(60_000)).is_empty(), "it is an option");
+    let (mut fixture, _) = bypassing(false);
+    fixture.step(In::Draining(drains(1)));
+    fixture.step(In::AdminDue(web, Some(down(0))));
+    assert!(calls(&fixture.until(60_000)).is_empty(), "it is an option");
 }
 
 #[test]
@@ -831,54 +836,54 @@ fn w7_what_goes_without_the_lease_takes_no_node_back_into_traffic() {
     let finished = |output: &[Out]| output.iter().any(|output| admin_end(output).is_some());
     // Whether the second node returns instead of the first one, or in addition to it.
     for both in [true, false] {
-        let (mut bench, watch) = bypassing(true);
-        bench.step(In::Draining(drains(1)));
-        bench.step(In::AdminDue(web.clone(), Some(down(0))));
-        let output = bench.until(2_000);
+        let (mut fixture, watch) = bypassing(true);
+        fixture.step(In::Draining(drains(1)));
+        fixture.step(In::AdminDue(web.clone(), Some(down(0))));
+        let output = fixture.until(2_000);
         let at_rest = lb_with("W/9", Provisioning::Succeeded, Provisioning::Succeeded);
-        let output = bench.answer(super::lb_read(&output, "lb"), at_rest);
+        let output = fixture.answer(super::lb_read(&output, "lb"), at_rest);
         let read = get(&output, &web);
         let restored = Draining { generation: 2, restorable: [ip(2).into()].into(), ..Draining::default() };
         let addresses = if both { drains(1).addresses.clone() } else { BTreeMap::new() };
-        bench.step(In::Draining(Arc::new(Draining { addresses, ..restored })));
+        fixture.step(In::Draining(Arc::new(Draining { addresses, ..restored })));
         let mut facts = pool_with(&web, &[1, 2]);
         facts.entries[1].admin_state = AdminState::Down;
-        let mut output = bench.answer(read, read_of(facts.clone(), "W/9"));
+        let mut output = fixture.answer(read, read_of(facts.clone(), "W/9"));
         if both {
             let (call, edit, _) = put(&output, &web);
             assert_eq!(edit.set_admin, [(0, AdminState::Down)].into());
-            output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+            output = fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
             facts.entries[0].admin_state = AdminState::Down;
         }
         assert!(calls(&output).is_empty() && !finished(&output), "the restore is not done");
-        assert!(calls(&bench.until(60_000)).is_empty(), "it waits for the Lease");
-        let output = bench.lease(watch, state(2, None));
-        let output = bench.lease(replaces(&output).0, state(3, Some(OURS)));
-        let output = bench.answer(get(&output, &web), read_of(facts, "W/11"));
+        assert!(calls(&fixture.until(60_000)).is_empty(), "it waits for the Lease");
+        let output = fixture.lease(watch, state(2, None));
+        let output = fixture.lease(replaces(&output).0, state(3, Some(OURS)));
+        let output = fixture.answer(get(&output, &web), read_of(facts, "W/11"));
         let (call, edit, _) = put(&output, &web);
         assert_eq!(edit.set_admin, [(1, AdminState::None)].into());
-        assert!(finished(&bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent))));
+        assert!(finished(&fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent))));
     }
 }
 
 #[test]
 fn h3_the_state_of_the_lease_is_shown_as_it_changes() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
+    let (mut fixture, watch) = Fixture::with_lease(leased(), 1, Some(CCM));
     let web = pool("lb", "web");
-    bench.due(&web, due(0, MembershipUrgency::Add));
-    let output = bench.lease(watch, state(2, None));
-    let output = bench.lease(replaces(&output).0, state(3, Some(OURS)));
-    let output = nothing_to_do(&mut bench, &web, take(&output));
-    bench.lease(replaces(&output).0, state(4, None));
-    bench.until(5_000);
-    let views: Vec<&SharedLeaseView> = bench
+    fixture.due(&web, due(0, MembershipUrgency::Add));
+    let output = fixture.lease(watch, state(2, None));
+    let output = fixture.lease(replaces(&output).0, state(3, Some(OURS)));
+    let output = nothing_to_do(&mut fixture, &web, take(&output));
+    fixture.lease(replaces(&output).0, state(4, None));
+    fixture.until(5_000);
+    let views: Vec<&SharedLeaseView> = fixture
         .shown
         .iter()
         .filter_map(|output| if let Out::SharedLease(view) = output { Some(view) } else { None })
         .collect();
     let mut words: Vec<&str> = views.iter().map(|view| view.state).collect();
     words.dedup();
-    assert_eq!(words, ["free", "waiting", "acquiring", "held", "releasing", "off", "free"]);
+    assert_eq!(words, ["free", "waiting", "acquiring", "held", "releasing", "cooldown", "free"]);
     assert!(views.iter().any(|view| view.state == "waiting" && view.holder.as_deref() == Some(CCM)));
     assert!(views.iter().any(|view| view.state == "held" && view.until == Some(at(60_000))));
 }

@@ -10,16 +10,16 @@ fn draining(generation: u64, backends: &[u8]) -> Draining {
     Draining { generation, addresses, ..Draining::default() }
 }
 
-fn drain(bench: &mut Bench, generation: u64, backends: &[u8]) {
-    assert!(bench.step(In::Draining(Arc::new(draining(generation, backends)))).is_empty());
+fn drain(fixture: &mut Fixture, generation: u64, backends: &[u8]) {
+    assert!(fixture.step(In::Draining(Arc::new(draining(generation, backends)))).is_empty());
 }
 
 /// The backends that are, or may be, in service although they must be Down, by message to the admin state.
-fn missed(bench: &Bench, output: &[Out]) -> Vec<BTreeSet<Backend>> {
+fn missed(fixture: &Fixture, output: &[Out]) -> Vec<BTreeSet<Backend>> {
     let missed = |output: &Out| {
         let Out::AdminStates(pool, states) = output else { return None };
         let entries = states.facts.iter().flat_map(|facts| &facts.entries);
-        let set = &bench.writer.draining;
+        let set = &fixture.writer.draining;
         let lacks = entries.filter(|entry| set.wants(pool, entry) == Some(AdminState::Down));
         Some(lacks.filter_map(Entry::backend).chain(states.in_doubt.clone()).collect())
     };
@@ -40,14 +40,14 @@ fn done() -> ArmAnswer {
 
 #[test]
 fn n2_members_added_by_a_put_that_drain_by_now_are_missed() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (attempt, call) = bench.begin_put(&web, &[1, 2, 3]);
-    drain(&mut bench, 1, &[1]);
-    drain(&mut bench, 2, &[1, 2, 9]);
-    let output = bench.answer(call, done());
+    let (attempt, call) = fixture.begin_put(&web, &[1, 2, 3]);
+    drain(&mut fixture, 1, &[1]);
+    drain(&mut fixture, 2, &[1, 2, 9]);
+    let output = fixture.answer(call, done());
     assert!(matches!(output.first(), Some(Out::AdminStates(pool, ..)) if *pool == web), "{output:?}");
-    assert_eq!(missed(&bench, &output), [of(&[1, 2])]);
+    assert_eq!(missed(&fixture, &output), [of(&[1, 2])]);
     assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }
 
@@ -61,12 +61,12 @@ fn n2_members_that_came_in_down_or_need_not_be_down_are_not_missed() {
         (draining(2, &[]), draining(2, &[])),
         (draining(1, &[]), excluded),
     ] {
-        let mut bench = Bench::leading(params());
-        bench.step(In::Draining(Arc::new(before.clone())));
-        let (attempt, call) = bench.begin_put(&web, &[1, 2]);
-        bench.step(In::Draining(Arc::new(after.clone())));
-        let output = bench.answer(call, done());
-        assert!(missed(&bench, &output).is_empty(), "{before:?} {after:?}");
+        let mut fixture = Fixture::leading(params());
+        fixture.step(In::Draining(Arc::new(before.clone())));
+        let (attempt, call) = fixture.begin_put(&web, &[1, 2]);
+        fixture.step(In::Draining(Arc::new(after.clone())));
+        let output = fixture.answer(call, done());
+        assert!(missed(&fixture, &output).is_empty(), "{before:?} {after:?}");
         assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
     }
 }
@@ -74,15 +74,15 @@ fn n2_members_that_came_in_down_or_need_not_be_down_are_not_missed() {
 #[test]
 fn n2_a_finished_write_of_members_alone_does_not_send_the_pool() {
     for (newer, in_doubt) in [(&[1][..], None), (&[1, 2][..], Some(of(&[2])))] {
-        let mut bench = Bench::leading(params());
+        let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");
-        drain(&mut bench, 1, &[1]);
-        let (_, call) = bench.begin_put(&web, &[1, 2]);
-        bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
-        drain(&mut bench, 2, newer);
-        let call = poll(&bench.until(1_000));
+        drain(&mut fixture, 1, &[1]);
+        let (_, call) = fixture.begin_put(&web, &[1, 2]);
+        fixture.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+        drain(&mut fixture, 2, newer);
+        let call = poll(&fixture.until(1_000));
         // Another client may have written the pool since the operation ended.
-        let output = bench.answer(call, ArmAnswer::Operation(OperationState::Succeeded));
+        let output = fixture.answer(call, ArmAnswer::Operation(OperationState::Succeeded));
         let sent: Vec<_> = output.iter().filter_map(states).collect();
         assert!(sent.iter().all(|states| states.facts.is_none() && states.ended.is_none()), "{output:?}");
         assert_eq!(sent.first().map(|states| states.in_doubt.clone()), in_doubt, "{output:?}");
@@ -92,17 +92,17 @@ fn n2_a_finished_write_of_members_alone_does_not_send_the_pool() {
 #[test]
 fn n2_what_a_put_leaves_is_as_old_as_its_acceptance() {
     for (provisioning, known) in [(Provisioning::Succeeded, 100), (Provisioning::Updating, 200)] {
-        let mut bench = Bench::leading(params());
+        let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");
-        drain(&mut bench, 1, &[1]);
-        bench.until(100);
-        let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
-        let call = put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/1")), &web).0;
-        bench.until(200);
-        let mut output = bench.answer(call, accepted(provisioning, RetryAfter::Absent));
+        drain(&mut fixture, 1, &[1]);
+        fixture.until(100);
+        let read = get(&fixture.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
+        let call = put(&fixture.answer(read, read_of(pool_with(&web, &[1]), "W/1")), &web).0;
+        fixture.until(200);
+        let mut output = fixture.answer(call, accepted(provisioning, RetryAfter::Absent));
         if provisioning == Provisioning::Updating {
-            let call = poll(&bench.until(1_200));
-            output = bench.answer(call, ArmAnswer::Operation(OperationState::Succeeded));
+            let call = poll(&fixture.until(1_200));
+            output = fixture.answer(call, ArmAnswer::Operation(OperationState::Succeeded));
         }
         let states = output.iter().find_map(states).expect("it is sent");
         assert!(states.ended.is_some() && states.facts.is_some(), "{states:?}");
@@ -122,59 +122,59 @@ fn n4_a_read_of_a_pool_is_as_old_as_its_beginning() {
         let known = output.iter().filter_map(states).filter(|states| states.facts.is_some());
         known.map(|states| (states.at, states.ended.is_some())).collect::<Vec<_>>()
     };
-    let mut bench = Bench::leading(params());
-    drain(&mut bench, 1, &[1]);
-    bench.until(100);
-    let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
-    bench.until(300);
-    let output = bench.answer(read, read_of(with_down(), "W/1"));
+    let mut fixture = Fixture::leading(params());
+    drain(&mut fixture, 1, &[1]);
+    fixture.until(100);
+    let read = get(&fixture.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
+    fixture.until(300);
+    let output = fixture.answer(read, read_of(with_down(), "W/1"));
     let expected = [(at(100), false), (at(100), true)];
     assert_eq!(known(&output), expected, "the Down before any PUT, and nothing to write");
     // A glance ends a write with what it shows.
-    drain(&mut bench, 2, &[1, 2]);
-    let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
-    let call = put(&bench.answer(read, read_of(with_down(), "W/1")), &web).0;
-    bench.answer(call, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(10))));
-    let glance = get(&bench.until(1_300), &web);
+    drain(&mut fixture, 2, &[1, 2]);
+    let read = get(&fixture.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
+    let call = put(&fixture.answer(read, read_of(with_down(), "W/1")), &web).0;
+    fixture.answer(call, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(10))));
+    let glance = get(&fixture.until(1_300), &web);
     let mut facts = with_down();
     facts.entries[1].admin_state = AdminState::Down;
-    bench.until(1_400);
-    assert_eq!(known(&bench.answer(glance, read_of(facts, "W/own"))), [(at(1_300), true)]);
+    fixture.until(1_400);
+    assert_eq!(known(&fixture.answer(glance, read_of(facts, "W/own"))), [(at(1_300), true)]);
 }
 
 #[test]
 fn n2_what_a_put_has_restored_is_missed_when_its_node_drains_again() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let restored = Draining { restorable: of(&[1]), ..draining(1, &[]) };
-    bench.step(In::Draining(Arc::new(restored)));
-    let (_, read) = bench.begin(&web, &[1, 2]);
+    fixture.step(In::Draining(Arc::new(restored)));
+    let (_, read) = fixture.begin(&web, &[1, 2]);
     let mut facts = pool_with(&web, &[1]);
     facts.entries[0].admin_state = AdminState::Down;
-    let (call, edit, _) = put(&bench.answer(read, read_of(facts, "W/1")), &web);
+    let (call, edit, _) = put(&fixture.answer(read, read_of(facts, "W/1")), &web);
     assert_eq!(edit.set_admin, [(0, AdminState::None)].into());
-    drain(&mut bench, 2, &[1]);
-    let output = bench.answer(call, done());
-    assert_eq!(missed(&bench, &output), [of(&[1])]);
+    drain(&mut fixture, 2, &[1]);
+    let output = fixture.answer(call, done());
+    assert_eq!(missed(&fixture, &output), [of(&[1])]);
 }
 
 #[test]
 fn n2_it_is_reported_with_the_end_of_the_admin_part() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Leadership(Leadership::Standby));
-    drain(&mut bench, 1, &[9]);
-    bench.step(In::AdminDue(web.clone(), Some(down(0))));
-    bench.due(&web, due(0, MembershipUrgency::Add));
-    let attempt = take(&bench.lead(2));
-    let read = bench.take_level(&web, attempt, &[1, 9]);
-    let (call, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[9]), "W/1")), &web);
-    drain(&mut bench, 2, &[1, 9]);
-    let output = bench.answer(call, done());
+    fixture.step(In::Leadership(Leadership::Standby));
+    drain(&mut fixture, 1, &[9]);
+    fixture.step(In::AdminDue(web.clone(), Some(down(0))));
+    fixture.due(&web, due(0, MembershipUrgency::Add));
+    let attempt = take(&fixture.lead(2));
+    let read = fixture.take_level(&web, attempt, &[1, 9]);
+    let (call, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[9]), "W/1")), &web);
+    drain(&mut fixture, 2, &[1, 9]);
+    let output = fixture.answer(call, done());
     let place = |what: fn(&Out) -> bool| output.iter().position(what).expect("it is said");
     let told = place(|output| admin_end(output).is_some_and(|end| end.generation == 1 && end.result.is_ok()));
     assert!(told < place(|output| matches!(output, Out::Finished(..))));
-    assert_eq!(missed(&bench, &output), [of(&[1])], "the other one went Down with this PUT");
+    assert_eq!(missed(&fixture, &output), [of(&[1])], "the other one went Down with this PUT");
 }
 
 #[test]
@@ -191,66 +191,66 @@ fn n2_a_failed_put_has_missed_something_if_it_may_have_succeeded() {
         (FailureKind::PermitExpired, false),
         (FailureKind::Operation, true),
     ] {
-        let mut bench = Bench::leading(Params { client_retries: 0, ..params() });
+        let mut fixture = Fixture::leading(Params { client_retries: 0, ..params() });
         let web = pool("lb", "web");
-        let (attempt, mut call) = bench.begin_put(&web, &[1, 2]);
-        drain(&mut bench, 1, &[1]);
+        let (attempt, mut call) = fixture.begin_put(&web, &[1, 2]);
+        drain(&mut fixture, 1, &[1]);
         let why = failure(kind, "", RetryAfter::Absent);
         let mut answer = ArmAnswer::Failed(Arc::clone(&why));
         if kind == FailureKind::Operation {
-            bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
-            call = poll(&bench.until(1_000));
+            fixture.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+            call = poll(&fixture.until(1_000));
             answer = ArmAnswer::Operation(OperationState::Failed(why));
         }
-        let output = bench.answer(call, answer);
+        let output = fixture.answer(call, answer);
         outcome(&output, attempt);
         let expected = if may_be_there { vec![of(&[1])] } else { Vec::new() };
-        assert_eq!(missed(&bench, &output), expected, "{kind:?}");
+        assert_eq!(missed(&fixture, &output), expected, "{kind:?}");
     }
 }
 
 #[test]
 fn n2_possible_additions_of_an_unanswered_put_are_reported() {
     for newer in [false, true] {
-        let mut bench = Bench::leading(params());
+        let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");
-        let (attempt, call) = bench.begin_put(&web, &[1, 2]);
-        drain(&mut bench, 1, &[1]);
-        let output = bench.fail(call, failed(500, "", RetryAfter::Absent));
-        assert_eq!(missed(&bench, &output), [of(&[1])], "while it waits for its next try");
-        assert_eq!(take(&bench.until(6_000)), attempt);
+        let (attempt, call) = fixture.begin_put(&web, &[1, 2]);
+        drain(&mut fixture, 1, &[1]);
+        let output = fixture.fail(call, failed(500, "", RetryAfter::Absent));
+        assert_eq!(missed(&fixture, &output), [of(&[1])], "while it waits for its next try");
+        assert_eq!(take(&fixture.until(6_000)), attempt);
         if newer {
-            drain(&mut bench, 2, &[1, 2]);
+            drain(&mut fixture, 2, &[1, 2]);
         }
         // The members are not needed any more, so that the pool is not read.
-        let output = bench.step(In::Taken(web.clone(), attempt, None));
-        assert_eq!(missed(&bench, &output), [if newer { of(&[1, 2]) } else { of(&[1]) }]);
+        let output = fixture.step(In::Taken(web.clone(), attempt, None));
+        assert_eq!(missed(&fixture, &output), [if newer { of(&[1, 2]) } else { of(&[1]) }]);
     }
 }
 
 #[test]
 fn n2_what_the_next_read_finds_as_wanted_is_not_missed() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (attempt, call) = bench.begin_put(&web, &[1, 2]);
-    bench.fail(call, failed(500, "", RetryAfter::Absent));
-    assert_eq!(take(&bench.until(6_000)), attempt);
-    drain(&mut bench, 1, &[1]);
-    let read = bench.take_level(&web, attempt, &[1, 2]);
+    let (attempt, call) = fixture.begin_put(&web, &[1, 2]);
+    fixture.fail(call, failed(500, "", RetryAfter::Absent));
+    assert_eq!(take(&fixture.until(6_000)), attempt);
+    drain(&mut fixture, 1, &[1]);
+    let read = fixture.take_level(&web, attempt, &[1, 2]);
     let mut facts = pool_with(&web, &[1, 2]);
     facts.entries[0].admin_state = AdminState::Down;
-    let output = bench.answer(read, read_of(facts, "W/2"));
+    let output = fixture.answer(read, read_of(facts, "W/2"));
     assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
-    assert!(missed(&bench, &output).is_empty(), "{output:?}");
+    assert!(missed(&fixture, &output).is_empty(), "{output:?}");
 }
 
 #[test]
 fn w8_a_put_of_an_earlier_term_still_reports_what_it_missed() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (_, call) = bench.begin_put(&web, &[1]);
-    bench.step(In::Leadership(Leadership::Standby));
-    drain(&mut bench, 1, &[1]);
-    let output = bench.answer(call, done());
-    assert_eq!(missed(&bench, &output), [of(&[1])]);
+    let (_, call) = fixture.begin_put(&web, &[1]);
+    fixture.step(In::Leadership(Leadership::Standby));
+    drain(&mut fixture, 1, &[1]);
+    let output = fixture.answer(call, done());
+    assert_eq!(missed(&fixture, &output), [of(&[1])]);
 }

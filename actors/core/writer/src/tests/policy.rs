@@ -5,8 +5,8 @@ use model::assignment::PausedBy;
 use model::operator_request::{Answer, Done, Effect, Refusal, RequestId};
 use model::policy::{Mode, OperatorPolicy, Pause};
 
-fn policy(bench: &mut Bench, policy: OperatorPolicy) -> Vec<Out> {
-    bench.step(In::OperatorPolicy { term: Some(Epoch(1)), policy: Arc::new(policy) })
+fn policy(fixture: &mut Fixture, policy: OperatorPolicy) -> Vec<Out> {
+    fixture.step(In::OperatorPolicy { term: Some(Epoch(1)), policy: Arc::new(policy) })
 }
 
 fn paused() -> OperatorPolicy {
@@ -24,19 +24,19 @@ fn puts(output: &[Out]) -> usize {
 
 #[test]
 fn g6_no_grant_in_a_term_without_a_policy() {
-    let mut bench = Bench { writer: Writer::new(params()), ..Bench::new(params()) };
-    bench.step(In::OperatorPolicy { term: None, policy: Arc::default() });
-    bench.lead(2);
+    let mut fixture = Fixture { writer: Writer::new(params()), ..Fixture::new(params()) };
+    fixture.step(In::OperatorPolicy { term: None, policy: Arc::default() });
+    fixture.lead(2);
     let web = pool("lb", "web");
-    assert!(takes(&bench.due(&web, due(0, MembershipUrgency::Revive))).is_empty());
-    bench.step(In::AdminDue(pool("lb", "y-drained"), Some(down(0))));
-    assert!(bench.until(60_000).is_empty());
+    assert!(takes(&fixture.due(&web, due(0, MembershipUrgency::Revive))).is_empty());
+    fixture.step(In::AdminDue(pool("lb", "y-drained"), Some(down(0))));
+    assert!(fixture.until(60_000).is_empty());
     let policy = Arc::default();
     assert!(
-        takes(&bench.step(In::OperatorPolicy { term: Some(Epoch(1)), policy })).is_empty(),
+        takes(&fixture.step(In::OperatorPolicy { term: Some(Epoch(1)), policy })).is_empty(),
         "of an older term"
     );
-    take(&bench.step(In::OperatorPolicy { term: Some(Epoch(2)), policy: Arc::default() }));
+    take(&fixture.step(In::OperatorPolicy { term: Some(Epoch(2)), policy: Arc::default() }));
 }
 
 #[test]
@@ -46,38 +46,38 @@ fn g6_the_answer_about_a_pause_is_passed_on_whatever_this_process_is() {
         [Out::Answer(RequestId(7), Answer::Done(Done::Paused(effect)))] => Some(*effect),
         _ => None,
     };
-    let mut bench = Bench { writer: Writer::new(params()), ..Bench::new(params()) };
-    let output = bench.step(In::PassOn(RequestId(7), answer.clone()));
+    let mut fixture = Fixture { writer: Writer::new(params()), ..Fixture::new(params()) };
+    let output = fixture.step(In::PassOn(RequestId(7), answer.clone()));
     assert_eq!(effect(&output), Some(Effect::WhenRead), "it stands by");
-    bench.lead(2);
-    let output = bench.step(In::PassOn(RequestId(7), answer.clone()));
+    fixture.lead(2);
+    let output = fixture.step(In::PassOn(RequestId(7), answer.clone()));
     assert_eq!(effect(&output), Some(Effect::Now), "it leads");
     let resumed = Answer::Done(Done::Resumed { was: true, effect: Effect::WhenRead });
-    let output = bench.step(In::PassOn(RequestId(7), resumed));
+    let output = fixture.step(In::PassOn(RequestId(7), resumed));
     let now = |output: &[Out]| {
         matches!(output, [Out::Answer(_, Answer::Done(Done::Resumed { was: true, effect: Effect::Now }))])
     };
     assert!(now(&output), "{output:?}");
-    let until = Now::from_millis(bench.now + 1_000);
-    bench.step(In::Leadership(Leadership::Leading { epoch: Epoch(2), until }));
-    bench.until(60_000);
-    let output = bench.step(In::PassOn(RequestId(7), answer.clone()));
+    let until = Now::from_millis(fixture.now + 1_000);
+    fixture.step(In::Leadership(Leadership::Leading { epoch: Epoch(2), until }));
+    fixture.until(60_000);
+    let output = fixture.step(In::PassOn(RequestId(7), answer.clone()));
     assert_eq!(effect(&output), Some(Effect::WhenRead), "it does not know that it leads any more");
-    bench.step(In::Shutdown);
-    assert!(effect(&bench.step(In::PassOn(RequestId(7), answer))).is_some(), "it ends");
+    fixture.step(In::Shutdown);
+    assert!(effect(&fixture.step(In::PassOn(RequestId(7), answer))).is_some(), "it ends");
 }
 
 #[test]
 fn g6_while_everything_is_paused_nothing_is_granted_and_then_all_is() {
     for wish in [paused(), observe()] {
-        let mut bench = Bench::leading(params());
-        policy(&mut bench, wish);
+        let mut fixture = Fixture::leading(params());
+        policy(&mut fixture, wish);
         let web = pool("lb", "web");
-        assert!(bench.due(&web, due(0, MembershipUrgency::Revive)).is_empty());
-        bench.step(In::Draining(drains(1)));
-        assert!(calls(&bench.step(In::AdminDue(pool("other", "web"), Some(down(0))))).is_empty());
-        assert!(bench.until(600_000).is_empty());
-        let output = policy(&mut bench, OperatorPolicy::default());
+        assert!(fixture.due(&web, due(0, MembershipUrgency::Revive)).is_empty());
+        fixture.step(In::Draining(drains(1)));
+        assert!(calls(&fixture.step(In::AdminDue(pool("other", "web"), Some(down(0))))).is_empty());
+        assert!(fixture.until(600_000).is_empty());
+        let output = policy(&mut fixture, OperatorPolicy::default());
         assert_eq!(takes(&output).len(), 1);
         assert_eq!(calls(&output).len(), 1, "and the GET of the Down: {output:?}");
     }
@@ -85,54 +85,55 @@ fn g6_while_everything_is_paused_nothing_is_granted_and_then_all_is() {
 
 #[test]
 fn g6_what_was_granted_when_a_pause_comes_sends_no_put_and_spends_nothing() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let (asked, reading) = (pool("a", "web"), pool("b", "web"));
-    let taking = take(&bench.due(&asked, due(0, MembershipUrgency::Add)));
-    let (attempt, read) = bench.begin(&reading, &[1]);
-    let output = policy(&mut bench, paused());
+    let taking = take(&fixture.due(&asked, due(0, MembershipUrgency::Add)));
+    let (attempt, read) = fixture.begin(&reading, &[1]);
+    let output = policy(&mut fixture, paused());
     assert!(matches!(outcome(&output, taking), Outcome::NotGranted));
     assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
-    let output = bench.answer(read, read_of(pool_with(&reading, &[]), "W/1"));
+    let output = fixture.answer(read, read_of(pool_with(&reading, &[]), "W/1"));
     assert!(calls(&output).is_empty());
     let late = In::Taken(asked.clone(), taking, Some(taken_level(&asked, &[1])));
-    assert!(calls(&bench.step(late)).is_empty());
-    assert!(bench.writer.lanes.values().all(|lane| lane.write.is_none()));
+    assert!(calls(&fixture.step(late)).is_empty());
+    assert!(fixture.writer.lanes.values().all(|lane| lane.write.is_none()));
 }
 
 #[test]
 fn g6_a_pause_cancels_a_write_that_waits_for_its_next_try() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (attempt, read) = bench.begin(&web, &[1]);
-    bench.fail(read, failed(503, "", RetryAfter::Absent));
-    let output = policy(&mut bench, paused());
+    let (attempt, read) = fixture.begin(&web, &[1]);
+    fixture.fail(read, failed(503, "", RetryAfter::Absent));
+    let output = policy(&mut fixture, paused());
     assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
-    assert!(calls(&bench.until(600_000)).is_empty());
+    assert!(calls(&fixture.until(600_000)).is_empty());
 }
 
 #[test]
 fn g6_a_put_that_was_sent_is_followed_to_its_end_and_nothing_follows_it() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (attempt, put) = bench.begin_put(&web, &[1]);
-    assert!(policy(&mut bench, paused()).is_empty());
-    bench.due(&pool("lb", "next"), due(0, MembershipUrgency::Revive));
-    let output = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(1))));
+    let (attempt, put) = fixture.begin_put(&web, &[1]);
+    assert!(policy(&mut fixture, paused()).is_empty());
+    fixture.due(&pool("lb", "next"), due(0, MembershipUrgency::Revive));
+    let output =
+        fixture.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(1))));
     assert!(takes(&output).is_empty());
-    let poll = poll(&bench.until(1_000));
-    let output = bench.answer(poll, ArmAnswer::Operation(OperationState::Succeeded));
+    let poll = poll(&fixture.until(1_000));
+    let output = fixture.answer(poll, ArmAnswer::Operation(OperationState::Succeeded));
     assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
     assert!(takes(&output).is_empty());
-    assert_eq!(puts(&bench.until(600_000)), 0);
+    assert_eq!(puts(&fixture.until(600_000)), 0);
 }
 
 #[test]
 fn g6_after_a_throttled_put_or_a_moved_etag_no_put_follows_in_a_pause() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (attempt, put) = bench.begin_put(&web, &[1]);
-    policy(&mut bench, paused());
-    let output = bench.fail(put, failed(412, "", RetryAfter::Absent));
+    let (attempt, put) = fixture.begin_put(&web, &[1]);
+    policy(&mut fixture, paused());
+    let output = fixture.fail(put, failed(412, "", RetryAfter::Absent));
     let ended = output
         .iter()
         .any(|output| matches!(output, Out::Finished(_, id, Outcome::NotGranted) if *id == attempt));
@@ -148,37 +149,37 @@ fn d1_members_paused_since_the_take_are_not_written_but_their_down_is() {
     let by_service =
         OperatorPolicy { services: [(key, Pause::default())].into(), ..OperatorPolicy::default() };
     for wish in [by_pool, by_service] {
-        let mut bench = Bench::leading(params());
-        let (attempt, read) = bench.begin(&web, &[1]);
-        assert!(policy(&mut bench, wish.clone()).is_empty());
-        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+        let mut fixture = Fixture::leading(params());
+        let (attempt, read) = fixture.begin(&web, &[1]);
+        assert!(policy(&mut fixture, wish.clone()).is_empty());
+        let output = fixture.answer(read, read_of(pool_with(&web, &[]), "W/1"));
         assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
         assert_eq!(puts(&output), 0);
-        bench.step(In::Withdraw(web.clone()));
+        fixture.step(In::Withdraw(web.clone()));
 
-        bench.step(In::Draining(drains(2)));
-        let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
-        let (_, edit, _) = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/2")), &web);
+        fixture.step(In::Draining(drains(2)));
+        let read = get(&fixture.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
+        let (_, edit, _) = put(&fixture.answer(read, read_of(pool_with(&web, &[2]), "W/2")), &web);
         assert!(edit.add.is_empty() && edit.remove.is_empty() && edit.set_admin.len() == 1);
     }
 }
 
 #[test]
 fn g6_add_only_adds_and_removes_nothing() {
-    let mut bench = Bench::leading(params());
-    policy(&mut bench, OperatorPolicy { mode: Mode::AddOnly, ..OperatorPolicy::default() });
+    let mut fixture = Fixture::leading(params());
+    policy(&mut fixture, OperatorPolicy { mode: Mode::AddOnly, ..OperatorPolicy::default() });
     let web = pool("lb", "web");
-    let (_, read) = bench.begin(&web, &[1]);
-    let (call, edit, _) = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web);
+    let (_, read) = fixture.begin(&web, &[1]);
+    let (call, edit, _) = put(&fixture.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web);
     assert!(edit.remove.is_empty() && edit.add.len() == 1, "{edit:?}");
-    bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    let (attempt, read) = bench.begin(&pool("other", "web"), &[1]);
-    let output = bench.answer(read, read_of(pool_with(&pool("other", "web"), &[1, 2]), "W/1"));
+    fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let (attempt, read) = fixture.begin(&pool("other", "web"), &[1]);
+    let output = fixture.answer(read, read_of(pool_with(&pool("other", "web"), &[1, 2]), "W/1"));
     assert!(matches!(outcome(&output, attempt), Outcome::Unchanged { .. }));
 }
 
-fn asked(bench: &mut Bench, of: &PoolId) -> Result<(), Refusal> {
-    let output = bench.step(In::Attempt(RequestId(5), of.clone()));
+fn asked(fixture: &mut Fixture, of: &PoolId) -> Result<(), Refusal> {
+    let output = fixture.step(In::Attempt(RequestId(5), of.clone()));
     match &output[..] {
         [Out::Attempt(pool, RequestId(5))] if pool == of => Ok(()),
         [Out::Answer(RequestId(5), Answer::Refused(refusal))] => Err(refusal.clone()),
@@ -189,39 +190,39 @@ fn asked(bench: &mut Bench, of: &PoolId) -> Result<(), Refusal> {
 #[test]
 fn h3_an_attempt_is_passed_on_unless_it_could_not_begin() {
     let web = pool("lb", "web");
-    let mut bench = Bench::new(params());
-    assert_eq!(asked(&mut bench, &web), Err(Refusal::NotLeading));
-    bench.lead(1);
-    assert_eq!(asked(&mut bench, &web), Ok(()));
-    policy(&mut bench, paused());
-    assert_eq!(asked(&mut bench, &web), Err(Refusal::Paused(PausedBy::Everything)));
+    let mut fixture = Fixture::new(params());
+    assert_eq!(asked(&mut fixture, &web), Err(Refusal::NotLeading));
+    fixture.lead(1);
+    assert_eq!(asked(&mut fixture, &web), Ok(()));
+    policy(&mut fixture, paused());
+    assert_eq!(asked(&mut fixture, &web), Err(Refusal::Paused(PausedBy::Everything)));
     policy(
-        &mut bench,
+        &mut fixture,
         OperatorPolicy { pools: [(web.clone(), Pause::default())].into(), ..OperatorPolicy::default() },
     );
-    assert_eq!(asked(&mut bench, &web), Err(Refusal::Paused(PausedBy::Pool)));
+    assert_eq!(asked(&mut fixture, &web), Err(Refusal::Paused(PausedBy::Pool)));
     let observe = OperatorPolicy {
         mode: Mode::Observe,
         everything: Some(Pause::default()),
         ..OperatorPolicy::default()
     };
-    policy(&mut bench, observe);
-    assert_eq!(asked(&mut bench, &web), Err(Refusal::Paused(PausedBy::Mode)), "resuming would not help");
-    policy(&mut bench, OperatorPolicy::default());
+    policy(&mut fixture, observe);
+    assert_eq!(asked(&mut fixture, &web), Err(Refusal::Paused(PausedBy::Mode)), "resuming would not help");
+    policy(&mut fixture, OperatorPolicy::default());
 
     let until = at(90_000);
-    bench.step(In::RecordedGates(GateTimes { reads_until: None, writes_until: Some(until) }));
-    assert_eq!(asked(&mut bench, &web), Err(Refusal::NotBefore(until)));
-    bench.until(91_000);
-    let (_, put) = bench.begin_put(&pool("lb", "x-other"), &[1]);
-    bench.fail(put, failure(FailureKind::Timeout, "", RetryAfter::Absent));
-    assert!(matches!(asked(&mut bench, &web), Err(Refusal::NotBefore(_))), "the lane is in doubt");
-    assert_eq!(asked(&mut bench, &pool("other", "web")), Ok(()));
+    fixture.step(In::RecordedGates(GateTimes { reads_until: None, writes_until: Some(until) }));
+    assert_eq!(asked(&mut fixture, &web), Err(Refusal::NotBefore(until)));
+    fixture.until(91_000);
+    let (_, put) = fixture.begin_put(&pool("lb", "x-other"), &[1]);
+    fixture.fail(put, failure(FailureKind::Timeout, "", RetryAfter::Absent));
+    assert!(matches!(asked(&mut fixture, &web), Err(Refusal::NotBefore(_))), "the lane is in doubt");
+    assert_eq!(asked(&mut fixture, &pool("other", "web")), Ok(()));
 }
 
 #[test]
 fn c4_an_attempt_is_refused_by_who_only_shows() {
-    let mut bench = Bench::new(Params { shows_only: true, ..params() });
-    bench.lead(1);
-    assert_eq!(asked(&mut bench, &pool("lb", "web")), Err(Refusal::DryRun));
+    let mut fixture = Fixture::new(Params { dry_run: true, ..params() });
+    fixture.lead(1);
+    assert_eq!(asked(&mut fixture, &pool("lb", "web")), Err(Refusal::DryRun));
 }

@@ -31,7 +31,7 @@ const MAX_GRANTS: u32 = 1 + 2 * CLIENT_RETRIES + 6;
 
 /// Something that happens.
 #[derive(Clone, Copy, Debug)]
-enum Happening {
+enum RandomEvent {
     /// A pool gets a level: a set of addresses by bits, and the tolerated ones.
     Level(usize, u8, u8),
     /// Another client writes a pool, for this many seconds.
@@ -143,7 +143,7 @@ impl World {
             etag_rounds: 3,
             client_retries: CLIENT_RETRIES,
             lease: None,
-            shows_only: false,
+            dry_run: false,
             rate_limit: None,
             retry_throttled: false,
             gates_delay_grants: true,
@@ -508,19 +508,19 @@ impl World {
         self.now = self.now.max(until);
     }
 
-    fn happen(&mut self, happening: Happening) {
-        match happening {
-            Happening::Level(number, required, tolerated) => {
+    fn happen(&mut self, event: RandomEvent) {
+        match event {
+            RandomEvent::Level(number, required, tolerated) => {
                 self.pools[number].level = level(required, tolerated);
                 self.post(number);
             }
-            Happening::Foreign(number, members, seconds) => {
+            RandomEvent::Foreign(number, members, seconds) => {
                 let members = level(members, 0).required;
                 let entries = members.iter().map(|(ip, m)| entry(m.name.as_str(), Some(*ip)));
                 let id = self.pools[number].id.clone();
                 self.arm.foreign_write(self.now, &id, entries.collect(), Duration::from_secs(seconds.into()));
             }
-            Happening::Drain(bits, urgent) => {
+            RandomEvent::Drain(bits, urgent) => {
                 let generation = self.writer.draining.generation + 1;
                 let addresses: BTreeMap<_, _> =
                     level(bits, 0).required.keys().map(|ip| ((*ip).into(), NodeUid::new("uid"))).collect();
@@ -538,15 +538,15 @@ impl World {
                     ));
                 }
             }
-            Happening::Faults(fault, count) => {
+            RandomEvent::Faults(fault, count) => {
                 self.faults.extend(std::iter::repeat_n(fault, count.into()));
             }
-            Happening::Operations(seconds, fate, mute) => {
+            RandomEvent::Operations(seconds, fate, mute) => {
                 self.arm.lasts = Duration::from_secs(seconds.into());
                 self.arm.fate = fate;
                 self.arm.mute = mute;
             }
-            Happening::ForeignRule(number, there) => {
+            RandomEvent::ForeignRule(number, there) => {
                 let id = &self.pools[number].id;
                 let lb = self.arm.lbs.get_mut(&id.lb).expect("the load balancer exists");
                 let rules = &mut lb.pools.get_mut(&id.pool).expect("the pool exists").rules;
@@ -555,8 +555,8 @@ impl World {
                     rules.push(Arc::from("foreign"));
                 }
             }
-            Happening::Lead(leads) => self.lead(leads),
-            Happening::TakeOver(number, members, seconds) => {
+            RandomEvent::Lead(leads) => self.lead(leads),
+            RandomEvent::TakeOver(number, members, seconds) => {
                 let id = self.pools[number].id.clone();
                 self.lead(false);
                 let members = level(members, 0).required;
@@ -565,13 +565,13 @@ impl World {
                 self.arm.predecessor_write(self.now, &id, entries, lasts);
                 self.lead(true);
             }
-            Happening::Sluggish(seconds) => self.slow = Duration::from_secs(seconds.into()),
-            Happening::Discover(number) => {
+            RandomEvent::Sluggish(seconds) => self.slow = Duration::from_secs(seconds.into()),
+            RandomEvent::Discover(number) => {
                 self.reads += 1;
                 let lb = LbName::new(format!("lb{number}"));
                 self.deliver(In::Read { call: CallId(self.reads), lb });
             }
-            Happening::Withdraw(number) => {
+            RandomEvent::Withdraw(number) => {
                 let pool = &mut self.pools[number];
                 if pool.open.is_none() && pool.posted.take().is_some() {
                     let id = pool.id.clone();
@@ -598,10 +598,10 @@ impl World {
         for (_, _, fault) in self.calls.values_mut() {
             *fault = None;
         }
-        self.happen(Happening::Operations(2, None, false));
+        self.happen(RandomEvent::Operations(2, None, false));
         self.slow = Duration::ZERO;
         for number in 0..self.pools.len() {
-            self.happen(Happening::ForeignRule(number, false));
+            self.happen(RandomEvent::ForeignRule(number, false));
         }
         if !self.leads {
             self.lead(true);
@@ -657,7 +657,7 @@ fn any_fault() -> impl Strategy<Value = FailureCause> {
 }
 
 /// Levels, faults and slow operations, without another writer.
-fn any_trouble() -> impl Strategy<Value = Happening> {
+fn any_trouble() -> impl Strategy<Value = RandomEvent> {
     let fault = prop::sample::select(vec![
         FailureCause::AnswerLost,
         FailureCause::NotSent,
@@ -666,44 +666,44 @@ fn any_trouble() -> impl Strategy<Value = Happening> {
         FailureCause::NoToken,
     ]);
     prop_oneof![
-        4 => (0..LBS * POOLS, any::<u8>(), any::<u8>()).prop_map(|(n, r, t)| Happening::Level(n, r, t)),
-        4 => (fault, 1..4_u8).prop_map(|(fault, n)| Happening::Faults(fault, n)),
-        1 => (0..25_u8, any::<bool>()).prop_map(|(s, mute)| Happening::Operations(s, None, mute)),
+        4 => (0..LBS * POOLS, any::<u8>(), any::<u8>()).prop_map(|(n, r, t)| RandomEvent::Level(n, r, t)),
+        4 => (fault, 1..4_u8).prop_map(|(fault, n)| RandomEvent::Faults(fault, n)),
+        1 => (0..25_u8, any::<bool>()).prop_map(|(s, mute)| RandomEvent::Operations(s, None, mute)),
     ]
 }
 
-fn any_happening() -> impl Strategy<Value = Happening> {
+fn any_random_event() -> impl Strategy<Value = RandomEvent> {
     let number = 0..LBS * POOLS;
     prop_oneof![
-        8 => (number.clone(), any::<u8>(), any::<u8>()).prop_map(|(n, r, t)| Happening::Level(n, r, t)),
-        3 => (number.clone(), any::<u8>(), 0..40_u8).prop_map(|(n, m, s)| Happening::Foreign(n, m, s)),
-        2 => (any::<u8>(), any::<bool>()).prop_map(|(bits, urgent)| Happening::Drain(bits, urgent)),
-        3 => (any_fault(), 1..4_u8).prop_map(|(fault, n)| Happening::Faults(fault, n)),
-        1 => (any_fault(), 10..40_u8).prop_map(|(fault, n)| Happening::Faults(fault, n)),
+        8 => (number.clone(), any::<u8>(), any::<u8>()).prop_map(|(n, r, t)| RandomEvent::Level(n, r, t)),
+        3 => (number.clone(), any::<u8>(), 0..40_u8).prop_map(|(n, m, s)| RandomEvent::Foreign(n, m, s)),
+        2 => (any::<u8>(), any::<bool>()).prop_map(|(bits, urgent)| RandomEvent::Drain(bits, urgent)),
+        3 => (any_fault(), 1..4_u8).prop_map(|(fault, n)| RandomEvent::Faults(fault, n)),
+        1 => (any_fault(), 10..40_u8).prop_map(|(fault, n)| RandomEvent::Faults(fault, n)),
         2 => (
             0..25_u8,
             prop::option::of(prop::sample::select(vec![Fate::Done, Fate::Lost, Fate::Failed])),
             any::<bool>(),
         )
-            .prop_map(|(s, fate, mute)| Happening::Operations(s, fate, mute)),
-        1 => (number.clone(), any::<bool>()).prop_map(|(n, there)| Happening::ForeignRule(n, there)),
-        1 => any::<bool>().prop_map(Happening::Lead),
-        2 => (number.clone(), any::<u8>(), 0..120_u8).prop_map(|(n, m, s)| Happening::TakeOver(n, m, s)),
-        1 => (0..13_u8).prop_map(Happening::Sluggish),
-        1 => (0..LBS).prop_map(Happening::Discover),
-        1 => number.prop_map(Happening::Withdraw),
+            .prop_map(|(s, fate, mute)| RandomEvent::Operations(s, fate, mute)),
+        1 => (number.clone(), any::<bool>()).prop_map(|(n, there)| RandomEvent::ForeignRule(n, there)),
+        1 => any::<bool>().prop_map(RandomEvent::Lead),
+        2 => (number.clone(), any::<u8>(), 0..120_u8).prop_map(|(n, m, s)| RandomEvent::TakeOver(n, m, s)),
+        1 => (0..13_u8).prop_map(RandomEvent::Sluggish),
+        1 => (0..LBS).prop_map(RandomEvent::Discover),
+        1 => number.prop_map(RandomEvent::Withdraw),
     ]
 }
 
 proptest! {
     #[test]
     fn w1_w2_w8_no_rule_is_broken_and_every_pool_gets_in_sync(
-        story in prop::collection::vec((0..8_000_u64, any_happening()), 1..60),
+        story in prop::collection::vec((0..8_000_u64, any_random_event()), 1..60),
     ) {
         let mut world = World::new();
         world.lead(true);
-        for (pause, happening) in story {
-            world.happen(happening);
+        for (pause, event) in story {
+            world.happen(event);
             world.run(world.now.plus(Duration::from_millis(pause)));
         }
         world.come_to_rest();
@@ -717,8 +717,8 @@ proptest! {
         let mut world = World::new();
         world.alone = true;
         world.lead(true);
-        for (pause, happening) in story {
-            world.happen(happening);
+        for (pause, event) in story {
+            world.happen(event);
             world.run(world.now.plus(Duration::from_millis(pause)));
         }
         world.come_to_rest();
@@ -727,12 +727,12 @@ proptest! {
 
     #[test]
     fn w8_after_a_shutdown_it_becomes_quiet_and_attempts_are_answered(
-        story in prop::collection::vec((0..4_000_u64, any_happening()), 1..30),
+        story in prop::collection::vec((0..4_000_u64, any_random_event()), 1..30),
     ) {
         let mut world = World::new();
         world.lead(true);
-        for (pause, happening) in story {
-            world.happen(happening);
+        for (pause, event) in story {
+            world.happen(event);
             world.run(world.now.plus(Duration::from_millis(pause)));
         }
         world.slow = Duration::ZERO;
@@ -740,7 +740,7 @@ proptest! {
         let puts = world.puts;
         world.run(world.now.plus(Duration::from_secs(150)));
         prop_assert_eq!(world.puts, puts, "a PUT was sent after the shutdown");
-        prop_assert_eq!(world.writer.life, Life::Quiet);
+        prop_assert_eq!(world.writer.phase, WriterPhase::Quiet);
         prop_assert!(world.pools.iter().all(|pool| pool.open.is_none()));
         prop_assert_eq!(world.reads, world.reads_answered);
     }
@@ -751,7 +751,7 @@ fn w1_the_world_of_these_properties_does_write() {
     let mut world = World::new();
     world.lead(true);
     for number in 0..world.pools.len() {
-        world.happen(Happening::Level(number, 0b110, 0));
+        world.happen(RandomEvent::Level(number, 0b110, 0));
     }
     world.come_to_rest();
     world.assert_at_rest();

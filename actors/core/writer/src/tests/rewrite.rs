@@ -3,23 +3,23 @@
 use super::*;
 
 /// The PUT of a pool in sync, and its attempt.
-fn rewritten(bench: &mut Bench, web: &PoolId) -> (AttemptId, CallId, Edit) {
-    let attempt = take(&bench.due(web, due(bench.now, MembershipUrgency::Remove)));
+fn rewritten(fixture: &mut Fixture, web: &PoolId) -> (AttemptId, CallId, Edit) {
+    let attempt = take(&fixture.due(web, due(fixture.now, MembershipUrgency::Remove)));
     let taken = MembershipWrite { rewrites: true, ..taken_level(web, &[1]) };
-    let read = get(&bench.step(In::Taken(web.clone(), attempt, Some(taken))), web);
+    let read = get(&fixture.step(In::Taken(web.clone(), attempt, Some(taken))), web);
     let facts = PoolFacts { provisioning: Provisioning::Failed, ..pool_with(web, &[1]) };
-    let (call, edit, tag) = put(&bench.answer(read, read_of(facts, "W/1")), web);
+    let (call, edit, tag) = put(&fixture.answer(read, read_of(facts, "W/1")), web);
     assert_eq!(tag, Some(Etag::new("W/1")));
     (attempt, call, edit)
 }
 
 #[test]
 fn a_pool_in_sync_is_written_as_it_is() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (attempt, call, edit) = rewritten(&mut bench, &web);
+    let (attempt, call, edit) = rewritten(&mut fixture, &web);
     assert!(edit.is_empty());
-    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let output = fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let Outcome::Written { members, added, removed, .. } = outcome(&output, attempt) else {
         panic!("{output:?}")
     };
@@ -28,20 +28,20 @@ fn a_pool_in_sync_is_written_as_it_is() {
 
 #[test]
 fn a_put_without_an_answer_is_not_repeated() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    let (attempt, call, _) = rewritten(&mut bench, &web);
-    bench.fail(call, failed(503, "ServiceUnavailable", RetryAfter::Absent));
+    let (attempt, call, _) = rewritten(&mut fixture, &web);
+    fixture.fail(call, failed(503, "ServiceUnavailable", RetryAfter::Absent));
     for millis in (1_000..60_000).step_by(500) {
-        let mut output = bench.until(millis);
+        let mut output = fixture.until(millis);
         while !output.is_empty() {
             let mut next = Vec::new();
             for one in output {
                 if let Out::Take(pool, id) = &one {
                     let taken = MembershipWrite { rewrites: true, ..taken_level(&web, &[1]) };
-                    next.extend(bench.step(In::Taken(pool.clone(), *id, Some(taken))));
+                    next.extend(fixture.step(In::Taken(pool.clone(), *id, Some(taken))));
                 } else if let Out::Call(ArmCall { id, request: ArmRequest::GetPool(_) }) = &one {
-                    next.extend(bench.answer(*id, read_of(pool_with(&web, &[1]), "W/2")));
+                    next.extend(fixture.answer(*id, read_of(pool_with(&web, &[1]), "W/2")));
                 } else if let Out::Finished(_, id, Outcome::Written { .. }) = &one {
                     assert_eq!(*id, attempt);
                     return;

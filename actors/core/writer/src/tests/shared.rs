@@ -27,7 +27,7 @@ use model::write_record::Trigger;
 
 const OURS: &str = "azure-backend-pool-controller";
 const CCM: &str = "cloud-controller-manager";
-const SOMEBODY: &str = "stranger";
+const OTHER_CLIENT: &str = "stranger";
 /// Most requests about the Lease in one second. More are a storm.
 const MAX_REQUESTS: usize = 40;
 const POOLS: usize = 4;
@@ -57,7 +57,7 @@ enum Trouble {
 
 /// Something that happens.
 #[derive(Clone, Copy, Debug)]
-enum Happening {
+enum RandomEvent {
     /// A pool gets a level.
     Level(usize, u8),
     /// The next requests about the Lease meet this fault.
@@ -173,8 +173,12 @@ fn level(bits: u8) -> Level {
 }
 
 fn params() -> Params {
-    let lease =
-        LeaseParams { holder: OURS.into(), max_hold: secs(20), min_off: secs(5), bypass_for_drain: false };
+    let lease = LeaseParams {
+        holder: OURS.into(),
+        max_hold: secs(20),
+        min_cooldown: secs(5),
+        bypass_for_drain: false,
+    };
     Params { lease: Some(lease), min_interval: Duration::ZERO, breaker: false, ..super::params() }
 }
 
@@ -391,7 +395,7 @@ impl World {
     }
 
     /// Checks that no other client holds the Lease while a PUT of ours may be carried out.
-    fn assert_nobody_writes(&self) {
+    fn assert_no_put_in_flight(&self) {
         for process in self.processes.iter().filter(|_| !self.meddled) {
             assert!(
                 process.puts.values().all(|ends| *ends < self.now),
@@ -566,7 +570,7 @@ impl World {
                 self.other.next_try = self.now.plus(secs(1));
                 return;
             }
-            self.assert_nobody_writes();
+            self.assert_no_put_in_flight();
             let (duration, previous) = match &self.lease {
                 Some(state) => (state.duration, state.previous.clone()),
                 None => (secs(900), None),
@@ -654,22 +658,22 @@ impl World {
         self.now = self.now.max(until);
     }
 
-    fn happen(&mut self, happening: Happening) {
-        match happening {
-            Happening::Level(number, bits) => {
+    fn happen(&mut self, event: RandomEvent) {
+        match event {
+            RandomEvent::Level(number, bits) => {
                 self.levels[number].1 = level(bits);
                 self.post(number);
             }
-            Happening::Troubles(trouble, count) => {
+            RandomEvent::Troubles(trouble, count) => {
                 self.troubles.extend(std::iter::repeat_n(trouble, count.into()));
             }
-            Happening::Mute(count) => self.mute = count,
-            Happening::Operations(seconds) => self.arm.lasts = secs(seconds.into()),
-            Happening::Slow(seconds) => self.slow = secs(seconds.into()),
-            Happening::Pause(number, seconds) => {
+            RandomEvent::Mute(count) => self.mute = count,
+            RandomEvent::Operations(seconds) => self.arm.lasts = secs(seconds.into()),
+            RandomEvent::Slow(seconds) => self.slow = secs(seconds.into()),
+            RandomEvent::Pause(number, seconds) => {
                 self.processes[number].paused_until = self.now.plus(secs(seconds.into()));
             }
-            Happening::CutOff => {
+            RandomEvent::CutOff => {
                 self.renews = false;
                 // It usually notices.
                 if !self.sequence.is_multiple_of(3) {
@@ -678,12 +682,12 @@ impl World {
                     self.later(25_000, event);
                 }
             }
-            Happening::Crash => {
+            RandomEvent::Crash => {
                 self.renews = false;
                 self.restart(self.leader);
             }
-            Happening::Restart => self.deliver(self.leader, In::Shutdown),
-            Happening::Other(hold, rest) => {
+            RandomEvent::Restart => self.deliver(self.leader, In::Shutdown),
+            RandomEvent::Other(hold, rest) => {
                 self.other.hold = secs(u64::from(hold) + 1);
                 self.other.rest = secs(rest.into());
                 if self.other.holds_until.is_none() {
@@ -691,19 +695,19 @@ impl World {
                     self.other.wanting_since = self.now;
                 }
             }
-            Happening::Awaiting(newest) => self.deliver(self.leader, In::AwaitingIngress(newest)),
-            Happening::Person(holder) => {
+            RandomEvent::Awaiting(newest) => self.deliver(self.leader, In::AwaitingIngress(newest)),
+            RandomEvent::Person(holder) => {
                 self.meddled = true;
                 if let Some(state) = self.lease.clone() {
                     self.store(State { holder: holder.map(Arc::from), ..state });
                 }
             }
-            Happening::Deleted => {
+            RandomEvent::Deleted => {
                 self.meddled = true;
                 self.version += 1;
                 self.lease = None;
             }
-            Happening::Restored(ago) => {
+            RandomEvent::Restored(ago) => {
                 self.meddled = true;
                 self.history.truncate(self.history.len().saturating_sub(ago));
                 self.lease = self.history.last().cloned();
@@ -716,13 +720,13 @@ impl World {
         self.troubles.clear();
         self.mute = 0;
         self.slow = Duration::ZERO;
-        self.happen(Happening::Operations(2));
-        self.happen(Happening::Other(9, 3));
-        self.happen(Happening::Awaiting(None));
+        self.happen(RandomEvent::Operations(2));
+        self.happen(RandomEvent::Other(9, 3));
+        self.happen(RandomEvent::Awaiting(None));
         // The others would wait 15 minutes for a holder that does not know of its hold.
         let holder = self.lease.as_ref().and_then(|state| state.holder.as_deref());
-        if holder == Some(SOMEBODY) || holder == Some(CCM) && self.other.holds_until.is_none() {
-            self.happen(Happening::Person(None));
+        if holder == Some(OTHER_CLIENT) || holder == Some(CCM) && self.other.holds_until.is_none() {
+            self.happen(RandomEvent::Person(None));
         }
         for process in &mut self.processes {
             process.paused_until = self.now;
@@ -743,7 +747,7 @@ impl World {
     }
 }
 
-fn any_happening() -> impl Strategy<Value = Happening> {
+fn any_random_event() -> impl Strategy<Value = RandomEvent> {
     let trouble = prop::sample::select(vec![
         Trouble::Lost,
         Trouble::AnswerLost,
@@ -752,27 +756,27 @@ fn any_happening() -> impl Strategy<Value = Happening> {
         Trouble::Doubled,
     ]);
     prop_oneof![
-        8 => (0..POOLS, any::<u8>()).prop_map(|(n, bits)| Happening::Level(n, bits)),
-        3 => (trouble, 1..4_u8).prop_map(|(trouble, n)| Happening::Troubles(trouble, n)),
-        1 => (1..4_u8).prop_map(Happening::Mute),
-        1 => (0..90_u8).prop_map(Happening::Operations),
-        1 => (0..45_u8).prop_map(Happening::Slow),
-        2 => (0..2_usize, 1..120_u8).prop_map(|(n, s)| Happening::Pause(n, s)),
-        1 => Just(Happening::CutOff),
-        1 => Just(Happening::Crash),
-        1 => Just(Happening::Restart),
-        3 => (0..120_u8, 0..30_u8).prop_map(|(hold, rest)| Happening::Other(hold, rest)),
-        1 => proptest::option::of(1_u64..50).prop_map(Happening::Awaiting),
+        8 => (0..POOLS, any::<u8>()).prop_map(|(n, bits)| RandomEvent::Level(n, bits)),
+        3 => (trouble, 1..4_u8).prop_map(|(trouble, n)| RandomEvent::Troubles(trouble, n)),
+        1 => (1..4_u8).prop_map(RandomEvent::Mute),
+        1 => (0..90_u8).prop_map(RandomEvent::Operations),
+        1 => (0..45_u8).prop_map(RandomEvent::Slow),
+        2 => (0..2_usize, 1..120_u8).prop_map(|(n, s)| RandomEvent::Pause(n, s)),
+        1 => Just(RandomEvent::CutOff),
+        1 => Just(RandomEvent::Crash),
+        1 => Just(RandomEvent::Restart),
+        3 => (0..120_u8, 0..30_u8).prop_map(|(hold, rest)| RandomEvent::Other(hold, rest)),
+        1 => proptest::option::of(1_u64..50).prop_map(RandomEvent::Awaiting),
     ]
 }
 
-fn any_meddling() -> impl Strategy<Value = Happening> {
-    let holder = prop::sample::select(vec![None, Some(OURS), Some(CCM), Some(SOMEBODY)]);
+fn any_meddling() -> impl Strategy<Value = RandomEvent> {
+    let holder = prop::sample::select(vec![None, Some(OURS), Some(CCM), Some(OTHER_CLIENT)]);
     prop_oneof![
-        12 => any_happening(),
-        2 => holder.prop_map(Happening::Person),
-        1 => Just(Happening::Deleted),
-        2 => (0..20_usize).prop_map(Happening::Restored),
+        12 => any_random_event(),
+        2 => holder.prop_map(RandomEvent::Person),
+        1 => Just(RandomEvent::Deleted),
+        2 => (0..20_usize).prop_map(RandomEvent::Restored),
     ]
 }
 
@@ -781,12 +785,12 @@ proptest! {
     fn w7_w8_no_put_without_lease_and_leadership_and_all_is_written(
         skews in (-4_000..4_000_i64, -4_000..4_000_i64),
         reads_skewed in -100_000..100_000_i64,
-        story in prop::collection::vec((0..30_000_u64, any_happening()), 1..50),
+        story in prop::collection::vec((0..30_000_u64, any_random_event()), 1..50),
     ) {
         // Our hold must not seem to have ended early. Therefore the clocks may differ by only a few seconds.
         let mut world = World::new([skews.0, skews.1], reads_skewed);
-        for (pause, happening) in story {
-            world.happen(happening);
+        for (pause, event) in story {
+            world.happen(event);
             world.run(world.now.plus(Duration::from_millis(pause)));
         }
         world.come_to_rest();
@@ -798,8 +802,8 @@ proptest! {
         story in prop::collection::vec((0..30_000_u64, any_meddling()), 1..40),
     ) {
         let mut world = World::new([0, 0], 0);
-        for (pause, happening) in story {
-            world.happen(happening);
+        for (pause, event) in story {
+            world.happen(event);
             world.run(world.now.plus(Duration::from_millis(pause)));
         }
         world.come_to_rest();
@@ -813,13 +817,13 @@ proptest! {
         story in prop::collection::vec((0..4_000_u64, 0..POOLS, any::<u8>()), 300..400),
     ) {
         let mut world = World::new([0, 0], 0);
-        world.happen(Happening::Operations(operations));
-        world.happen(Happening::Other(hold, 0));
+        world.happen(RandomEvent::Operations(operations));
+        world.happen(RandomEvent::Other(hold, 0));
         world.run(world.now.plus(secs(300)));
         (world.ours_for, world.other.longest_wait, world.other.took) = (Duration::ZERO, Duration::ZERO, 0);
         let began = world.now;
         for (pause, number, bits) in story {
-            world.happen(Happening::Level(number, bits));
+            world.happen(RandomEvent::Level(number, bits));
             world.run(world.now.plus(Duration::from_millis(pause)));
         }
         let all = world.now.since(began);
@@ -834,8 +838,8 @@ proptest! {
 #[test]
 fn w7_the_world_of_these_properties_does_write_under_the_lease() {
     let mut world = World::new([0, 0], 0);
-    world.happen(Happening::Level(0, 0b110));
-    world.happen(Happening::Level(1, 0b110));
+    world.happen(RandomEvent::Level(0, 0b110));
+    world.happen(RandomEvent::Level(1, 0b110));
     world.run(world.now.plus(secs(5)));
     world.assert_in_sync();
     assert_eq!(world.puts, 2);

@@ -28,63 +28,63 @@ fn failing() -> Arc<Failure> {
 
 #[test]
 fn n3_a_part_that_has_not_begun_is_withdrawn_without_a_call() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Leadership(Leadership::Standby));
-    bench.step(In::Draining(drains(1)));
-    bench.step(In::AdminDue(web.clone(), Some(down(0))));
-    bench.step(nothing_drains());
-    let output = bench.step(In::AdminDue(web.clone(), None));
+    fixture.step(In::Leadership(Leadership::Standby));
+    fixture.step(In::Draining(drains(1)));
+    fixture.step(In::AdminDue(web.clone(), Some(down(0))));
+    fixture.step(nothing_drains());
+    let output = fixture.step(In::AdminDue(web.clone(), None));
     assert_eq!(withdrawn(&output), [(&web, None)], "{output:?}");
-    assert!(bench.lead(2).iter().all(|output| !matches!(output, Out::Call(_))));
-    let again = bench.step(In::AdminDue(web.clone(), None));
+    assert!(fixture.lead(2).iter().all(|output| !matches!(output, Out::Call(_))));
+    let again = fixture.step(In::AdminDue(web.clone(), None));
     assert_eq!(withdrawn(&again), [(&web, None)], "{again:?}");
 }
 
 #[test]
 fn n3_a_write_in_flight_ends_before_the_withdrawal_is_answered() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Draining(drains(1)));
-    let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
-    let call = put(&bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1")), &web).0;
-    bench.step(nothing_drains());
-    assert!(bench.step(In::AdminDue(web.clone(), None)).is_empty());
-    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    fixture.step(In::Draining(drains(1)));
+    let read = get(&fixture.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
+    let call = put(&fixture.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1")), &web).0;
+    fixture.step(nothing_drains());
+    assert!(fixture.step(In::AdminDue(web.clone(), None)).is_empty());
+    let output = fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert_eq!((output.len(), withdrawn(&output)), (1, vec![(&web, Some(1))]), "{output:?}");
 }
 
 #[test]
 fn n3_a_waiting_write_still_reads_the_pool_after_its_withdrawal() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Draining(drains(1)));
-    let (_, other) = bench.begin(&pool("lb", "other"), &[9]);
-    bench.due(&web, due(0, MembershipUrgency::Add));
-    bench.step(In::AdminDue(web.clone(), Some(down(0))));
-    let output = bench.answer(other, read_of(pool_with(&pool("lb", "other"), &[9]), "W/1"));
+    fixture.step(In::Draining(drains(1)));
+    let (_, other) = fixture.begin(&pool("lb", "other"), &[9]);
+    fixture.due(&web, due(0, MembershipUrgency::Add));
+    fixture.step(In::AdminDue(web.clone(), Some(down(0))));
+    let output = fixture.answer(other, read_of(pool_with(&pool("lb", "other"), &[9]), "W/1"));
     let attempt = take(&output);
-    let read = bench.take_level(&web, attempt, &[1, 2]);
-    bench.fail(read, failing());
-    bench.step(nothing_drains());
-    assert!(bench.step(In::AdminDue(web.clone(), None)).is_empty());
-    let output = bench.until(6_000);
+    let read = fixture.take_level(&web, attempt, &[1, 2]);
+    fixture.fail(read, failing());
+    fixture.step(nothing_drains());
+    assert!(fixture.step(In::AdminDue(web.clone(), None)).is_empty());
+    let output = fixture.until(6_000);
     assert_eq!(takes(&output)[..], [(web.clone(), attempt)], "{output:?}");
-    let read = bench.take_level(&web, attempt, &[1, 2]);
-    let output = bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1"));
+    let read = fixture.take_level(&web, attempt, &[1, 2]);
+    let output = fixture.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1"));
     assert_eq!(withdrawn(&output), [(&web, Some(2))], "{output:?}");
 }
 
 #[test]
 fn n3_a_part_that_is_due_again_is_not_withdrawn() {
-    let mut bench = Bench::leading(params());
+    let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Draining(drains(1)));
-    let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
-    bench.step(In::AdminDue(web.clone(), None));
-    bench.step(In::AdminDue(web.clone(), Some(down(1))));
-    let call = put(&bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1")), &web).0;
-    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    fixture.step(In::Draining(drains(1)));
+    let read = get(&fixture.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
+    fixture.step(In::AdminDue(web.clone(), None));
+    fixture.step(In::AdminDue(web.clone(), Some(down(1))));
+    let call = put(&fixture.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1")), &web).0;
+    let output = fixture.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert!(withdrawn(&output).is_empty(), "{output:?}");
     assert!(output.iter().filter_map(admin_end).any(|end| end.result.is_ok()));
     get(&output, &web);

@@ -87,7 +87,7 @@ async fn e2_the_age_of_unhandled_lines_is_reported() {
     let own = recorder::tests::own();
     let _guard = metrics::set_default_local_recorder(&own);
     let reported_lag = || {
-        let start = "backend_pool_controller_intake_lag_seconds{kind=\"endpointslices\"} ";
+        let start = "backend_pool_controller_processing_lag_seconds{kind=\"endpointslices\"} ";
         own.handle().render().lines().find_map(|line| line.strip_prefix(start)?.parse::<f64>().ok())
     };
     let kind = Kind::EndpointSlices;

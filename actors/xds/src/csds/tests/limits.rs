@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tonic::transport::Endpoint;
 
-use super::super::limits::{MAX_CONNECTIONS, MAX_LARGE, MAX_REQUEST, MAX_STREAMS, READ_WITHIN};
+use super::super::limits::{MAX_CONNECTIONS, MAX_LARGE, MAX_REQUEST, MAX_STREAMS, READ_TIMEOUT};
 use super::*;
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn h5_large_answers_that_wait_to_be_read_are_limited() {
     }
     // The connection of one that is not read in time ends.
     tokio::time::pause();
-    tokio::time::advance(READ_WITHIN).await;
+    tokio::time::advance(READ_TIMEOUT).await;
     tokio::time::resume();
     for mut answers in unread {
         within(answers.message()).await.unwrap_err();

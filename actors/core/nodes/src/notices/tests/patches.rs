@@ -4,18 +4,18 @@ use super::*;
 
 /// Returns the request times of the patches in seconds after the event, with these answers and no other inputs.
 fn tries(event: PreemptionObject, fact: &NodeFact, answers: &[TaintAnswer], span: u64) -> Vec<u64> {
-    let mut bench = Bench::of(std::slice::from_ref(fact));
-    let began = bench.now;
-    bench.event(event);
+    let mut fixture = Fixture::of(std::slice::from_ref(fact));
+    let began = fixture.now;
+    fixture.event(event);
     let (mut at, mut answers) = (Vec::new(), answers.iter().cycle());
     for _ in 0..span * 10 {
-        if let Some((call, _)) = bench.patches.pop() {
-            at.push(bench.now.since(began).as_secs());
+        if let Some((call, _)) = fixture.patches.pop() {
+            at.push(fixture.now.since(began).as_secs());
             let answer = answers.next().expect("the answers repeat");
-            bench.notices.on_tainted(bench.now, call, answer);
-            bench.reconcile();
+            fixture.notices.on_tainted(fixture.now, call, answer);
+            fixture.reconcile();
         }
-        bench.pass(Duration::from_millis(100));
+        fixture.pass(Duration::from_millis(100));
     }
     at
 }
@@ -33,20 +33,20 @@ fn n1_a_failed_patch_is_retried_until_the_notice_has_passed() {
 
 #[test]
 fn n1_failures_of_an_older_notice_do_not_slow_down_a_newer_one() {
-    let mut bench = Bench::of(&[node("a")]);
-    bench.event(event("a"));
+    let mut fixture = Fixture::of(&[node("a")]);
+    fixture.event(event("a"));
     for wait in [1, 2, 4, 8, 15] {
-        bench.answer(&denied());
-        bench.pass(seconds(wait));
+        fixture.answer(&denied());
+        fixture.pass(seconds(wait));
     }
-    bench.asks_nothing();
-    bench.pass(seconds(600));
-    assert_eq!((bench.statuses("a"), bench.notices.deadline()), ((false, false), None));
-    bench.pass(seconds(1));
-    bench.event(later_state(&event("a")));
-    bench.answer(&denied());
-    bench.pass(seconds(1));
-    assert_eq!(bench.edit(), TaintEdit::AddFirst);
+    fixture.asks_nothing();
+    fixture.pass(seconds(600));
+    assert_eq!((fixture.statuses("a"), fixture.notices.deadline()), ((false, false), None));
+    fixture.pass(seconds(1));
+    fixture.event(later_state(&event("a")));
+    fixture.answer(&denied());
+    fixture.pass(seconds(1));
+    assert_eq!(fixture.edit(), TaintEdit::AddFirst);
 }
 
 #[test]
@@ -64,20 +64,20 @@ fn n1_an_applied_patch_is_not_repeated() {
 
 #[test]
 fn n1_a_patch_with_a_conflict_is_retried_from_the_next_state() {
-    let mut bench = Bench::of(&[node("a")]);
-    bench.event(event("a"));
-    bench.answer(&TaintAnswer::Overtaken);
-    bench.asks_nothing();
-    bench.deliver(&NodeFact { ready: false, ..node("a") });
-    bench.asks_nothing();
-    bench.deliver(&NodeFact { version: version(2), taints: vec![spot_pool()], ..node("a") });
-    let (call, patch) = bench.patch();
+    let mut fixture = Fixture::of(&[node("a")]);
+    fixture.event(event("a"));
+    fixture.answer(&TaintAnswer::Overtaken);
+    fixture.asks_nothing();
+    fixture.deliver(&NodeFact { ready: false, ..node("a") });
+    fixture.asks_nothing();
+    fixture.deliver(&NodeFact { version: version(2), taints: vec![spot_pool()], ..node("a") });
+    let (call, patch) = fixture.patch();
     assert_eq!(patch.edit, TaintEdit::AddTo);
-    bench.deliver(&NodeFact { version: version(3), ..node("a") });
-    bench.asks_nothing();
-    bench.notices.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
-    bench.reconcile();
-    assert_eq!(bench.patch().1.edit, TaintEdit::AddFirst, "the next state arrived before the answer");
+    fixture.deliver(&NodeFact { version: version(3), ..node("a") });
+    fixture.asks_nothing();
+    fixture.notices.on_tainted(fixture.now, call, &TaintAnswer::Overtaken);
+    fixture.reconcile();
+    assert_eq!(fixture.patch().1.edit, TaintEdit::AddFirst, "the next state arrived before the answer");
 }
 
 #[test]
@@ -95,39 +95,39 @@ fn n1_a_conflict_is_no_attempt_of_a_notice_that_has_passed() {
 
 #[test]
 fn c4_a_withheld_patch_is_not_repeated_until_the_next_notice() {
-    let mut bench = Bench::of(&[node("a")]);
-    bench.event(event("a"));
-    bench.answer(&TaintAnswer::Withheld);
-    bench.event(later_state(&event("a")));
-    bench.deliver(&NodeFact { version: version(2), ..node("a") });
-    bench.pass(seconds(600));
-    bench.asks_nothing();
-    assert_eq!(bench.statuses("a"), (true, false), "nothing of the node is the controller's");
-    bench.pass(seconds(60));
-    assert_eq!(bench.statuses("a"), (false, false));
-    bench.event(later_state(&later_state(&event("a"))));
-    assert_eq!(bench.edit(), TaintEdit::AddFirst);
+    let mut fixture = Fixture::of(&[node("a")]);
+    fixture.event(event("a"));
+    fixture.answer(&TaintAnswer::Withheld);
+    fixture.event(later_state(&event("a")));
+    fixture.deliver(&NodeFact { version: version(2), ..node("a") });
+    fixture.pass(seconds(600));
+    fixture.asks_nothing();
+    assert_eq!(fixture.statuses("a"), (true, false), "nothing of the node is the controller's");
+    fixture.pass(seconds(60));
+    assert_eq!(fixture.statuses("a"), (false, false));
+    fixture.event(later_state(&later_state(&event("a"))));
+    assert_eq!(fixture.edit(), TaintEdit::AddFirst);
 }
 
 #[test]
 fn a3_a_late_answer_to_a_patch_is_ignored() {
-    let mut bench = Bench::of(&[node("a")]);
-    bench.event(event("a"));
-    let (call, _) = bench.patch();
-    bench.pass(Duration::from_millis(5_999));
-    bench.notices.on_tainted(bench.now, CallId(77), &TaintAnswer::Done);
-    bench.reconcile();
-    assert_eq!(bench.samples, [Metric::UnmatchedAnswer]);
-    bench.pass(Duration::from_millis(1));
-    assert_eq!(bench.samples.last(), Some(&Metric::TaintPatch(TaintResult::Failed)));
-    bench.pass(seconds(1));
-    let (second, _) = bench.patch();
-    bench.notices.on_tainted(bench.now, call, &TaintAnswer::Done);
-    bench.reconcile();
-    assert_eq!(bench.samples.last(), Some(&Metric::UnmatchedAnswer));
-    bench.notices.on_tainted(bench.now, second, &TaintAnswer::Done);
-    bench.pass(seconds(60));
-    bench.asks_nothing();
+    let mut fixture = Fixture::of(&[node("a")]);
+    fixture.event(event("a"));
+    let (call, _) = fixture.patch();
+    fixture.pass(Duration::from_millis(5_999));
+    fixture.notices.on_tainted(fixture.now, CallId(77), &TaintAnswer::Done);
+    fixture.reconcile();
+    assert_eq!(fixture.samples, [Metric::UnmatchedAnswer]);
+    fixture.pass(Duration::from_millis(1));
+    assert_eq!(fixture.samples.last(), Some(&Metric::TaintPatch(TaintResult::Failed)));
+    fixture.pass(seconds(1));
+    let (second, _) = fixture.patch();
+    fixture.notices.on_tainted(fixture.now, call, &TaintAnswer::Done);
+    fixture.reconcile();
+    assert_eq!(fixture.samples.last(), Some(&Metric::UnmatchedAnswer));
+    fixture.notices.on_tainted(fixture.now, second, &TaintAnswer::Done);
+    fixture.pass(seconds(60));
+    fixture.asks_nothing();
 }
 
 #[test]
@@ -141,10 +141,10 @@ fn n1_every_answer_is_counted() {
         (denied(), TaintResult::Failed),
     ];
     for (answer, result) in answers {
-        let mut bench = Bench::of(&[node("a")]);
-        bench.event(event("a"));
-        bench.answer(&answer);
-        assert_eq!(bench.samples, [Metric::TaintPatch(result)]);
+        let mut fixture = Fixture::of(&[node("a")]);
+        fixture.event(event("a"));
+        fixture.answer(&answer);
+        assert_eq!(fixture.samples, [Metric::TaintPatch(result)]);
     }
 }
 
@@ -152,28 +152,28 @@ fn n1_every_answer_is_counted() {
 fn n1_an_existing_taint_is_foreign_and_none_is_added() {
     for effect in ["NoSchedule", "NoExecute"] {
         let before = NodeFact { taints: vec![taint(DRAINING, SPOT_EVICTION, effect)], ..node("a") };
-        let mut bench = Bench::of(std::slice::from_ref(&before));
-        bench.event(event("a"));
-        assert_eq!(bench.statuses("a"), (true, false));
-        bench.deliver(&NodeFact { version: version(2), ..before });
-        bench.asks_nothing();
-        bench.deliver(&NodeFact { version: version(3), ..node("a") });
-        assert_eq!(bench.statuses("a"), (false, false), "clearing it ends the notice too");
-        bench.asks_nothing();
+        let mut fixture = Fixture::of(std::slice::from_ref(&before));
+        fixture.event(event("a"));
+        assert_eq!(fixture.statuses("a"), (true, false));
+        fixture.deliver(&NodeFact { version: version(2), ..before });
+        fixture.asks_nothing();
+        fixture.deliver(&NodeFact { version: version(3), ..node("a") });
+        assert_eq!(fixture.statuses("a"), (false, false), "clearing it ends the notice too");
+        fixture.asks_nothing();
     }
 }
 
 #[test]
 fn n1_a_taint_with_another_value_is_no_eviction() {
     let before = NodeFact { taints: vec![taint(DRAINING, "maintenance", "NoExecute")], ..node("a") };
-    let mut bench = Bench::of(&[before]);
-    bench.event(event("a"));
-    assert_eq!((bench.statuses("a"), bench.edit()), ((true, true), TaintEdit::AddTo));
+    let mut fixture = Fixture::of(&[before]);
+    fixture.event(event("a"));
+    assert_eq!((fixture.statuses("a"), fixture.edit()), ((true, true), TaintEdit::AddTo));
 }
 
 #[test]
 fn n1_a_taint_that_another_client_adds_first_is_foreign() {
-    let mut unsent = Bench::of(&[node("a")]);
+    let mut unsent = Fixture::of(&[node("a")]);
     unsent.records = false;
     unsent.event(event("a"));
     unsent.deliver(&marked(&node("a"), 2));
@@ -184,41 +184,41 @@ fn n1_a_taint_that_another_client_adds_first_is_foreign() {
 
     let refusals = [TaintAnswer::Overtaken, denied()];
     for (refusal, fact_first) in refusals.iter().flat_map(|answer| [(answer, true), (answer, false)]) {
-        let mut bench = Bench::of(&[node("a")]);
-        bench.event(event("a"));
+        let mut fixture = Fixture::of(&[node("a")]);
+        fixture.event(event("a"));
         if fact_first {
-            bench.deliver(&marked(&node("a"), 2));
-            assert_eq!(bench.statuses("a"), (true, true), "it may be the one in flight");
-            bench.answer(refusal);
+            fixture.deliver(&marked(&node("a"), 2));
+            assert_eq!(fixture.statuses("a"), (true, true), "it may be the one in flight");
+            fixture.answer(refusal);
         } else {
-            bench.answer(refusal);
-            bench.deliver(&marked(&node("a"), 2));
+            fixture.answer(refusal);
+            fixture.deliver(&marked(&node("a"), 2));
         }
-        assert_eq!(bench.statuses("a"), (true, false), "{refusal:?} {fact_first}");
-        bench.pass(seconds(3_600));
-        bench.asks_nothing();
+        assert_eq!(fixture.statuses("a"), (true, false), "{refusal:?} {fact_first}");
+        fixture.pass(seconds(3_600));
+        fixture.asks_nothing();
     }
 }
 
 #[test]
 fn n1_a_taint_after_a_patch_with_a_lost_answer_is_ours() {
-    let mut bench = Bench::of(&[node("a")]);
-    bench.event(event("a"));
-    bench.answer(&lost());
-    bench.pass(seconds(1));
-    bench.answer(&TaintAnswer::Overtaken);
-    bench.deliver(&marked(&node("a"), 2));
-    assert_eq!(bench.statuses("a"), (true, true));
+    let mut fixture = Fixture::of(&[node("a")]);
+    fixture.event(event("a"));
+    fixture.answer(&lost());
+    fixture.pass(seconds(1));
+    fixture.answer(&TaintAnswer::Overtaken);
+    fixture.deliver(&marked(&node("a"), 2));
+    assert_eq!(fixture.statuses("a"), (true, true));
 }
 
 #[test]
 fn n1_a_taint_that_never_appears_is_not_recorded_as_ours() {
-    let mut bench = Bench::of(&[node("a")]);
-    bench.event(event("a"));
-    bench.answer(&TaintAnswer::Done);
-    bench.pass(seconds(629));
-    assert_eq!(bench.statuses("a"), (true, true));
-    bench.pass(seconds(1));
-    assert_eq!((bench.statuses("a"), bench.notices.deadline()), ((false, false), None));
-    bench.asks_nothing();
+    let mut fixture = Fixture::of(&[node("a")]);
+    fixture.event(event("a"));
+    fixture.answer(&TaintAnswer::Done);
+    fixture.pass(seconds(629));
+    assert_eq!(fixture.statuses("a"), (true, true));
+    fixture.pass(seconds(1));
+    assert_eq!((fixture.statuses("a"), fixture.notices.deadline()), ((false, false), None));
+    fixture.asks_nothing();
 }

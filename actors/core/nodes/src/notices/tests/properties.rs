@@ -12,7 +12,7 @@ const NODES: usize = 3;
 
 /// An event. Nodes and patches are given by index.
 #[derive(Clone, Debug)]
-enum Act {
+enum Action {
     /// An event of this age in seconds, from a list or as a change.
     Event(usize, u16, bool),
     /// A condition of this age. `None`: it ends.
@@ -44,7 +44,7 @@ enum End {
     Withheld,
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn action() -> impl Strategy<Value = Action> {
     let n = 0..NODES;
     let end = prop_oneof![
         6 => Just(End::CarriedOut),
@@ -54,17 +54,17 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(End::Withheld),
     ];
     prop_oneof![
-        4 => (n.clone(), 0_u16..90, any::<bool>()).prop_map(|(n, age, listed)| Act::Event(n, age, listed)),
-        2 => (n.clone(), prop::option::of(0_u16..90)).prop_map(|(n, age)| Act::Condition(n, age)),
-        2 => (n.clone(), any::<bool>()).prop_map(|(n, ready)| Act::Ready(n, ready)),
-        3 => (n.clone(), 0_usize..4, any::<bool>()).prop_map(|(n, which, add)| Act::Taint(n, which, add)),
-        1 => n.clone().prop_map(Act::Recreated),
-        8 => (n, any::<bool>()).prop_map(|(n, newest)| Act::Told(n, newest)),
-        9 => (0_usize..4, end).prop_map(|(at, end)| Act::Ends(at, end)),
-        4 => prop_oneof![0_u16..8, 0_u16..1_000].prop_map(Act::Passes),
-        1 => any::<bool>().prop_map(Act::Leads),
-        1 => Just(Act::Restarts),
-        1 => any::<bool>().prop_map(Act::Records),
+        4 => (n.clone(), 0_u16..90, any::<bool>()).prop_map(|(n, age, listed)| Action::Event(n, age, listed)),
+        2 => (n.clone(), prop::option::of(0_u16..90)).prop_map(|(n, age)| Action::Condition(n, age)),
+        2 => (n.clone(), any::<bool>()).prop_map(|(n, ready)| Action::Ready(n, ready)),
+        3 => (n.clone(), 0_usize..4, any::<bool>()).prop_map(|(n, which, add)| Action::Taint(n, which, add)),
+        1 => n.clone().prop_map(Action::Recreated),
+        8 => (n, any::<bool>()).prop_map(|(n, newest)| Action::Told(n, newest)),
+        9 => (0_usize..4, end).prop_map(|(at, end)| Action::Ends(at, end)),
+        4 => prop_oneof![0_u16..8, 0_u16..1_000].prop_map(Action::Passes),
+        1 => any::<bool>().prop_map(Action::Leads),
+        1 => Just(Action::Restarts),
+        1 => any::<bool>().prop_map(Action::Records),
     ]
 }
 
@@ -93,7 +93,7 @@ struct SentPatch {
 struct World {
     notices: EvictionNotices,
     now: Now,
-    acts: bool,
+    actions: bool,
     writes: bool,
     /// Nodes with a record of the controller's taint.
     records: BTreeSet<NodeUid>,
@@ -119,7 +119,7 @@ impl World {
         let mut world = World {
             notices: EvictionNotices::default(),
             now: Now::from_millis(10_000_000),
-            acts: true,
+            actions: true,
             writes: true,
             records: BTreeSet::new(),
             nodes: Vec::new(),
@@ -246,20 +246,24 @@ impl World {
             self.notices.on_read(&uid);
         }
         self.notices.begin();
-        self.acts = true;
+        self.actions = true;
     }
 
-    fn happen(&mut self, act: Act) {
-        match act {
-            Act::Event(n, age, listed) => {
+    fn happen(&mut self, action: Action) {
+        match action {
+            Action::Event(n, age, listed) => {
                 let (number, name) = (self.next(), format!("n{n}"));
                 let age = Some(seconds(age.into()));
                 let event = PreemptionObject { key: key(&number.to_string()), age, at: None, ..event(&name) };
-                let list = [Seen::ListBegan(Provenance::Relist), seen(event.clone()), Seen::ListAborted];
+                let list = [
+                    WatchUpdate::ListBegan(Provenance::Relist),
+                    seen(event.clone()),
+                    WatchUpdate::ListAborted,
+                ];
                 let all = if listed { list.to_vec() } else { vec![seen(event)] };
                 all.iter().for_each(|seen| self.notices.on_seen(self.now, seen));
             }
-            Act::Condition(n, age) => {
+            Action::Condition(n, age) => {
                 let second = i64::try_from(self.next()).expect("it is small");
                 let preempt = age.and_then(|age| {
                     let age = Some(seconds(age.into()));
@@ -267,8 +271,8 @@ impl World {
                 });
                 self.change(n, |fact| fact.preempt = preempt);
             }
-            Act::Ready(n, ready) => self.change(n, |fact| fact.ready = ready),
-            Act::Taint(n, which, add) => {
+            Action::Ready(n, ready) => self.change(n, |fact| fact.ready = ready),
+            Action::Taint(n, which, add) => {
                 let drains = taint(DRAINING, SPOT_EVICTION, "NoExecute");
                 let other = taint(DRAINING, "maintenance", "NoSchedule");
                 let taint = [mark(), drains, other, spot_pool()][which].clone();
@@ -282,7 +286,7 @@ impl World {
                 self.nodes[n].by_us &= which != 0;
                 self.deliver_all();
             }
-            Act::Recreated(n) => {
+            Action::Recreated(n) => {
                 self.deliver_all();
                 let old = self.nodes[n].fact.clone();
                 let number = self.next();
@@ -296,13 +300,13 @@ impl World {
                 self.records.remove(&old.uid);
                 self.nodes[n] = Real::new(fact, self.now);
             }
-            Act::Told(n, newest) => self.deliver(n, newest),
-            Act::Ends(at, end) => self.end(at, end),
-            Act::Passes(span) => self.pass(seconds(span.into())),
-            Act::Leads(true) if !self.acts => self.begin(),
-            Act::Leads(true) => {}
-            Act::Leads(false) => self.acts = false,
-            Act::Restarts => {
+            Action::Told(n, newest) => self.deliver(n, newest),
+            Action::Ends(at, end) => self.end(at, end),
+            Action::Passes(span) => self.pass(seconds(span.into())),
+            Action::Leads(true) if !self.actions => self.begin(),
+            Action::Leads(true) => {}
+            Action::Leads(false) => self.actions = false,
+            Action::Restarts => {
                 self.drain();
                 self.notices = EvictionNotices { calls: self.notices.calls, ..EvictionNotices::default() };
                 for real in &mut self.nodes {
@@ -312,7 +316,7 @@ impl World {
                 }
                 self.begin();
             }
-            Act::Records(writes) => self.writes = writes,
+            Action::Records(writes) => self.writes = writes,
         }
         self.reconcile();
     }
@@ -324,7 +328,7 @@ impl World {
             self.drain();
         }
         let mut turns = 0;
-        while let Some(at) = self.notices.deadline().filter(|at| self.acts && *at <= until) {
+        while let Some(at) = self.notices.deadline().filter(|at| self.actions && *at <= until) {
             turns += 1;
             assert!(turns < 2_000, "it does not become idle");
             self.now = at.max(self.now);
@@ -338,7 +342,7 @@ impl World {
     }
 
     fn reconcile(&mut self) {
-        if !self.acts {
+        if !self.actions {
             return;
         }
         for turn in 0.. {
@@ -397,7 +401,7 @@ impl World {
     /// Lets time pass without faults.
     fn run_to_idle(&mut self) {
         self.writes = true;
-        if !self.acts {
+        if !self.actions {
             self.begin();
         }
         for n in 0..NODES {
@@ -421,11 +425,11 @@ impl World {
 proptest! {
     #[test]
     fn n1_patches_run_one_at_a_time_and_leave_no_taint_of_ours(
-        acts in prop::collection::vec(act(), 0..80),
+        actions in prop::collection::vec(action(), 0..80),
     ) {
         let mut world = World::new();
-        for act in acts {
-            world.happen(act);
+        for action in actions {
+            world.happen(action);
         }
         world.run_to_idle();
     }

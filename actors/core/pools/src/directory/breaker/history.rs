@@ -11,7 +11,7 @@ pub(in crate::directory) const LOOKBACK: Duration = Duration::from_secs(300);
 /// Time after which the members that an empty pool received become its baseline.
 const STEADY_AFTER: Duration = Duration::from_secs(30);
 /// Changes within this time count as one.
-pub(super) const MERGE_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const MERGE_WINDOW: Duration = Duration::from_secs(10);
 
 /// The number of members that a pool is to have, with the facts for the comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -213,7 +213,7 @@ impl History {
             return;
         }
         match self.later.back_mut() {
-            Some((at, last)) if now.since(*at) < MERGE_WITHIN => *last = members,
+            Some((at, last)) if now.since(*at) < MERGE_WINDOW => *last = members,
             Some(_) | None => self.later.push_back((now, members)),
         }
         // Time may have stood still; entries that are too old then are skipped.

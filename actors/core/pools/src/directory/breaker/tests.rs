@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::history::MERGE_WITHIN;
+use super::history::MERGE_WINDOW;
 use super::*;
 use model::ids::{LbName, PoolName};
 
@@ -320,7 +320,7 @@ fn g4_a_release_releases_nothing_that_only_begins_to_drain() {
     (9..40).for_each(|n| breaker.record(at(35), &id(n), drains));
     breaker.release(at(40));
     assert!(breaker.evaluate(at(40)) && breaker.tripped().is_none());
-    assert!(held(&mut breaker, 65, 9..40, 1, 10), "it was not held back when the person let go");
+    assert!(held(&mut breaker, 65, 9..40, 1, 10), "it was not held back when the operator released it");
 }
 
 #[test]
@@ -506,8 +506,8 @@ fn g4_what_drains_while_something_goes_was_not_had_either() {
 }
 
 #[test]
-fn g4_what_the_operator_releases_in_a_pool_of_its_own_is_left_out_once() {
-    let let_go = || {
+fn g4_what_the_operator_releases_in_a_pool_of_its_own_is_omitted_once() {
+    let released = || {
         let mut breaker = settled(10);
         assert!((0..10).all(|n| breaker.release_pool(&id(n))));
         (0..10).for_each(|n| breaker.record(at(100), &id(n), PoolSize { asked: 4, ..asked(10) }));
@@ -515,8 +515,8 @@ fn g4_what_the_operator_releases_in_a_pool_of_its_own_is_left_out_once() {
         assert!(!shrink(&mut breaker, 130, 0..10, 4), "and then they go");
         breaker
     };
-    assert!(!shrink(&mut let_go(), 131, 0..10, 2), "a half of what is left");
-    assert!(shrink(&mut let_go(), 131, 0..10, 1), "what goes later is judged again");
+    assert!(!shrink(&mut released(), 131, 0..10, 2), "a half of what is left");
+    assert!(shrink(&mut released(), 131, 0..10, 1), "what goes later is judged again");
 }
 
 #[test]
@@ -608,7 +608,7 @@ proptest! {
         let mut seconds = 1;
         for (later, pools, others, members) in steps {
             // Faster changes count as one change.
-            seconds += MERGE_WITHIN.as_secs() + if later % 3 == 0 { later } else { later % 40 };
+            seconds += MERGE_WINDOW.as_secs() + if later % 3 == 0 { later } else { later % 40 };
             cluster.step(seconds, if later % 2 == 0 { pools } else { pools & others }, members);
             prop_assert!(cluster.lost(seconds) <= POOLS_ALLOWED, "at {} s", seconds);
         }

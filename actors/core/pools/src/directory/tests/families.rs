@@ -1,15 +1,15 @@
 //! Pools of one address family that contain nodes which host endpoints of the other family (D4).
 
 use super::*;
-use model::view::LeftOutView;
+use model::view::ExcludedNodeView;
 
 /// A part with these required members, and these nodes of the other family.
 fn split(required: &[u8], others: &[u8]) -> Part {
     let node = |n: &u8| {
-        let node = LeftOutNode { ips: ips(&[*n]), why: LeftOut::OtherFamily };
+        let node = ExcludedNode { ips: ips(&[*n]), why: ExclusionRule::OtherFamily };
         (NodeName::new(format!("node-{n}")), node)
     };
-    Part { left_out: others.iter().map(node).collect(), ..part(required, &[]) }
+    Part { excluded: others.iter().map(node).collect(), ..part(required, &[]) }
 }
 
 fn of(n: u32, part: Part) -> ServiceFact {
@@ -22,98 +22,98 @@ fn all_with(count: u32, members: &[u8]) -> Arc<LbFacts> {
     balancer("lb", pools, rules)
 }
 
-fn going(bench: &Bench, observed: &[u8]) -> usize {
-    bench.assigned.values().map(|said| said.level.surplus(&ips(observed)).count()).sum()
+fn going(fixture: &Fixture, observed: &[u8]) -> usize {
+    fixture.assigned.values().map(|said| said.level.surplus(&ips(observed)).count()).sum()
 }
 
 #[test]
 fn d4_a_node_of_the_other_family_goes_after_the_removal_delay() {
-    let mut bench = settled(&[1]);
-    bench.service(fact(1, "web", split(&[1], &[2])));
-    bench.observe(&web(&[1, 2]));
-    let level = bench.assignment("lb", "shop-web").level.clone();
+    let mut fixture = settled(&[1]);
+    fixture.service(fact(1, "web", split(&[1], &[2])));
+    fixture.observe(&web(&[1, 2]));
+    let level = fixture.assignment("lb", "shop-web").level.clone();
     assert_eq!((level.tolerated, level.other_family), (ips(&[2]), ips(&[])));
-    bench.pass(30_000);
-    let level = bench.assignment("lb", "shop-web").level.clone();
+    fixture.pass(30_000);
+    let level = fixture.assignment("lb", "shop-web").level.clone();
     assert_eq!((level.tolerated, level.other_family), (ips(&[]), ips(&[2])));
-    bench.service(fact(1, "web", split(&[1, 2], &[])));
-    let level = bench.assignment("lb", "shop-web").level.clone();
+    fixture.service(fact(1, "web", split(&[1, 2], &[])));
+    let level = fixture.assignment("lb", "shop-web").level.clone();
     assert_eq!((level.required.len(), level.other_family), (2, ips(&[])));
 }
 
 #[test]
 fn d4_what_another_service_of_the_pool_asks_for_is_not_foreign() {
-    let mut bench = settled(&[1]);
-    bench.service(fact(2, "api", part(&[2], &[])));
-    bench.service(fact(1, "web", split(&[1], &[2, 3])));
+    let mut fixture = settled(&[1]);
+    fixture.service(fact(2, "api", part(&[2], &[])));
+    fixture.service(fact(1, "web", split(&[1], &[2, 3])));
     let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
-    bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1, 2, 3])], rules));
-    bench.pass(30_000);
-    assert_eq!(bench.assignment("lb", "shop-web").level.other_family, ips(&[3]));
+    fixture.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1, 2, 3])], rules));
+    fixture.pass(30_000);
+    assert_eq!(fixture.assignment("lb", "shop-web").level.other_family, ips(&[3]));
 }
 
 #[test]
 fn d4_g4_the_first_start_after_an_upgrade_does_not_trip_the_breaker() {
-    let mut bench = Bench::waiting();
+    let mut fixture = Fixture::waiting();
     let listed = |n| ServiceFact { provenance: Provenance::FirstList, ..of(n, split(&[1], &[2, 3, 4])) };
-    bench.together((0..20).map(listed));
-    bench.observe(&all_with(20, &[1, 2, 3, 4]));
-    bench.send(In::ListsSynced);
-    bench.send(In::DiscoverySynced);
+    fixture.together((0..20).map(listed));
+    fixture.observe(&all_with(20, &[1, 2, 3, 4]));
+    fixture.send(In::ListsSynced);
+    fixture.send(In::DiscoverySynced);
     for _ in 0..120 {
-        bench.pass(1_000);
-        bench.reread();
+        fixture.pass(1_000);
+        fixture.reread();
     }
-    assert!(bench.machine.breaker.tripped().is_none());
-    assert_eq!(going(&bench, &[1, 2, 3, 4]), 20 * 3);
+    assert!(fixture.machine.breaker.tripped().is_none());
+    assert_eq!(going(&fixture, &[1, 2, 3, 4]), 20 * 3);
 }
 
 #[test]
 fn d4_g4_endpoints_that_leave_one_family_count_as_any_others() {
     for (provenance, stops) in [(Provenance::Watch, false), (Provenance::Reconnect, true)] {
-        let mut bench = Bench::running();
-        bench.together((0..20).map(|n| of(n, part(&[1, 2, 3, 4], &[]))));
-        bench.observe(&all_with(20, &[1, 2, 3, 4]));
-        bench.together((0..20).map(|n| ServiceFact { provenance, ..of(n, split(&[1], &[2, 3, 4])) }));
-        bench.pass(31_000);
-        assert_eq!(bench.machine.breaker.tripped().is_some(), stops, "{provenance:?}");
+        let mut fixture = Fixture::running();
+        fixture.together((0..20).map(|n| of(n, part(&[1, 2, 3, 4], &[]))));
+        fixture.observe(&all_with(20, &[1, 2, 3, 4]));
+        fixture.together((0..20).map(|n| ServiceFact { provenance, ..of(n, split(&[1], &[2, 3, 4])) }));
+        fixture.pass(31_000);
+        assert_eq!(fixture.machine.breaker.tripped().is_some(), stops, "{provenance:?}");
     }
 }
 
 #[test]
 fn d4_g2_slices_that_vanish_in_one_family_are_doubted() {
-    let mut bench = settled(&[1]);
+    let mut fixture = settled(&[1]);
     // The Service still has slices of the other family, in which node 1 has an endpoint.
     let mut vanished = of_each_family(fact(1, "web", split(&[], &[1])));
     let part = &mut Arc::make_mut(&mut vanished).parts[&Family::V4];
     (part.slices, part.endpoints) = (0, 0);
-    bench.send(In::Service(uid(1), Some(vanished)));
-    let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
+    fixture.send(In::Service(uid(1), Some(vanished)));
+    let held = fixture.assignment("lb", "shop-web").held.clone().expect("held");
     assert_eq!((held.reason, held.members), (HeldReason::EmptyConfirm, ips(&[1])));
     assert!(matches!(held.waits, Waits::SecondRead(_)), "{:?}", held.waits);
 }
 
 #[test]
-fn d5_nodes_that_are_left_out_are_shown_and_reported_with_the_rule() {
-    let mut bench = settled(&[1]);
-    bench.take();
-    let node = LeftOutNode { ips: ips(&[1]), why: LeftOut::ControlPlane };
+fn d5_excluded_nodes_are_shown_and_reported_with_the_rule() {
+    let mut fixture = settled(&[1]);
+    fixture.take();
+    let node = ExcludedNode { ips: ips(&[1]), why: ExclusionRule::ControlPlane };
     let nodes = BTreeMap::from([(NodeName::new("k3s"), node)]);
-    bench.service(fact(1, "web", Part { left_out: nodes, unusable: true, ..Part::default() }));
+    fixture.service(fact(1, "web", Part { excluded: nodes, unusable: true, ..Part::default() }));
     let (mut told, mut shown) = (None, None);
-    for out in bench.take() {
+    for out in fixture.take() {
         if let Out::Report(report) = out {
             told = Some(report.what);
         } else if let Out::Service(_, _, view) = out {
             shown = view;
         }
     }
-    let Some(EventKind::Held { reason: HeldReason::NoUsableNode, left_out: Some(told), .. }) = told else {
+    let Some(EventKind::Held { reason: HeldReason::NoUsableNode, excluded: Some(told), .. }) = told else {
         panic!("{told:?}")
     };
-    assert_eq!((told.first.as_str(), told.why, told.more), ("k3s", LeftOut::ControlPlane, 0));
-    let shown = shown.expect("it is shown").left_out.clone();
-    let (node, why) = (NodeName::new("k3s"), LeftOut::ControlPlane);
-    let expected = LeftOutView { node, family: Family::V4, ips: ips(&[1]), why };
+    assert_eq!((told.first.as_str(), told.why, told.more), ("k3s", ExclusionRule::ControlPlane, 0));
+    let shown = shown.expect("it is shown").excluded.clone();
+    let (node, why) = (NodeName::new("k3s"), ExclusionRule::ControlPlane);
+    let expected = ExcludedNodeView { node, family: Family::V4, ips: ips(&[1]), why };
     assert_eq!(shown, [expected]);
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::directory::Listing;
 use crate::membership;
 use crate::queue::{self, PoolQueue};
-use model::level::{Keeps, Source};
+use model::level::{Source, SurplusPolicy};
 use model::policy::{Mode, Pause};
 use model::report::Effect;
 use model::xds::assignment::{EndpointHealth, LoadAssignment, Priority};
@@ -33,29 +33,29 @@ fn listing(pool: &str, source: Name, family: Family) -> Listing {
 
 /// A running Directory without facts of sources and load balancers. `lb/edge` and `lb6/edge-v6` are filled from one
 /// source.
-fn unknown() -> Bench {
+fn unknown() -> Fixture {
     let v6 = Listing { pool: id("lb6", "edge-v6"), ..listing("", shop(), Family::V6) };
     let listed = vec![listing("edge", shop(), Family::V4), v6];
     started(Params { listed, ..params() })
 }
 
-fn started(params: Params) -> Bench {
-    let mut bench = Bench::with(params);
-    bench.send(In::ListsSynced);
-    bench.send(In::DiscoverySynced);
-    bench.take();
-    bench
+fn started(params: Params) -> Fixture {
+    let mut fixture = Fixture::with(params);
+    fixture.send(In::ListsSynced);
+    fixture.send(In::DiscoverySynced);
+    fixture.take();
+    fixture
 }
 
 /// The same, where these members are assigned and `lb/edge` holds them.
-fn filled(members: &[u8]) -> Bench {
-    let mut bench = unknown();
-    bench.source(all(members));
-    bench.observe(&edge(members));
-    bench.pass(60_000);
-    bench.observe(&edge(members));
-    bench.take();
-    bench
+fn filled(members: &[u8]) -> Fixture {
+    let mut fixture = unknown();
+    fixture.source(all(members));
+    fixture.observe(&edge(members));
+    fixture.pass(60_000);
+    fixture.observe(&edge(members));
+    fixture.take();
+    fixture
 }
 
 /// `lb` with the pool `edge`, to which a rule without an owner sends.
@@ -126,15 +126,15 @@ fn beside(fact: SourceFact, message: &str) -> SourceFact {
     SourceFact { note: Note::Errors(vec![fault(message)]), ..fact }
 }
 
-fn policy(bench: &mut Bench, policy: OperatorPolicy) {
-    bench.send(In::OperatorPolicy { term: None, policy: Arc::new(policy) });
+fn policy(fixture: &mut Fixture, policy: OperatorPolicy) {
+    fixture.send(In::OperatorPolicy { term: None, policy: Arc::new(policy) });
 }
 
 fn add_only() -> OperatorPolicy {
     OperatorPolicy { mode: Mode::AddOnly, ..OperatorPolicy::default() }
 }
 
-impl Bench {
+impl Fixture {
     /// Sends the state of the source `shop`.
     fn source(&mut self, fact: SourceFact) {
         self.send(In::Source(shop(), fact));
@@ -185,24 +185,24 @@ impl Bench {
 
 #[test]
 fn x2_a_listed_pool_gets_the_addresses_of_its_family_with_own_names() {
-    let mut bench = unknown();
+    let mut fixture = unknown();
     let v6: IpAddr = "fd00::9".parse().expect("an address");
-    bench.source(usable(assignment(&[&[(ip(1), UP), (ip(2), OUT), (v6, UP), (ip(3), UP)]])));
-    bench.observe(&edge(&[]));
-    bench.observe(&balancer("lb6", vec![pool("lb6", "edge-v6", &[])], vec![]));
-    assert_eq!(bench.members(), (ips(&[1, 3]), ips(&[])));
+    fixture.source(usable(assignment(&[&[(ip(1), UP), (ip(2), OUT), (v6, UP), (ip(3), UP)]])));
+    fixture.observe(&edge(&[]));
+    fixture.observe(&balancer("lb6", vec![pool("lb6", "edge-v6", &[])], vec![]));
+    assert_eq!(fixture.members(), (ips(&[1, 3]), ips(&[])));
     let both = [("lb", "edge"), ("lb6", "edge-v6")];
     let names = both.map(|(lb, pool)| -> Vec<String> {
-        let level = &bench.assignment(lb, pool).level;
+        let level = &fixture.assignment(lb, pool).level;
         level.required.values().map(|member| member.name.as_str().to_owned()).collect()
     });
     assert_eq!(names[0], ["10-0-0-1", "10-0-0-3"]);
     assert_eq!(names[1], ["fd00--9"], "a pool without rules is filled");
-    assert!(bench.edge().level.required.values().all(|member| member.node_ready));
-    let families = both.map(|(lb, pool)| bench.assignment(lb, pool).family);
+    assert!(fixture.edge().level.required.values().all(|member| member.node_ready));
+    let families = both.map(|(lb, pool)| fixture.assignment(lb, pool).family);
     assert_eq!(families, [Family::V4, Family::V6]);
     for (lb, pool) in both {
-        let said = bench.assignment(lb, pool);
+        let said = fixture.assignment(lb, pool);
         let keys: Vec<_> = said.services.values().map(|share| &share.key).collect();
         assert_eq!(keys, [&ServiceKey::of_source("eds:shop")]);
         assert!(matches!(&said.source, Source::Xds { name, .. } if *name == shop()));
@@ -211,12 +211,12 @@ fn x2_a_listed_pool_gets_the_addresses_of_its_family_with_own_names() {
 
 #[test]
 fn x2_a_pool_that_is_not_listed_gets_nothing_of_a_source() {
-    let mut bench = unknown();
-    bench.source(all(&[1]));
-    bench.send(In::Source(Name::Cluster("shop".into()), all(&[2])));
-    bench.observe(&balancer("lb", vec![pool("lb", "other", &[5]), pool("lb", "edge", &[])], vec![]));
-    assert_eq!(bench.assigned.keys().collect::<Vec<_>>(), [&id("lb", "edge")]);
-    assert_eq!(bench.members().0, ips(&[1]), "a cluster of the same name is another source");
+    let mut fixture = unknown();
+    fixture.source(all(&[1]));
+    fixture.send(In::Source(Name::Cluster("shop".into()), all(&[2])));
+    fixture.observe(&balancer("lb", vec![pool("lb", "other", &[5]), pool("lb", "edge", &[])], vec![]));
+    assert_eq!(fixture.assigned.keys().collect::<Vec<_>>(), [&id("lb", "edge")]);
+    assert_eq!(fixture.members().0, ips(&[1]), "a cluster of the same name is another source");
 }
 
 #[test]
@@ -227,17 +227,17 @@ fn d1_where_only_listed_pools_are_ours_all_other_pools_are_foreign() {
     for only_listed in [BTreeSet::new(), BTreeSet::from([LbName::new("lb")])] {
         let is_managed = only_listed.is_empty();
         let listed = vec![listing("edge", shop(), Family::V4)];
-        let mut bench = started(Params { listed, only_listed, ..params() });
-        bench.service(fact(1, "web", part(&[1], &[])));
-        bench.service(fact(2, "api", part(&[1], &[])));
-        bench.source(all(&[2]));
+        let mut fixture = started(Params { listed, only_listed, ..params() });
+        fixture.service(fact(1, "web", part(&[1], &[])));
+        fixture.service(fact(2, "api", part(&[1], &[])));
+        fixture.source(all(&[2]));
         for _ in 0..2 {
-            bench.observe(&balancer("lb", pools(), rules()));
-            bench.pass(60_000);
+            fixture.observe(&balancer("lb", pools(), rules()));
+            fixture.pass(60_000);
         }
-        assert_eq!(bench.members().0, ips(&[2]), "the listed pool is filled");
-        let ours: Vec<&PoolId> = bench.assigned.keys().collect();
-        let said = std::mem::take(&mut bench.outputs);
+        assert_eq!(fixture.members().0, ips(&[2]), "the listed pool is filled");
+        let ours: Vec<&PoolId> = fixture.assigned.keys().collect();
+        let said = std::mem::take(&mut fixture.outputs);
         let reports = said.iter().filter(|out| matches!(out, Out::Report(_))).count();
         let view = |out: &Out| {
             let Out::Service(uid, _, Some(view)) = out else { return None };
@@ -256,114 +256,114 @@ fn d1_where_only_listed_pools_are_ours_all_other_pools_are_foreign() {
 
 #[test]
 fn x2_a_listed_pool_is_filled_once_it_its_source_and_the_lists_are_known() {
-    let mut bench = unknown();
-    bench.source(all(&[1]));
-    bench.observe(&balancer("lb", vec![], vec![]));
-    assert!(bench.assigned.is_empty(), "it is not found");
-    bench.take();
-    bench.observe(&edge(&[7]));
-    let mut said = bench.take();
+    let mut fixture = unknown();
+    fixture.source(all(&[1]));
+    fixture.observe(&balancer("lb", vec![], vec![]));
+    assert!(fixture.assigned.is_empty(), "it is not found");
+    fixture.take();
+    fixture.observe(&edge(&[7]));
+    let mut said = fixture.take();
     said.retain(|out| !matches!(out, Out::Refused(..) | Out::Ended(_) | Out::Metric(_)));
     assert!(matches!(&said[..], [Out::Assign(_), Out::Observe(..)]), "{said:?}");
-    assert_eq!(bench.members(), (ips(&[1]), ips(&[7])));
-    bench.pass(1_000);
-    bench.observe(&balancer("lb", vec![], vec![]));
-    assert!(!bench.is_assigned(), "it is gone");
-    bench.send(In::Retired(id("lb", "edge")));
-    assert!(bench.assigned.is_empty() && bench.machine.deadline().is_none());
-    bench.observe(&edge(&[]));
-    assert_eq!(bench.members(), (ips(&[1]), ips(&[])), "it is found again");
+    assert_eq!(fixture.members(), (ips(&[1]), ips(&[7])));
+    fixture.pass(1_000);
+    fixture.observe(&balancer("lb", vec![], vec![]));
+    assert!(!fixture.is_assigned(), "it is gone");
+    fixture.send(In::Retired(id("lb", "edge")));
+    assert!(fixture.assigned.is_empty() && fixture.machine.deadline().is_none());
+    fixture.observe(&edge(&[]));
+    assert_eq!(fixture.members(), (ips(&[1]), ips(&[])), "it is found again");
 
     let listed = vec![listing("edge", shop(), Family::V4)];
-    let mut bench = Bench::with(Params { listed, ..params() });
-    bench.source(all(&[1]));
-    bench.observe(&balancer("lb", vec![pool("lb", "edge", &[])], vec![]));
-    bench.send(In::DiscoverySynced);
-    bench.pass(600_000);
-    assert!(bench.assigned.is_empty(), "the mapping is not complete");
-    bench.send(In::ListsSynced);
-    assert_eq!(bench.members(), (ips(&[1]), ips(&[])));
+    let mut fixture = Fixture::with(Params { listed, ..params() });
+    fixture.source(all(&[1]));
+    fixture.observe(&balancer("lb", vec![pool("lb", "edge", &[])], vec![]));
+    fixture.send(In::DiscoverySynced);
+    fixture.pass(600_000);
+    assert!(fixture.assigned.is_empty(), "the mapping is not complete");
+    fixture.send(In::ListsSynced);
+    assert_eq!(fixture.members(), (ips(&[1]), ips(&[])));
 }
 
 #[test]
 fn d4_the_removal_delay_holds_for_leaving_addresses_with_a_probe() {
-    let mut bench = filled(&[1, 2]);
-    bench.source(with(&[(1, UP), (2, OUT)]));
-    assert_eq!(bench.members(), (ips(&[1]), ips(&[2])));
-    bench.pass(29_999);
-    assert_eq!(bench.members(), (ips(&[1]), ips(&[2])));
-    bench.pass(1);
-    assert_eq!(bench.members(), (ips(&[1]), ips(&[])));
-    let mut bench = filled(&[1, 2]);
-    bench.observe(&balancer("lb", vec![pool("lb", "edge", &[1, 2])], vec![edge_rule(false)]));
-    bench.source(all(&[1]));
-    assert_eq!(bench.members(), (ips(&[1]), ips(&[])));
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(with(&[(1, UP), (2, OUT)]));
+    assert_eq!(fixture.members(), (ips(&[1]), ips(&[2])));
+    fixture.pass(29_999);
+    assert_eq!(fixture.members(), (ips(&[1]), ips(&[2])));
+    fixture.pass(1);
+    assert_eq!(fixture.members(), (ips(&[1]), ips(&[])));
+    let mut fixture = filled(&[1, 2]);
+    fixture.observe(&balancer("lb", vec![pool("lb", "edge", &[1, 2])], vec![edge_rule(false)]));
+    fixture.source(all(&[1]));
+    assert_eq!(fixture.members(), (ips(&[1]), ips(&[])));
 }
 
 #[test]
 fn x2_a_pool_fails_over_at_once_and_back_by_the_clock_alone() {
     let of = |first: EndpointHealth| usable(assignment(&[&[(ip(1), first)], &[(ip(2), UP)]]));
-    let remarks = |bench: &Bench| match &bench.edge().source {
-        Source::Xds { remarks, .. } => remarks.clone(),
+    let diagnostics = |fixture: &Fixture| match &fixture.edge().source {
+        Source::Xds { diagnostics, .. } => diagnostics.clone(),
         Source::Kubernetes => panic!("it comes from a source"),
     };
-    let mut bench = unknown();
-    bench.observe(&balancer("lb", vec![pool("lb", "edge", &[])], vec![edge_rule(false)]));
-    bench.source(of(UP));
-    assert_eq!(bench.members().0, ips(&[1]));
-    bench.source(of(OUT));
-    assert_eq!(bench.members().0, ips(&[2]), "what cannot be used serves no traffic");
-    assert_eq!(remarks(&bench), [Diagnostic::PriorityUsed(1)].into());
-    bench.pass(1_000);
-    bench.source(of(UP));
-    assert_eq!(bench.members().0, ips(&[2]));
+    let mut fixture = unknown();
+    fixture.observe(&balancer("lb", vec![pool("lb", "edge", &[])], vec![edge_rule(false)]));
+    fixture.source(of(UP));
+    assert_eq!(fixture.members().0, ips(&[1]));
+    fixture.source(of(OUT));
+    assert_eq!(fixture.members().0, ips(&[2]), "what cannot be used serves no traffic");
+    assert_eq!(diagnostics(&fixture), [Diagnostic::PriorityUsed(1)].into());
+    fixture.pass(1_000);
+    fixture.source(of(UP));
+    assert_eq!(fixture.members().0, ips(&[2]));
     let waits = [Diagnostic::PriorityUsed(1), Diagnostic::FailbackWaits(0)];
-    assert_eq!(remarks(&bench), waits.into());
-    let back_at = bench.now.plus(membership::Params::FAILBACK);
-    assert_eq!(bench.machine.deadline(), Some(back_at));
-    bench.pass(29_999);
-    assert_eq!(bench.members().0, ips(&[2]));
-    bench.pass(1);
-    assert_eq!((bench.now, bench.members().0), (back_at, ips(&[1])), "no new fact has come");
-    assert_eq!(remarks(&bench), BTreeSet::new());
-    assert_eq!(bench.machine.deadline(), None);
+    assert_eq!(diagnostics(&fixture), waits.into());
+    let back_at = fixture.now.plus(membership::Params::FAILBACK);
+    assert_eq!(fixture.machine.deadline(), Some(back_at));
+    fixture.pass(29_999);
+    assert_eq!(fixture.members().0, ips(&[2]));
+    fixture.pass(1);
+    assert_eq!((fixture.now, fixture.members().0), (back_at, ips(&[1])), "no new fact has come");
+    assert_eq!(diagnostics(&fixture), BTreeSet::new());
+    assert_eq!(fixture.machine.deadline(), None);
 }
 
 #[test]
 fn x2_an_emptied_pool_uses_the_best_priority_when_its_source_is_back() {
     let of = |first: EndpointHealth| usable(assignment(&[&[(ip(1), first)], &[(ip(2), UP)]]));
-    let mut bench = unknown();
-    bench.observe(&edge(&[]));
-    bench.source(of(OUT));
-    bench.source(of(UP));
-    assert_eq!(bench.members().0, ips(&[2]), "the better one is waited for");
-    bench.source(dropped("gone"));
-    assert_eq!(bench.machine.deadline(), None, "nothing is waited for");
-    bench.source(of(UP));
-    assert_eq!(bench.members().0, ips(&[1]), "nothing was in use that it could flap from");
+    let mut fixture = unknown();
+    fixture.observe(&edge(&[]));
+    fixture.source(of(OUT));
+    fixture.source(of(UP));
+    assert_eq!(fixture.members().0, ips(&[2]), "the better one is waited for");
+    fixture.source(dropped("gone"));
+    assert_eq!(fixture.machine.deadline(), None, "nothing is waited for");
+    fixture.source(of(UP));
+    assert_eq!(fixture.members().0, ips(&[1]), "nothing was in use that it could flap from");
 }
 
 #[test]
 fn x3_a_pool_of_which_nothing_was_ever_known_is_left_as_it_is() {
     for fact in [None, Some(waited_for(None)), Some(waited_for(Some(fault("no such thing"))))] {
-        let mut bench = unknown();
-        bench.observe(&edge(&[1, 2]));
-        fact.into_iter().for_each(|fact| bench.source(fact));
-        bench.pass(600_000);
-        bench.send(In::Confirmed(Epoch(4)));
-        bench.observe(&edge(&[1, 2]));
-        assert!(bench.assigned.is_empty(), "it may hold what an earlier process has written");
-        bench.source(all(&[2, 3]));
-        assert_eq!(bench.members(), (ips(&[2, 3]), ips(&[1])), "what was there leaves as anything else");
+        let mut fixture = unknown();
+        fixture.observe(&edge(&[1, 2]));
+        fact.into_iter().for_each(|fact| fixture.source(fact));
+        fixture.pass(600_000);
+        fixture.send(In::Confirmed(Epoch(4)));
+        fixture.observe(&edge(&[1, 2]));
+        assert!(fixture.assigned.is_empty(), "it may hold what an earlier process has written");
+        fixture.source(all(&[2, 3]));
+        assert_eq!(fixture.members(), (ips(&[2, 3]), ips(&[1])), "what was there leaves as anything else");
     }
 }
 
 #[test]
 fn x3_an_error_beside_an_assignment_changes_only_the_source_status() {
-    let mut bench = filled(&[1, 2]);
-    let before = bench.edge().clone();
-    bench.source(beside(all(&[1, 2]), "connection refused"));
-    let said = bench.assigned_since();
+    let mut fixture = filled(&[1, 2]);
+    let before = fixture.edge().clone();
+    fixture.source(beside(all(&[1, 2]), "connection refused"));
+    let said = fixture.assigned_since();
     let [said] = &said[..] else { panic!("{said:?}") };
     let note = said.source.note().expect("it goes with all that is told").to_string();
     assert_eq!(note, "connection refused");
@@ -372,34 +372,34 @@ fn x3_an_error_beside_an_assignment_changes_only_the_source_status() {
 
     let mut queue = PoolQueue::new(id("lb", "edge"), queue::Params::upstream(Duration::from_secs(1), 3));
     let mut said_by_queue = Vec::new();
-    queue.step(bench.now, queue::In::Assigned(Arc::new(before)), &mut said_by_queue);
+    queue.step(fixture.now, queue::In::Assigned(Arc::new(before)), &mut said_by_queue);
     let facts = Arc::new(pool("lb", "edge", &[1, 2]));
-    let seen = model::assignment::Observation { began: bench.now, facts };
-    queue.step(bench.now, queue::In::Observed(seen), &mut said_by_queue);
+    let seen = model::assignment::Observation { began: fixture.now, facts };
+    queue.step(fixture.now, queue::In::Observed(seen), &mut said_by_queue);
     said_by_queue.clear();
-    queue.step(bench.now, queue::In::Assigned(Arc::clone(said)), &mut said_by_queue);
+    queue.step(fixture.now, queue::In::Assigned(Arc::clone(said)), &mut said_by_queue);
     assert!(matches!(&said_by_queue[..], [queue::Out::View(view)] if view.source == said.source));
     assert_eq!(queue.deadline(), None, "there is nothing to write");
 }
 
 #[test]
 fn a3_a_changed_assignment_raises_the_revision_and_a_note_does_not() {
-    let mut bench = unknown();
-    bench.observe(&edge(&[]));
-    let share = |bench: &Bench| {
-        let share = bench.edge().services.values().next().expect("one source").clone();
+    let mut fixture = unknown();
+    fixture.observe(&edge(&[]));
+    let share = |fixture: &Fixture| {
+        let share = fixture.edge().services.values().next().expect("one source").clone();
         (share.revision, share.triggered)
     };
-    bench.source(waited_for(None));
-    bench.source(all(&[1]));
-    assert_eq!(share(&bench), (1, None), "what is assigned first tells of old changes");
-    bench.pass(5_000);
-    bench.source(beside(all(&[1]), "connection refused"));
-    assert_eq!(share(&bench), (1, None));
-    bench.source(with(&[(1, UP), (2, OUT)]));
-    let at = bench.now;
-    assert_eq!(share(&bench), (2, Some(at)), "also where no member changes");
-    bench.pass(5_000);
-    bench.source(with(&[(1, UP), (2, OUT)]));
-    assert_eq!(share(&bench), (2, Some(at)));
+    fixture.source(waited_for(None));
+    fixture.source(all(&[1]));
+    assert_eq!(share(&fixture), (1, None), "what is assigned first tells of old changes");
+    fixture.pass(5_000);
+    fixture.source(beside(all(&[1]), "connection refused"));
+    assert_eq!(share(&fixture), (1, None));
+    fixture.source(with(&[(1, UP), (2, OUT)]));
+    let at = fixture.now;
+    assert_eq!(share(&fixture), (2, Some(at)), "also where no member changes");
+    fixture.pass(5_000);
+    fixture.source(with(&[(1, UP), (2, OUT)]));
+    assert_eq!(share(&fixture), (2, Some(at)));
 }

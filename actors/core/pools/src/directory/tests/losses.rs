@@ -1,7 +1,7 @@
 //! Which losses the breaker counts (G4).
 
 use super::*;
-use model::object::LeftOut;
+use model::object::ExclusionRule;
 
 /// The nodes on which each Service has endpoints at first.
 const ALL: [u8; 4] = [1, 2, 3, 4];
@@ -58,31 +58,31 @@ fn all_with(members: impl Fn(u32) -> Vec<u8>) -> Arc<LbFacts> {
 }
 
 /// A running Directory with four members in each pool.
-fn cluster() -> Bench {
-    let mut bench = Bench::running();
-    bench.together((0..SERVICES).map(|n| two_slices(n, part(&ALL, &[]))));
-    bench.observe(&all_with(|_| ALL.to_vec()));
-    bench.pass(400_000);
-    bench
+fn cluster() -> Fixture {
+    let mut fixture = Fixture::running();
+    fixture.together((0..SERVICES).map(|n| two_slices(n, part(&ALL, &[]))));
+    fixture.observe(&all_with(|_| ALL.to_vec()));
+    fixture.pass(400_000);
+    fixture
 }
 
-fn is_stopped(bench: &Bench) -> bool {
-    bench.machine.breaker.tripped().is_some()
+fn is_stopped(fixture: &Fixture) -> bool {
+    fixture.machine.breaker.tripped().is_some()
 }
 
 /// Returns how many members go, while all original ones are still present.
-fn going(bench: &Bench) -> usize {
-    bench.assigned.values().map(|said| said.level.surplus(&ips(&ALL)).count()).sum()
+fn going(fixture: &Fixture) -> usize {
+    fixture.assigned.values().map(|said| said.level.surplus(&ips(&ALL)).count()).sum()
 }
 
 #[test]
 fn g4_services_that_scale_to_zero_stop_nothing() {
     for count in [4, 12, 13, 60] {
-        let mut bench = cluster();
-        bench.together((0..count).map(|n| asks(n, &[], Cause::Endpoints)));
-        bench.pass(61_000);
-        assert!(!is_stopped(&bench), "{count} Services");
-        assert_eq!(going(&bench), count as usize * 4);
+        let mut fixture = cluster();
+        fixture.together((0..count).map(|n| asks(n, &[], Cause::Endpoints)));
+        fixture.pass(61_000);
+        assert!(!is_stopped(&fixture), "{count} Services");
+        assert_eq!(going(&fixture), count as usize * 4);
     }
 }
 
@@ -91,63 +91,63 @@ fn g4_slices_that_go_while_one_of_a_family_stays_stop_nothing() {
     // Kubernetes keeps one slice of a Service without endpoints; or one slice with its endpoints stays.
     for required in [&[][..], &[1]] {
         for provenance in [Provenance::Watch, Provenance::Relist] {
-            let mut bench = cluster();
+            let mut fixture = cluster();
             let fact = |n| asks(n, required, Cause::Endpoints);
-            bench.together((0..30).map(|n| ServiceFact { slices: 1, provenance, ..fact(n) }));
+            fixture.together((0..30).map(|n| ServiceFact { slices: 1, provenance, ..fact(n) }));
             for _ in 0..70 {
-                bench.pass(1_000);
-                bench.reread();
+                fixture.pass(1_000);
+                fixture.reread();
             }
             let going = if provenance == Provenance::Watch { 30 * (4 - required.len()) } else { 0 };
             let expected = (provenance == Provenance::Relist, going);
-            assert_eq!((is_stopped(&bench), self::going(&bench)), expected, "{required:?}");
+            assert_eq!((is_stopped(&fixture), self::going(&fixture)), expected, "{required:?}");
         }
     }
 }
 
 #[test]
 fn g4_the_last_slice_counts_where_they_vanish_one_by_one() {
-    let mut bench = cluster();
-    bench.together((0..13).map(|n| ServiceFact { slices: 1, ..asks(n, &[1, 2], Cause::Endpoints) }));
-    bench.together((0..13).map(|n| asks(n, &[], Cause::Slices)));
+    let mut fixture = cluster();
+    fixture.together((0..13).map(|n| ServiceFact { slices: 1, ..asks(n, &[1, 2], Cause::Endpoints) }));
+    fixture.together((0..13).map(|n| asks(n, &[], Cause::Slices)));
     for _ in 0..100 {
-        bench.pass(1_000);
-        bench.reread();
+        fixture.pass(1_000);
+        fixture.reread();
     }
-    assert!(is_stopped(&bench));
+    assert!(is_stopped(&fixture));
 }
 
 #[test]
 fn g4_endpoints_that_terminate_first_and_those_that_move_stop_nothing() {
-    let mut bench = cluster();
+    let mut fixture = cluster();
     let terminating = |n| ServiceFact { endpoints: 4, ..two_slices(n, part(&[], &ALL)) };
-    bench.together((0..30).map(terminating));
-    bench.pass(5_000);
-    bench.together((0..30).map(|n| asks(n, &[], Cause::Endpoints)));
+    fixture.together((0..30).map(terminating));
+    fixture.pass(5_000);
+    fixture.together((0..30).map(|n| asks(n, &[], Cause::Endpoints)));
     // These have as many endpoints as before, on fewer nodes.
-    bench.together((30..SERVICES).map(|n| two_slices(n, part(&[1], &[]))));
-    bench.pass(61_000);
-    assert!(!is_stopped(&bench) && going(&bench) == 30 * 4 + 30 * 3);
+    fixture.together((30..SERVICES).map(|n| two_slices(n, part(&[1], &[]))));
+    fixture.pass(61_000);
+    assert!(!is_stopped(&fixture) && going(&fixture) == 30 * 4 + 30 * 3);
 }
 
 #[test]
 fn g4_every_other_cause_stops_removals() {
     for cause in Cause::COUNTED {
-        let mut bench = cluster();
-        bench.together((0..13).map(|n| asks(n, &[1], cause)));
+        let mut fixture = cluster();
+        fixture.together((0..13).map(|n| asks(n, &[1], cause)));
         for _ in 0..70 {
-            bench.pass(1_000);
-            bench.reread();
+            fixture.pass(1_000);
+            fixture.reread();
         }
         let held = match cause {
             // Only the guard of the pool holds it.
-            Cause::Data => !is_stopped(&bench),
+            Cause::Data => !is_stopped(&fixture),
             Cause::Endpoints | Cause::Label | Cause::Relist | Cause::Reconnect | Cause::Slices => {
-                is_stopped(&bench)
+                is_stopped(&fixture)
             }
         };
         assert!(held, "{cause:?}");
-        assert_eq!(going(&bench), 0, "{cause:?}");
+        assert_eq!(going(&fixture), 0, "{cause:?}");
     }
 }
 
@@ -156,185 +156,186 @@ fn g4_what_was_only_known_last_of_deleted_nodes_counts_however_it_goes() {
     let deleted = |n| two_slices(n, Part { last_known: ips(&[2, 3, 4]), ..part(&[1], &[2, 3, 4]) });
     // The pods of the nodes go too; or they stay, and their last addresses expire.
     for pods_go in [true, false] {
-        let mut bench = cluster();
-        bench.together((0..13).map(deleted));
-        bench.pass(100_000);
-        assert!(!is_stopped(&bench) && going(&bench) == 0);
+        let mut fixture = cluster();
+        fixture.together((0..13).map(deleted));
+        fixture.pass(100_000);
+        assert!(!is_stopped(&fixture) && going(&fixture) == 0);
         let endpoints = if pods_go { 1 } else { 8 };
-        bench.together((0..13).map(|n| ServiceFact { endpoints, ..two_slices(n, part(&[1], &[])) }));
-        bench.pass(31_000);
-        assert!(is_stopped(&bench), "pods go: {pods_go}");
+        fixture.together((0..13).map(|n| ServiceFact { endpoints, ..two_slices(n, part(&[1], &[])) }));
+        fixture.pass(31_000);
+        assert!(is_stopped(&fixture), "pods go: {pods_go}");
     }
 }
 
 #[test]
 fn g4_the_cause_is_that_of_the_moment_when_an_address_leaves() {
-    // During the removal delay, the node is deleted or left out, or a list says the same.
+    // During the removal delay, the node is deleted or excluded, or a list says the same.
     for cause in [Cause::Label, Cause::Relist, Cause::Reconnect, Cause::Slices] {
-        let mut bench = cluster();
-        bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
-        bench.pass(10_000);
-        bench.together((0..SERVICES).map(|n| asks(n, &[1], cause)));
-        bench.pass(30_000);
-        assert!(!is_stopped(&bench) && going(&bench) == 60 * 3, "{cause:?}");
+        let mut fixture = cluster();
+        fixture.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
+        fixture.pass(10_000);
+        fixture.together((0..SERVICES).map(|n| asks(n, &[1], cause)));
+        fixture.pass(30_000);
+        assert!(!is_stopped(&fixture) && going(&fixture) == 60 * 3, "{cause:?}");
         // Endpoints also leave where the loss counts already.
-        let mut bench = cluster();
-        bench.together((0..SERVICES).map(|n| asks(n, &[1], cause)));
-        bench.pass(10_000);
-        bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
+        let mut fixture = cluster();
+        fixture.together((0..SERVICES).map(|n| asks(n, &[1], cause)));
+        fixture.pass(10_000);
+        fixture.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
         for _ in 0..60 {
-            bench.pass(1_000);
-            bench.reread();
+            fixture.pass(1_000);
+            fixture.reread();
         }
-        assert!(is_stopped(&bench), "{cause:?}");
+        assert!(is_stopped(&fixture), "{cause:?}");
     }
     // A member that is asked for again and leaves again has the cause of that time.
-    let mut bench = cluster();
-    bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Label)));
-    bench.pass(10_000);
-    bench.together((0..SERVICES).map(|n| two_slices(n, part(&ALL, &[]))));
-    bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
-    bench.pass(31_000);
-    assert!(!is_stopped(&bench));
+    let mut fixture = cluster();
+    fixture.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Label)));
+    fixture.pass(10_000);
+    fixture.together((0..SERVICES).map(|n| two_slices(n, part(&ALL, &[]))));
+    fixture.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
+    fixture.pass(31_000);
+    assert!(!is_stopped(&fixture));
 }
 
-/// Returns the left-out nodes that the events about removals held for this reason name.
-fn named(bench: &mut Bench, because: HeldReason) -> Vec<Option<(String, LeftOut, usize)>> {
+/// Returns the excluded nodes that the events about removals held for this reason name.
+fn named(fixture: &mut Fixture, because: HeldReason) -> Vec<Option<(String, ExclusionRule, usize)>> {
     let named = |what| {
-        let EventKind::Held { reason, left_out, .. } = what else { return None };
-        let nodes = left_out.map(|nodes| (nodes.first.to_string(), nodes.why, nodes.more));
+        let EventKind::Held { reason, excluded, .. } = what else { return None };
+        let nodes = excluded.map(|nodes| (nodes.first.to_string(), nodes.why, nodes.more));
         (reason == because).then_some(nodes)
     };
-    bench.reports().into_iter().filter_map(named).collect()
+    fixture.reports().into_iter().filter_map(named).collect()
 }
 
 #[test]
 fn d5_events_about_stopped_removals_name_the_label_of_the_nodes() {
-    for (cause, expected) in
-        [(Cause::Label, Some(("node-2".to_owned(), LeftOut::ExcludedByLabel, 2))), (Cause::Relist, None)]
-    {
-        let mut bench = cluster();
-        bench.reporting(Some(1));
-        bench.reports();
-        bench.together((0..13).map(|n| asks(n, &[1], cause)));
-        bench.pass(31_000);
-        bench.reread();
-        bench.pass(31_000);
-        assert!(is_stopped(&bench), "{cause:?}");
-        assert_eq!(named(&mut bench, HeldReason::Breaker), vec![expected; 13], "{cause:?}");
+    for (cause, expected) in [
+        (Cause::Label, Some(("node-2".to_owned(), ExclusionRule::ExcludedByLabel, 2))),
+        (Cause::Relist, None),
+    ] {
+        let mut fixture = cluster();
+        fixture.reporting(Some(1));
+        fixture.reports();
+        fixture.together((0..13).map(|n| asks(n, &[1], cause)));
+        fixture.pass(31_000);
+        fixture.reread();
+        fixture.pass(31_000);
+        assert!(is_stopped(&fixture), "{cause:?}");
+        assert_eq!(named(&mut fixture, HeldReason::Breaker), vec![expected; 13], "{cause:?}");
     }
 }
 
 #[test]
 fn d5_a_held_last_member_names_the_label_of_its_node() {
-    let mut bench = Bench::running();
-    bench.reporting(Some(1));
-    bench.service(fact(1, "web", part(&[1], &[])));
-    bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1])], vec![rule(1, "shop-web")]));
+    let mut fixture = Fixture::running();
+    fixture.reporting(Some(1));
+    fixture.service(fact(1, "web", part(&[1], &[])));
+    fixture.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1])], vec![rule(1, "shop-web")]));
     // The endpoint on node 5 only terminates.
-    bench.service(fact(1, "web", Part { tolerated: ips(&[5]), ..labelled(&[]) }));
-    bench.pass(31_000);
-    let expected = ("node-1".to_owned(), LeftOut::ExcludedByLabel, 0);
-    assert_eq!(named(&mut bench, HeldReason::LastMember), [Some(expected)]);
+    fixture.service(fact(1, "web", Part { tolerated: ips(&[5]), ..labelled(&[]) }));
+    fixture.pass(31_000);
+    let expected = ("node-1".to_owned(), ExclusionRule::ExcludedByLabel, 0);
+    assert_eq!(named(&mut fixture, HeldReason::LastMember), [Some(expected)]);
 }
 
 #[test]
 fn g4_only_what_counts_is_compared_with_what_is_left() {
     // In each pool one member goes with its endpoints, and some of the other three with their nodes.
     for (left, stops) in [(&[1, 2][..], false), (&[1], true)] {
-        let mut bench = cluster();
-        bench.together((0..SERVICES).map(|n| asks(n, &[1, 2, 3], Cause::Endpoints)));
-        bench.pass(31_000);
-        bench.observe(&all_with(|_| vec![1, 2, 3]));
-        bench.together((0..SERVICES).map(|n| asks(n, left, Cause::Label)));
-        bench.pass(31_000);
-        assert_eq!(is_stopped(&bench), stops, "{left:?}");
+        let mut fixture = cluster();
+        fixture.together((0..SERVICES).map(|n| asks(n, &[1, 2, 3], Cause::Endpoints)));
+        fixture.pass(31_000);
+        fixture.observe(&all_with(|_| vec![1, 2, 3]));
+        fixture.together((0..SERVICES).map(|n| asks(n, left, Cause::Label)));
+        fixture.pass(31_000);
+        assert_eq!(is_stopped(&fixture), stops, "{left:?}");
     }
     // Twelve pools lose nodes, which is not too many; others are scaled to zero, before and after.
-    let mut bench = cluster();
-    bench.together((12..30).map(|n| asks(n, &[], Cause::Endpoints)));
-    bench.together((0..12).map(|n| asks(n, &[1], Cause::Label)));
-    bench.together((30..50).map(|n| asks(n, &[], Cause::Endpoints)));
-    bench.pass(61_000);
-    assert!(!is_stopped(&bench));
-    bench.together((50..51).map(|n| asks(n, &[1], Cause::Label)));
-    bench.pass(31_000);
-    assert!(is_stopped(&bench), "the thirteenth");
+    let mut fixture = cluster();
+    fixture.together((12..30).map(|n| asks(n, &[], Cause::Endpoints)));
+    fixture.together((0..12).map(|n| asks(n, &[1], Cause::Label)));
+    fixture.together((30..50).map(|n| asks(n, &[], Cause::Endpoints)));
+    fixture.pass(61_000);
+    assert!(!is_stopped(&fixture));
+    fixture.together((50..51).map(|n| asks(n, &[1], Cause::Label)));
+    fixture.pass(31_000);
+    assert!(is_stopped(&fixture), "the thirteenth");
 }
 
 #[test]
 fn g4_members_that_have_come_since_make_up_for_endpoints_that_have_left() {
     // A rolling restart moves all Services to other nodes, and most of those are then labelled.
-    let mut bench = cluster();
+    let mut fixture = cluster();
     let moved = [5, 6, 7, 8];
-    bench.together((0..SERVICES).map(|n| two_slices(n, part(&moved, &[]))));
-    bench.pass(31_000);
-    bench.observe(&all_with(|_| moved.to_vec()));
-    bench.pass(10_000);
-    bench.together((0..SERVICES).map(|n| two_slices(n, labelled(&[5]))));
-    bench.pass(31_000);
-    assert!(is_stopped(&bench));
+    fixture.together((0..SERVICES).map(|n| two_slices(n, part(&moved, &[]))));
+    fixture.pass(31_000);
+    fixture.observe(&all_with(|_| moved.to_vec()));
+    fixture.pass(10_000);
+    fixture.together((0..SERVICES).map(|n| two_slices(n, labelled(&[5]))));
+    fixture.pass(31_000);
+    assert!(is_stopped(&fixture));
 }
 
 #[test]
 fn g4_losses_count_for_five_minutes_and_later_departures_do_not() {
-    let mut bench = cluster();
-    bench.together((0..12).map(|n| asks(n, &[1], Cause::Label)));
-    bench.pass(31_000);
-    bench.observe(&all_with(|n| if n < 12 { vec![1] } else { ALL.to_vec() }));
-    bench.together((0..12).map(|n| asks(n, &[], Cause::Endpoints)));
-    bench.pass(61_000);
-    bench.observe(&all_with(|n| if n < 12 { vec![] } else { ALL.to_vec() }));
-    bench.pass(100_000);
-    bench.together((12..13).map(|n| asks(n, &[1], Cause::Label)));
-    bench.pass(31_000);
-    assert!(is_stopped(&bench), "thirteen pools within five minutes");
+    let mut fixture = cluster();
+    fixture.together((0..12).map(|n| asks(n, &[1], Cause::Label)));
+    fixture.pass(31_000);
+    fixture.observe(&all_with(|n| if n < 12 { vec![1] } else { ALL.to_vec() }));
+    fixture.together((0..12).map(|n| asks(n, &[], Cause::Endpoints)));
+    fixture.pass(61_000);
+    fixture.observe(&all_with(|n| if n < 12 { vec![] } else { ALL.to_vec() }));
+    fixture.pass(100_000);
+    fixture.together((12..13).map(|n| asks(n, &[1], Cause::Label)));
+    fixture.pass(31_000);
+    assert!(is_stopped(&fixture), "thirteen pools within five minutes");
     // Much later they have nothing left to lose.
-    bench.request_release(Scope::Everything);
-    bench.observe(&all_with(|n| if n < 12 { vec![] } else { vec![1] }));
-    bench.pass(400_000);
-    assert!(!is_stopped(&bench));
+    fixture.request_release(Scope::Everything);
+    fixture.observe(&all_with(|n| if n < 12 { vec![] } else { vec![1] }));
+    fixture.pass(400_000);
+    assert!(!is_stopped(&fixture));
 }
 
 #[test]
 fn g4_what_the_operator_has_released_counts_no_more() {
-    let mut bench = cluster();
-    bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Label)));
-    bench.pass(31_000);
-    assert!(is_stopped(&bench));
-    bench.request_release(Scope::Everything);
-    assert!(!is_stopped(&bench) && going(&bench) == 60 * 3);
-    bench.together((0..SERVICES).map(|n| asks(n, &[], Cause::Endpoints)));
-    bench.pass(61_000);
-    assert!(!is_stopped(&bench) && going(&bench) == 60 * 4, "the last ones leave with their endpoints");
+    let mut fixture = cluster();
+    fixture.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Label)));
+    fixture.pass(31_000);
+    assert!(is_stopped(&fixture));
+    fixture.request_release(Scope::Everything);
+    assert!(!is_stopped(&fixture) && going(&fixture) == 60 * 3);
+    fixture.together((0..SERVICES).map(|n| asks(n, &[], Cause::Endpoints)));
+    fixture.pass(61_000);
+    assert!(!is_stopped(&fixture) && going(&fixture) == 60 * 4, "the last ones leave with their endpoints");
 }
 
 #[test]
 fn g4_removals_by_endpoints_wait_while_removals_are_stopped() {
-    let mut bench = cluster();
-    bench.together((0..13).map(|n| asks(n, &[1], Cause::Label)));
-    bench.pass(31_000);
-    bench.together((20..21).map(|n| asks(n, &[1], Cause::Endpoints)));
-    bench.pass(31_000);
-    assert!(is_stopped(&bench));
-    let held = bench.assigned[&pool_of(20)].held.clone().expect("held");
+    let mut fixture = cluster();
+    fixture.together((0..13).map(|n| asks(n, &[1], Cause::Label)));
+    fixture.pass(31_000);
+    fixture.together((20..21).map(|n| asks(n, &[1], Cause::Endpoints)));
+    fixture.pass(31_000);
+    assert!(is_stopped(&fixture));
+    let held = fixture.assigned[&pool_of(20)].held.clone().expect("held");
     assert_eq!((held.reason, held.members), (HeldReason::Breaker, ips(&[2, 3, 4])));
 }
 
 #[test]
 fn g4_what_is_found_in_a_pool_counts_where_it_may_have_been_had() {
     // Other clients add members, which go again; the Services are scaled to zero soon after.
-    let mut bench = cluster();
-    bench.observe(&all_with(|_| vec![1, 2, 3, 4, 5, 6, 7, 8, 9]));
-    bench.pass(31_000);
-    bench.observe(&all_with(|_| ALL.to_vec()));
-    bench.together((0..SERVICES).map(|n| asks(n, &[], Cause::Endpoints)));
-    bench.pass(61_000);
-    assert!(!is_stopped(&bench));
+    let mut fixture = cluster();
+    fixture.observe(&all_with(|_| vec![1, 2, 3, 4, 5, 6, 7, 8, 9]));
+    fixture.pass(31_000);
+    fixture.observe(&all_with(|_| ALL.to_vec()));
+    fixture.together((0..SERVICES).map(|n| asks(n, &[], Cause::Endpoints)));
+    fixture.pass(61_000);
+    assert!(!is_stopped(&fixture));
     // A process that starts finds members that no source asks for.
-    let mut bench = Bench::running();
-    bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
-    bench.observe(&all_with(|_| ALL.to_vec()));
-    bench.pass(31_000);
-    assert!(is_stopped(&bench));
+    let mut fixture = Fixture::running();
+    fixture.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
+    fixture.observe(&all_with(|_| ALL.to_vec()));
+    fixture.pass(31_000);
+    assert!(is_stopped(&fixture));
 }

@@ -2,23 +2,23 @@
 
 use super::*;
 use model::assignment::PausedBy;
-use model::level::Keeps;
+use model::level::SurplusPolicy;
 use model::policy::{Mode, Pause};
 
-fn policy(bench: &mut Bench, term: Option<u64>, policy: OperatorPolicy) {
-    bench.send(In::OperatorPolicy { term: term.map(Epoch), policy: Arc::new(policy) });
+fn policy(fixture: &mut Fixture, term: Option<u64>, policy: OperatorPolicy) {
+    fixture.send(In::OperatorPolicy { term: term.map(Epoch), policy: Arc::new(policy) });
 }
 
 fn mode(mode: Mode) -> OperatorPolicy {
     OperatorPolicy { mode, ..OperatorPolicy::default() }
 }
 
-fn paused(bench: &Bench) -> Vec<PausedBy> {
-    bench.assignment("lb", "shop-web").paused.iter().cloned().collect()
+fn paused(fixture: &Fixture) -> Vec<PausedBy> {
+    fixture.assignment("lb", "shop-web").paused.iter().cloned().collect()
 }
 
-fn held(bench: &Bench) -> Option<HeldReason> {
-    bench.assignment("lb", "shop-web").held.as_ref().map(|held| held.reason)
+fn held(fixture: &Fixture) -> Option<HeldReason> {
+    fixture.assignment("lb", "shop-web").held.as_ref().map(|held| held.reason)
 }
 
 fn released(pools: &[(&str, HeldReason)]) -> Answer {
@@ -27,13 +27,13 @@ fn released(pools: &[(&str, HeldReason)]) -> Answer {
     Answer::Done(Done::Released { pools: pools.iter().map(one).collect(), nodes: Vec::new() })
 }
 
-fn nothing(stays: Stays) -> Answer {
+fn nothing(stays: ReleaseRefusal) -> Answer {
     Answer::Refused(Refusal::NothingReleased(stays))
 }
 
 #[test]
 fn g6_a_pool_is_paused_by_whatever_concerns_it_and_by_nothing_else() {
-    let mut bench = settled(&[1]);
+    let mut fixture = settled(&[1]);
     let key = ServiceKey::new("shop", "web");
     let other = ServiceKey::new("shop", "api");
     let pool_wish = |name| OperatorPolicy {
@@ -56,110 +56,121 @@ fn g6_a_pool_is_paused_by_whatever_concerns_it_and_by_nothing_else() {
         (service_wish(&other), vec![]),
         (mode(Mode::Enforce), vec![]),
     ] {
-        policy(&mut bench, None, policy_input);
-        assert_eq!(paused(&bench), by);
+        policy(&mut fixture, None, policy_input);
+        assert_eq!(paused(&fixture), by);
     }
-    bench.service(ServiceFact { paused: true, ..fact(1, "web", part(&[1], &[])) });
-    assert_eq!(paused(&bench), vec![PausedBy::Annotation(key)]);
+    fixture.service(ServiceFact { paused: true, ..fact(1, "web", part(&[1], &[])) });
+    assert_eq!(paused(&fixture), vec![PausedBy::Annotation(key)]);
 }
 
 #[test]
 fn g6_add_only_removes_and_reports_nothing_and_shows_what_would_go() {
-    let mut bench = settled(&[1, 2]);
-    bench.take();
-    policy(&mut bench, None, mode(Mode::AddOnly));
-    assert_eq!((held(&bench), bench.assignment("lb", "shop-web").level.keeps), (None, Keeps::All));
-    bench.service(fact(1, "web", part(&[1, 3], &[])));
-    bench.pass(30_000);
-    let said = bench.assignment("lb", "shop-web").clone();
+    let mut fixture = settled(&[1, 2]);
+    fixture.take();
+    policy(&mut fixture, None, mode(Mode::AddOnly));
+    assert_eq!(
+        (held(&fixture), fixture.assignment("lb", "shop-web").level.keeps),
+        (None, SurplusPolicy::KeepAll)
+    );
+    fixture.service(fact(1, "web", part(&[1, 3], &[])));
+    fixture.pass(30_000);
+    let said = fixture.assignment("lb", "shop-web").clone();
     let shown = said.held.clone().expect("shown");
     assert_eq!((shown.reason, shown.members), (HeldReason::AddOnly, ips(&[2])));
     assert_eq!(said.level.surplus(&ips(&[1, 2])).count(), 0);
     assert!(said.level.missing(&ips(&[1, 2])).eq([&ip(3)]), "additions pass");
-    assert!(bench.reports().is_empty());
+    assert!(fixture.reports().is_empty());
     for scope in [Scope::Everything, Scope::Pool(id("lb", "shop-web"))] {
         assert_eq!(
-            bench.request_release(scope),
-            nothing(Stays::AddOnly),
+            fixture.request_release(scope),
+            nothing(ReleaseRefusal::AddOnly),
             "a release does not change the mode"
         );
     }
-    assert_eq!(held(&bench), Some(HeldReason::AddOnly));
-    policy(&mut bench, None, mode(Mode::Enforce));
-    assert_eq!(held(&bench), None);
-    assert_eq!(bench.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2])).count(), 1);
+    assert_eq!(held(&fixture), Some(HeldReason::AddOnly));
+    policy(&mut fixture, None, mode(Mode::Enforce));
+    assert_eq!(held(&fixture), None);
+    assert_eq!(fixture.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2])).count(), 1);
 }
 
 #[test]
 fn g6_a_term_opens_only_when_its_policy_is_known() {
-    let opened = |bench: &mut Bench| bench.take().iter().any(|said| matches!(said, Out::Opened(Epoch(3))));
+    let opened =
+        |fixture: &mut Fixture| fixture.take().iter().any(|said| matches!(said, Out::Opened(Epoch(3))));
     for policy_comes_first in [true, false] {
-        let mut bench = Bench::without_policy(params());
-        bench.send(In::ListsSynced);
-        bench.send(In::DiscoverySynced);
-        bench.service(fact(1, "web", part(&[1], &[])));
-        bench.observe(&web(&[1]));
+        let mut fixture = Fixture::without_policy(params());
+        fixture.send(In::ListsSynced);
+        fixture.send(In::DiscoverySynced);
+        fixture.service(fact(1, "web", part(&[1], &[])));
+        fixture.observe(&web(&[1]));
         let pause = OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() };
-        policy(&mut bench, None, OperatorPolicy::default());
-        policy(&mut bench, Some(2), OperatorPolicy::default());
+        policy(&mut fixture, None, OperatorPolicy::default());
+        policy(&mut fixture, Some(2), OperatorPolicy::default());
         if policy_comes_first {
-            policy(&mut bench, Some(3), pause);
-            assert!(!opened(&mut bench));
-            bench.send(In::Confirmed(Epoch(3)));
+            policy(&mut fixture, Some(3), pause);
+            assert!(!opened(&mut fixture));
+            fixture.send(In::Confirmed(Epoch(3)));
         } else {
-            bench.send(In::Confirmed(Epoch(3)));
-            bench.pass(600_000);
-            assert!(!opened(&mut bench), "the policy of an earlier term may not hold any more");
-            policy(&mut bench, Some(3), pause);
+            fixture.send(In::Confirmed(Epoch(3)));
+            fixture.pass(600_000);
+            assert!(!opened(&mut fixture), "the policy of an earlier term may not hold any more");
+            policy(&mut fixture, Some(3), pause);
         }
-        assert_eq!(paused(&bench), [PausedBy::Everything], "before it opens");
-        assert!(opened(&mut bench));
-        assert_eq!(bench.machine.deadline(), None);
+        assert_eq!(paused(&fixture), [PausedBy::Everything], "before it opens");
+        assert!(opened(&mut fixture));
+        assert_eq!(fixture.machine.deadline(), None);
     }
 }
 
 #[test]
 fn h3_a_release_covers_what_is_held_now_and_nothing_later() {
     let unusable = || fact(1, "web", Part { unusable: true, ..Part::default() });
-    let mut bench = settled(&[1]);
-    bench.pass(60_000);
-    bench.service(unusable());
-    bench.pass(600_000);
-    assert_eq!(held(&bench), Some(HeldReason::NoUsableNode));
+    let mut fixture = settled(&[1]);
+    fixture.pass(60_000);
+    fixture.service(unusable());
+    fixture.pass(600_000);
+    assert_eq!(held(&fixture), Some(HeldReason::NoUsableNode));
     let web_pool = Scope::Pool(id("lb", "shop-web"));
-    assert_eq!(bench.request_release(web_pool.clone()), released(&[("shop-web", HeldReason::NoUsableNode)]));
-    let goes = |bench: &Bench| bench.assignment("lb", "shop-web").level.surplus(&ips(&[1])).count();
-    assert_eq!((held(&bench), goes(&bench)), (None, 1));
-    bench.observe(&web(&[1]));
-    bench.service(ServiceFact { revision: 8, ..unusable() });
-    assert_eq!((held(&bench), goes(&bench)), (None, 1), "it stays released while the reason lasts");
-    assert_eq!(bench.request_release(web_pool), nothing(Stays::NothingHeld), "there is nothing more");
-    bench.service(fact(1, "web", part(&[1], &[])));
-    bench.service(unusable());
-    assert_eq!(held(&bench), Some(HeldReason::NoUsableNode), "held again");
+    assert_eq!(
+        fixture.request_release(web_pool.clone()),
+        released(&[("shop-web", HeldReason::NoUsableNode)])
+    );
+    let goes = |fixture: &Fixture| fixture.assignment("lb", "shop-web").level.surplus(&ips(&[1])).count();
+    assert_eq!((held(&fixture), goes(&fixture)), (None, 1));
+    fixture.observe(&web(&[1]));
+    fixture.service(ServiceFact { revision: 8, ..unusable() });
+    assert_eq!((held(&fixture), goes(&fixture)), (None, 1), "it stays released while the reason lasts");
+    assert_eq!(
+        fixture.request_release(web_pool),
+        nothing(ReleaseRefusal::NothingHeld),
+        "there is nothing more"
+    );
+    fixture.service(fact(1, "web", part(&[1], &[])));
+    fixture.service(unusable());
+    assert_eq!(held(&fixture), Some(HeldReason::NoUsableNode), "held again");
 }
 
 #[test]
 fn g2_a_release_does_not_cover_a_later_last_member() {
-    let mut bench = Bench::with(Params { removal_delay: Duration::ZERO, ..params() });
-    bench.send(In::ListsSynced);
-    bench.send(In::DiscoverySynced);
+    let mut fixture = Fixture::with(Params { removal_delay: Duration::ZERO, ..params() });
+    fixture.send(In::ListsSynced);
+    fixture.send(In::DiscoverySynced);
     // Two Services share a pool. One has no usable endpoint, the other keeps its last member.
-    bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
-    bench.service(fact(2, "api", part(&[1], &[])));
+    fixture.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
+    fixture.service(fact(2, "api", part(&[1], &[])));
     let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
-    bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1, 2])], rules));
-    bench.pass(1_000);
-    assert_eq!(held(&bench), Some(HeldReason::NoUsableNode));
-    bench.request_release(Scope::Pool(id("lb", "shop-web")));
-    let goes = |bench: &Bench| -> Vec<IpAddr> {
-        bench.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2])).copied().collect()
+    fixture.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1, 2])], rules));
+    fixture.pass(1_000);
+    assert_eq!(held(&fixture), Some(HeldReason::NoUsableNode));
+    fixture.request_release(Scope::Pool(id("lb", "shop-web")));
+    let goes = |fixture: &Fixture| -> Vec<IpAddr> {
+        fixture.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2])).copied().collect()
     };
-    assert_eq!((held(&bench), goes(&bench)), (None, ips(&[2]).into_iter().collect()));
+    assert_eq!((held(&fixture), goes(&fixture)), (None, ips(&[2]).into_iter().collect()));
     let empty = fact(2, "api", part(&[], &[]));
-    bench.service(ServiceFact { provenance: Provenance::Relist, ..empty });
-    assert_eq!(held(&bench), Some(HeldReason::NoUsableNode));
-    assert!(!goes(&bench).contains(&ips(&[1]).into_iter().next().expect("an address")));
+    fixture.service(ServiceFact { provenance: Provenance::Relist, ..empty });
+    assert_eq!(held(&fixture), Some(HeldReason::NoUsableNode));
+    assert!(!goes(&fixture).contains(&ips(&[1]).into_iter().next().expect("an address")));
 }
 
 #[test]
@@ -172,43 +183,43 @@ fn h3_each_hold_of_a_pools_own_can_be_released() {
         (listed(fact(1, "web", part(&[3], &[]))), HeldReason::Fraction),
         (fact(1, "web", part(&[], &[7])), HeldReason::LastMember),
     ] {
-        let mut bench = Bench::with(Params { removal_delay: Duration::ZERO, ..params() });
-        bench.send(In::ListsSynced);
-        bench.send(In::DiscoverySynced);
-        bench.service(fact(1, "web", part(&[1, 2, 3], &[])));
-        bench.observe(&web(&[1, 2, 3]));
-        bench.pass(1_000);
-        bench.observe(&web(&[1, 2, 3]));
-        bench.service(facts);
-        bench.pass(1_000);
-        bench.observe(&web(&[1, 2, 3]));
-        assert_eq!(held(&bench), Some(reason));
+        let mut fixture = Fixture::with(Params { removal_delay: Duration::ZERO, ..params() });
+        fixture.send(In::ListsSynced);
+        fixture.send(In::DiscoverySynced);
+        fixture.service(fact(1, "web", part(&[1, 2, 3], &[])));
+        fixture.observe(&web(&[1, 2, 3]));
+        fixture.pass(1_000);
+        fixture.observe(&web(&[1, 2, 3]));
+        fixture.service(facts);
+        fixture.pass(1_000);
+        fixture.observe(&web(&[1, 2, 3]));
+        assert_eq!(held(&fixture), Some(reason));
         let by_service = Scope::Service(ServiceKey::new("shop", "web"));
-        assert_eq!(bench.request_release(by_service), released(&[("shop-web", reason)]));
-        assert_eq!(held(&bench), None);
-        assert!(bench.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2, 3])).count() >= 2);
-        bench.pass(600_000);
-        assert_eq!(bench.reread(), 0, "nothing is in doubt any more");
+        assert_eq!(fixture.request_release(by_service), released(&[("shop-web", reason)]));
+        assert_eq!(held(&fixture), None);
+        assert!(fixture.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2, 3])).count() >= 2);
+        fixture.pass(600_000);
+        assert_eq!(fixture.reread(), 0, "nothing is in doubt any more");
     }
 }
 
 #[test]
 fn h3_a_request_for_what_does_not_exist_says_so() {
-    let mut bench = settled(&[1]);
+    let mut fixture = settled(&[1]);
     let unknown = Answer::Refused(Refusal::Unknown);
-    assert_eq!(bench.request_release(Scope::Pool(id("lb", "shop-other"))), unknown);
-    assert_eq!(bench.request_release(Scope::Service(ServiceKey::new("shop", "other"))), unknown);
+    assert_eq!(fixture.request_release(Scope::Pool(id("lb", "shop-other"))), unknown);
+    assert_eq!(fixture.request_release(Scope::Service(ServiceKey::new("shop", "other"))), unknown);
     let web = ServiceKey::new("shop", "web");
     for scope in [Scope::Pool(id("lb", "shop-web")), Scope::Service(web), Scope::Everything] {
-        assert_eq!(bench.request_release(scope), nothing(Stays::NothingHeld));
+        assert_eq!(fixture.request_release(scope), nothing(ReleaseRefusal::NothingHeld));
     }
 }
 
 #[test]
 fn g6_all_that_pauses_a_pool_is_listed() {
-    let mut bench = settled(&[1]);
+    let mut fixture = settled(&[1]);
     let key = ServiceKey::new("shop", "web");
-    bench.service(ServiceFact { paused: true, ..fact(1, "web", part(&[1], &[])) });
+    fixture.service(ServiceFact { paused: true, ..fact(1, "web", part(&[1], &[])) });
     let all = OperatorPolicy {
         mode: Mode::Observe,
         everything: Some(Pause::default()),
@@ -216,71 +227,67 @@ fn g6_all_that_pauses_a_pool_is_listed() {
         services: [(key.clone(), Pause::default())].into(),
         ..OperatorPolicy::default()
     };
-    policy(&mut bench, None, all);
+    policy(&mut fixture, None, all);
     let (service, annotation) = (PausedBy::Service(key.clone()), PausedBy::Annotation(key));
     let all = vec![PausedBy::Mode, PausedBy::Everything, PausedBy::Pool, service, annotation.clone()];
-    assert_eq!(paused(&bench), all);
-    policy(&mut bench, None, mode(Mode::Enforce));
-    assert_eq!(paused(&bench), [annotation]);
+    assert_eq!(paused(&fixture), all);
+    policy(&mut fixture, None, mode(Mode::Enforce));
+    assert_eq!(paused(&fixture), [annotation]);
 }
 
 /// Twenty pools of four members each, of which all but one would go: all removals are stopped.
-fn stopped() -> Bench {
+fn stopped() -> Fixture {
     let name = |n: u32| format!("s{n}");
     let of = |n, required: &[u8]| fact(n, &name(n), labelled(required));
     let pools = (0..20).map(|n| pool("lb", &format!("shop-{}", name(n)), &[1, 2, 3, 4])).collect();
     let rules = (0..20).map(|n| rule(n, &format!("shop-{}", name(n)))).collect();
-    let mut bench = Bench::with(params());
-    bench.send(In::ListsSynced);
-    bench.send(In::DiscoverySynced);
-    bench.together((0..20).map(|n| of(n, &[1, 2, 3, 4])));
-    bench.observe(&balancer("lb", pools, rules));
+    let mut fixture = Fixture::with(params());
+    fixture.send(In::ListsSynced);
+    fixture.send(In::DiscoverySynced);
+    fixture.together((0..20).map(|n| of(n, &[1, 2, 3, 4])));
+    fixture.observe(&balancer("lb", pools, rules));
     // One of them is emptied, which its own guard holds back.
-    bench.together((0..20).map(|n| of(n, if n == 0 { &[] } else { &[1] })));
-    bench.pass(30_000);
-    assert!(bench.machine.breaker.tripped().is_some());
-    bench
+    fixture.together((0..20).map(|n| of(n, if n == 0 { &[] } else { &[1] })));
+    fixture.pass(30_000);
+    assert!(fixture.machine.breaker.tripped().is_some());
+    fixture
 }
 
 #[test]
 fn g4_releasing_one_pool_is_refused_while_all_removals_are_stopped() {
-    let mut bench = stopped();
+    let mut fixture = stopped();
     let by_pool = |n: u32| Scope::Pool(id("lb", &format!("shop-s{n}")));
     let by_service = Scope::Service(ServiceKey::new("shop", "s3"));
     for scope in [by_pool(3), by_service] {
-        assert_eq!(bench.request_release(scope), nothing(Stays::AllStopped));
+        assert_eq!(fixture.request_release(scope), nothing(ReleaseRefusal::AllStopped));
     }
-    let mut released = |scope| match bench.request_release(scope) {
+    let mut released = |scope| match fixture.request_release(scope) {
         Answer::Done(Done::Released { pools, nodes }) if nodes.is_empty() => pools,
         Answer::Done(_) | Answer::Refused(_) => panic!("it is refused"),
     };
     let (still, pool) = (Some(HeldReason::Breaker), id("lb", "shop-s0"));
     let own = Released { pool, reason: HeldReason::EmptyConfirm, still };
-    assert_eq!(
-        released(by_pool(0)),
-        [own],
-        "its own guard lets go, and it is said that it stays all the same"
-    );
+    assert_eq!(released(by_pool(0)), [own], "its own guard releases it, and the answer says that it stays");
     let all = released(Scope::Everything);
     assert_eq!(all.len(), 20);
     assert!(all.iter().all(|one| one.reason == HeldReason::Breaker && one.still.is_none()), "{all:?}");
-    assert!(bench.machine.breaker.tripped().is_none());
-    assert_eq!(bench.request_release(Scope::Everything), nothing(Stays::NothingHeld));
+    assert!(fixture.machine.breaker.tripped().is_none());
+    assert_eq!(fixture.request_release(Scope::Everything), nothing(ReleaseRefusal::NothingHeld));
 }
 
 #[test]
 fn g6_a_release_under_add_only_says_that_the_mode_goes_on_to_hold() {
-    let mut bench = settled(&[1, 2, 3]);
-    bench.pass(60_000);
-    bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
-    policy(&mut bench, None, mode(Mode::AddOnly));
-    assert_eq!(held(&bench), Some(HeldReason::NoUsableNode));
+    let mut fixture = settled(&[1, 2, 3]);
+    fixture.pass(60_000);
+    fixture.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
+    policy(&mut fixture, None, mode(Mode::AddOnly));
+    assert_eq!(held(&fixture), Some(HeldReason::NoUsableNode));
     let (still, pool) = (Some(HeldReason::AddOnly), id("lb", "shop-web"));
     let own = Released { pool: pool.clone(), reason: HeldReason::NoUsableNode, still };
     let released = Answer::Done(Done::Released { pools: vec![own], nodes: Vec::new() });
-    assert_eq!(bench.request_release(Scope::Pool(pool)), released);
-    bench.pass(30_000);
-    assert_eq!(held(&bench), Some(HeldReason::AddOnly));
+    assert_eq!(fixture.request_release(Scope::Pool(pool)), released);
+    fixture.pass(30_000);
+    assert_eq!(held(&fixture), Some(HeldReason::AddOnly));
 }
 
 #[test]
@@ -288,23 +295,24 @@ fn n5_nodes_that_were_released_for_the_same_request_are_in_the_one_answer() {
     let nodes = ["node-1", "node-2"];
     let names: Vec<NodeName> = nodes.map(NodeName::new).into();
     let only_nodes = Answer::Done(Done::Released { pools: Vec::new(), nodes: names.clone() });
-    let mut bench = settled(&[1]);
-    assert_eq!(bench.request_release(Scope::Everything), nothing(Stays::NothingHeld));
+    let mut fixture = settled(&[1]);
+    assert_eq!(fixture.request_release(Scope::Everything), nothing(ReleaseRefusal::NothingHeld));
     assert_eq!(
-        bench.request_release_with(Scope::Everything, &nodes),
+        fixture.request_release_with(Scope::Everything, &nodes),
         only_nodes,
         "no removal is held, and it is done"
     );
 
     // The two machines may learn at different times that no writes are permitted.
-    bench.reporting(None);
-    assert_eq!(bench.request_release(Scope::Everything), Answer::Refused(Refusal::NotLeading));
-    assert_eq!(bench.request_release_with(Scope::Everything, &nodes), only_nodes);
+    fixture.reporting(None);
+    assert_eq!(fixture.request_release(Scope::Everything), Answer::Refused(Refusal::NotLeading));
+    assert_eq!(fixture.request_release_with(Scope::Everything, &nodes), only_nodes);
 
-    let mut bench = stopped();
-    let Answer::Done(Done::Released { pools, nodes }) = bench.request_release_with(Scope::Everything, &nodes)
+    let mut fixture = stopped();
+    let Answer::Done(Done::Released { pools, nodes }) =
+        fixture.request_release_with(Scope::Everything, &nodes)
     else {
         panic!("it is refused")
     };
-    assert_eq!((pools.len(), nodes), (20, names), "both are let go");
+    assert_eq!((pools.len(), nodes), (20, names), "both are released");
 }

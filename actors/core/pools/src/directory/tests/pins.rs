@@ -3,7 +3,7 @@
 use super::*;
 use model::assignment::PausedBy;
 use model::ids::AddressName;
-use model::level::Keeps;
+use model::level::SurplusPolicy;
 use model::pins::{Pin, Pins};
 use model::policy::Pause;
 
@@ -13,28 +13,28 @@ fn pin(members: &[u8]) -> Pin {
 }
 
 /// A Directory that restores this pin of `shop-web`, with this Service behind the pool and these members observed.
-fn restoring(pin: Pin, service: ServiceFact, seen: &[u8]) -> Bench {
+fn restoring(pin: Pin, service: ServiceFact, seen: &[u8]) -> Fixture {
     let pins = Pins([(id("lb", "shop-web"), pin)].into());
-    let mut bench = Bench::with(Params { pins: Some(Arc::new(pins)), ..params() });
-    bench.send(In::ListsSynced);
-    bench.send(In::DiscoverySynced);
-    bench.service(service);
-    bench.observe(&web(seen));
-    bench
+    let mut fixture = Fixture::with(Params { pins: Some(Arc::new(pins)), ..params() });
+    fixture.send(In::ListsSynced);
+    fixture.send(In::DiscoverySynced);
+    fixture.service(service);
+    fixture.observe(&web(seen));
+    fixture
 }
 
-fn surplus(bench: &Bench, seen: &[u8]) -> BTreeSet<IpAddr> {
-    bench.assignment("lb", "shop-web").level.surplus(&ips(seen)).copied().collect()
+fn surplus(fixture: &Fixture, seen: &[u8]) -> BTreeSet<IpAddr> {
+    fixture.assignment("lb", "shop-web").level.surplus(&ips(seen)).copied().collect()
 }
 
 #[test]
 fn a_pinned_pool_holds_its_pre_image_whatever_endpoints_and_guards_say() {
     let paused = ServiceFact { paused: true, ..fact(1, "web", part(&[5, 6], &[7])) };
     let pin = Pin { allow_unserved: true, ignore_pause: true, ..pin(&[1, 2]) };
-    let mut bench = restoring(pin, paused, &[5, 6, 7, 8]);
-    let said = bench.assignment("lb", "shop-web").clone();
+    let mut fixture = restoring(pin, paused, &[5, 6, 7, 8]);
+    let said = fixture.assignment("lb", "shop-web").clone();
     assert!(said.level.missing(&ips(&[5, 6, 7, 8])).eq([&ip(1), &ip(2)]));
-    assert_eq!(surplus(&bench, &[5, 6, 7, 8]), ips(&[5, 6, 7, 8]), "all of it, at once");
+    assert_eq!(surplus(&fixture, &[5, 6, 7, 8]), ips(&[5, 6, 7, 8]), "all of it, at once");
     assert_eq!((&said.held, said.is_paused()), (&None, false), "the operator has named the pool");
     assert_eq!(
         said.level.required[&ip(1)].name,
@@ -42,11 +42,11 @@ fn a_pinned_pool_holds_its_pre_image_whatever_endpoints_and_guards_say() {
         "names are those of the pre-image"
     );
     assert!(said.is_sound());
-    bench.take();
+    fixture.take();
     let newer = ServiceFact { revision: 9, ..fact(1, "web", part(&[], &[])) };
-    bench.service(ServiceFact { provenance: Provenance::Relist, ..newer });
-    bench.pass(600_000);
-    let after = bench.assignment("lb", "shop-web").clone();
+    fixture.service(ServiceFact { provenance: Provenance::Relist, ..newer });
+    fixture.pass(600_000);
+    let after = fixture.assignment("lb", "shop-web").clone();
     assert!(after.level.same_members(&said.level), "endpoints are no news");
     assert_eq!((said.overruled, after.overruled), (Some(ips(&[5, 6])), Some(ips(&[]))), "but they are shown");
 }
@@ -55,10 +55,10 @@ fn a_pinned_pool_holds_its_pre_image_whatever_endpoints_and_guards_say() {
 fn d1_a_pause_by_the_annotation_counts_unless_the_pool_was_named() {
     for named in [false, true] {
         let pin = Pin { ignore_pause: named, ..pin(&[1]) };
-        let bench = restoring(pin, ServiceFact { paused: true, ..fact(1, "web", part(&[1], &[])) }, &[3]);
+        let fixture = restoring(pin, ServiceFact { paused: true, ..fact(1, "web", part(&[1], &[])) }, &[3]);
         let key = ServiceKey::new("shop", "web");
         let paused = if named { BTreeSet::new() } else { [PausedBy::Annotation(key)].into() };
-        assert_eq!(bench.assignment("lb", "shop-web").paused, paused);
+        assert_eq!(fixture.assignment("lb", "shop-web").paused, paused);
     }
 }
 
@@ -73,9 +73,9 @@ fn g2_a_pre_image_without_a_required_member_needs_permission() {
         (pin(&[1, 6]), wanted(), &[5]),
         (pin(&[1, 7]), idle(), &[5, 6]),
     ] {
-        let bench = restoring(pin, service, &[5, 6]);
-        assert_eq!(surplus(&bench, &[5, 6]), ips(goes));
-        let missing = bench.assignment("lb", "shop-web").level.missing(&ips(&[5, 6])).count();
+        let fixture = restoring(pin, service, &[5, 6]);
+        assert_eq!(surplus(&fixture, &[5, 6]), ips(goes));
+        let missing = fixture.assignment("lb", "shop-web").level.missing(&ips(&[5, 6])).count();
         assert_eq!(missing == 0, goes.is_empty(), "what is left as it is gets no member either");
     }
 }
@@ -88,15 +88,18 @@ fn a_pool_without_a_pin_or_with_one_of_the_other_family_keeps_what_it_has() {
     };
     let other = Pins([(id("lb", "shop-api"), pin(&[1]))].into());
     for pins in [other, Pins([(id("lb", "shop-web"), sixth)].into())] {
-        let mut bench = Bench::with(Params { pins: Some(Arc::new(pins)), ..params() });
-        bench.send(In::ListsSynced);
-        bench.send(In::DiscoverySynced);
-        bench.service(fact(1, "web", part(&[5], &[])));
-        bench.observe(&web(&[3, 4]));
-        let said = bench.assignment("lb", "shop-web");
-        assert_eq!((&said.paused, said.level.keeps), (&[PausedBy::NoPin].into(), Keeps::All));
+        let mut fixture = Fixture::with(Params { pins: Some(Arc::new(pins)), ..params() });
+        fixture.send(In::ListsSynced);
+        fixture.send(In::DiscoverySynced);
+        fixture.service(fact(1, "web", part(&[5], &[])));
+        fixture.observe(&web(&[3, 4]));
+        let said = fixture.assignment("lb", "shop-web");
+        assert_eq!(
+            (&said.paused, said.level.keeps),
+            (&[PausedBy::NotInRestore].into(), SurplusPolicy::KeepAll)
+        );
         assert!(said.level.is_in_sync(&ips(&[3, 4])) && said.is_sound());
-        assert!(bench.reports().is_empty());
+        assert!(fixture.reports().is_empty());
     }
 }
 
@@ -118,22 +121,22 @@ fn g2_an_empty_pre_image_needs_permission_where_endpoints_exist() {
 #[test]
 fn d2_a_pinned_pool_without_proof_is_not_assigned() {
     let pins = Pins([(id("lb", "shop-web"), pin(&[1]))].into());
-    let mut bench = Bench::with(Params { pins: Some(Arc::new(pins)), ..params() });
-    bench.send(In::ListsSynced);
-    bench.send(In::DiscoverySynced);
-    bench.service(fact(1, "web", part(&[1], &[])));
-    bench.observe(&balancer(
+    let mut fixture = Fixture::with(Params { pins: Some(Arc::new(pins)), ..params() });
+    fixture.send(In::ListsSynced);
+    fixture.send(In::DiscoverySynced);
+    fixture.service(fact(1, "web", part(&[1], &[])));
+    fixture.observe(&balancer(
         "lb",
         vec![pool("lb", "shop-web", &[3])],
         vec![rule(1, "shop-web"), rule(2, "shop-web")],
     ));
-    assert!(!bench.assigned.contains_key(&id("lb", "shop-web")));
+    assert!(!fixture.assigned.contains_key(&id("lb", "shop-web")));
 }
 
 #[test]
 fn g6_nothing_is_written_while_that_is_wished_not_even_what_is_pinned() {
-    let mut bench = restoring(pin(&[1]), fact(1, "web", part(&[1], &[])), &[3]);
+    let mut fixture = restoring(pin(&[1]), fact(1, "web", part(&[1], &[])), &[3]);
     let policy_input = OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() };
-    bench.send(In::OperatorPolicy { term: None, policy: Arc::new(policy_input) });
-    assert_eq!(bench.assignment("lb", "shop-web").paused.first(), Some(&PausedBy::Everything));
+    fixture.send(In::OperatorPolicy { term: None, policy: Arc::new(policy_input) });
+    assert_eq!(fixture.assignment("lb", "shop-web").paused.first(), Some(&PausedBy::Everything));
 }

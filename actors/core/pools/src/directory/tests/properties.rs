@@ -105,7 +105,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 /// What an observer knows from the events alone.
 struct World {
-    bench: Bench,
+    fixture: Fixture,
     facts: BTreeMap<ServiceUid, ServiceFact>,
     read: [Option<Seen>; 2],
     /// The last assignment with Services of each pool.
@@ -130,7 +130,7 @@ struct World {
 impl World {
     fn new() -> World {
         World {
-            bench: Bench::running(),
+            fixture: Fixture::running(),
             facts: BTreeMap::new(),
             read: [None, None],
             last: [None, None],
@@ -150,7 +150,7 @@ impl World {
             let part = &fact.parts[&Family::V4];
             part.required.keys().chain(&part.tolerated).copied().collect()
         };
-        let (now, listed) = (self.bench.now, fact.provenance == Provenance::Relist);
+        let (now, listed) = (self.fixture.now, fact.provenance == Provenance::Relist);
         let asks = asked(fact);
         let before = self.facts.get(&fact.uid).map(asked).unwrap_or_default();
         self.doubts.retain(|(uid, ip), _| *uid != fact.uid || !asks.contains(ip));
@@ -202,12 +202,12 @@ impl World {
                 }
                 self.doubt(&fact);
                 self.facts.insert(uid(service), fact.clone());
-                self.bench.service(fact);
+                self.fixture.service(fact);
             }
             Event::Gone { service } => {
                 self.doubts.retain(|(uid, _), _| *uid != self::uid(service));
                 self.facts.remove(&uid(service));
-                self.bench.send(In::Service(uid(service), None));
+                self.fixture.send(In::Service(uid(service), None));
             }
             Event::Read { first, second } => self.read_balancer(first, second),
             Event::Write { pool } => {
@@ -217,24 +217,24 @@ impl World {
             }
             Event::Absent => {
                 self.read = [None, None];
-                let (lb, began) = (LbName::new("lb"), self.bench.now);
+                let (lb, began) = (LbName::new("lb"), self.fixture.now);
                 let absent = LbObservation { lb, began, facts: None, puts: Default::default() };
-                self.bench.send(In::Lb(absent));
+                self.fixture.send(In::Lb(absent));
             }
             Event::Pass { millis } => {
-                let end = self.bench.now.plus(Duration::from_millis(millis));
-                while let Some(at) = self.bench.machine.deadline().filter(|at| *at <= end) {
-                    self.bench.pass(at.since(self.bench.now).as_millis() as u64);
+                let end = self.fixture.now.plus(Duration::from_millis(millis));
+                while let Some(at) = self.fixture.machine.deadline().filter(|at| *at <= end) {
+                    self.fixture.pass(at.since(self.fixture.now).as_millis() as u64);
                     self.check_safety();
                 }
-                self.bench.pass(end.since(self.bench.now).as_millis() as u64);
+                self.fixture.pass(end.since(self.fixture.now).as_millis() as u64);
             }
-            Event::Answer { pool } => self.bench.send(In::Retired(id("lb", POOLS[pool]))),
-            Event::Term(n) => self.bench.send(In::Confirmed(Epoch(n))),
-            Event::Reporting(term) => self.bench.reporting(term),
+            Event::Answer { pool } => self.fixture.send(In::Retired(id("lb", POOLS[pool]))),
+            Event::Term(n) => self.fixture.send(In::Confirmed(Epoch(n))),
+            Event::Reporting(term) => self.fixture.reporting(term),
             Event::Reread => {
-                let asked_at = self.bench.machine.second_read.in_flight();
-                if self.bench.reread() > 0 {
+                let asked_at = self.fixture.machine.second_read.in_flight();
+                if self.fixture.reread() > 0 {
                     let asked_at = asked_at.expect("it was in flight");
                     self.doubts.retain(|_, since| since.plus(Duration::from_secs(30)) > asked_at);
                 }
@@ -243,15 +243,15 @@ impl World {
                 let mode = if add_only { Mode::AddOnly } else { Mode::Enforce };
                 let policy = Arc::new(OperatorPolicy { mode, ..OperatorPolicy::default() });
                 self.add_only = add_only;
-                self.bench.send(In::OperatorPolicy { term: None, policy });
+                self.fixture.send(In::OperatorPolicy { term: None, policy });
             }
             Event::Release => {
-                if self.bench.machine.reporting.is_some() {
+                if self.fixture.machine.reporting.is_some() {
                     // What is released may go at once, whatever was in doubt.
                     self.doubts.clear();
                     self.released = [true, true];
                 }
-                self.bench.send(In::Release(RequestId(1), Scope::Everything, Vec::new()));
+                self.fixture.send(In::Release(RequestId(1), Scope::Everything, Vec::new()));
             }
         }
         self.check_safety();
@@ -260,21 +260,21 @@ impl World {
     /// Reads the load balancer.
     fn read_balancer(&mut self, first: Seen, second: Seen) {
         self.read = [Some(first), Some(second)].map(|seen| seen.filter(|seen| seen.exists));
-        let began = self.bench.now;
+        let began = self.fixture.now;
         self.recent.iter_mut().for_each(|recent| recent.retain(|_, at| *at >= began));
         for (absent, seen) in self.absent.iter_mut().zip(&self.read) {
             let members = seen.as_ref().map_or(0, |seen| seen.members);
-            absent.extend(ips(&bits(15 & !members)).into_iter().map(|ip| (ip, self.bench.now)));
+            absent.extend(ips(&bits(15 & !members)).into_iter().map(|ip| (ip, self.fixture.now)));
         }
-        self.bench.observe(&self.balancer());
+        self.fixture.observe(&self.balancer());
     }
 
     /// Brings an assigned and existing pool to its level.
     fn write(&mut self, place: usize) {
         let pool = id("lb", POOLS[place]);
-        let said = self.bench.assigned.get(&pool).filter(|said| !said.services.is_empty()).cloned();
+        let said = self.fixture.assigned.get(&pool).filter(|said| !said.services.is_empty()).cloned();
         let (Some(said), Some(seen)) = (said, &mut self.read[place]) else { return };
-        let now = self.bench.now;
+        let now = self.fixture.now;
         let before = ips(&bits(seen.members));
         let going: BTreeSet<IpAddr> = said.level.surplus(&before).copied().collect();
         let members: BTreeSet<IpAddr> =
@@ -282,7 +282,7 @@ impl World {
         seen.members = (0..4).filter(|n| members.contains(&ip(*n))).map(|n| 1 << n).sum();
         self.recent[place].retain(|_, at| *at >= now);
         self.absent[place].extend(ips(&bits(15 & !seen.members)).into_iter().map(|ip| (ip, now)));
-        self.bench.send(In::Members(pool, PoolMembers { at: now, members }));
+        self.fixture.send(In::Members(pool, PoolMembers { at: now, members }));
     }
 
     fn balancer(&self) -> Arc<LbFacts> {
@@ -319,7 +319,7 @@ impl World {
     fn check_safety(&mut self) {
         for (place, name) in POOLS.into_iter().enumerate() {
             let owners = self.owners(place);
-            let said = self.bench.assigned.get(&id("lb", name)).filter(|said| !said.services.is_empty());
+            let said = self.fixture.assigned.get(&id("lb", name)).filter(|said| !said.services.is_empty());
             let served: BTreeSet<&ServiceUid> = said.iter().flat_map(|said| said.services.keys()).collect();
             assert_eq!(served, owners.keys().collect(), "assigned to its proven Services alone");
             let Some(said) = said.cloned() else {
@@ -342,12 +342,12 @@ impl World {
             let kept = owners.values().flat_map(|part| &part.tolerated).any(may_be_in);
             let lasts = unusable || (required.is_empty() && !kept);
             self.released[place] &= lasts;
-            self.recent[place].extend(required.iter().map(|ip| (*ip, self.bench.now)));
+            self.recent[place].extend(required.iter().map(|ip| (*ip, self.fixture.now)));
             let last = self.last[place].take();
             self.empty_since[place] = match self.empty_since[place] {
                 _ if asked || unusable => None,
                 Some(since) => Some(since),
-                None => Some(self.bench.now),
+                None => Some(self.fixture.now),
             };
             let had_some = last.as_ref().is_some_and(|last| !last.level.is_empty());
             let kept = self.released[place] || !(unusable && had_some && said.level.is_empty());
@@ -357,7 +357,7 @@ impl World {
                     Some(last) => !last.level.is_empty(),
                     None => self.read[place].as_ref().is_some_and(|seen| seen.members & 15 != 0),
                 };
-                let lasted = self.empty_since[place].map(|since| self.bench.now.since(since));
+                let lasted = self.empty_since[place].map(|since| self.fixture.now.since(since));
                 let confirmed = lasted.is_some_and(|lasted| lasted >= Duration::from_secs(60));
                 assert!(!had || confirmed || self.released[place], "emptied after {lasted:?}");
             }
@@ -365,11 +365,11 @@ impl World {
                 && said.level.required.is_empty()
                 && said.level.surplus(&seen).count() == seen.len()
             {
-                let lasted = self.empty_since[place].map(|since| self.bench.now.since(since));
+                let lasted = self.empty_since[place].map(|since| self.fixture.now.since(since));
                 let confirmed = lasted.is_some_and(|lasted| lasted >= Duration::from_secs(60));
                 assert!(confirmed || self.released[place], "what was seen would be emptied after {lasted:?}");
             }
-            let now = self.bench.now;
+            let now = self.fixture.now;
             self.owned[place].retain(|uid, _| uids.contains(uid));
             for uid in uids {
                 self.owned[place].entry(uid).or_insert(now);
@@ -390,16 +390,16 @@ impl World {
             // Two answers, for a pool that may be asked again.
             for _ in 0..2 {
                 let over =
-                    self.bench.assigned.get(&id("lb", name)).is_some_and(|said| said.services.is_empty());
+                    self.fixture.assigned.get(&id("lb", name)).is_some_and(|said| said.services.is_empty());
                 if over {
-                    self.bench.send(In::Retired(id("lb", name)));
+                    self.fixture.send(In::Retired(id("lb", name)));
                 }
             }
         }
-        assert_eq!(self.bench.machine.deadline(), None);
+        assert_eq!(self.fixture.machine.deadline(), None);
         for (place, name) in POOLS.into_iter().enumerate() {
             let owners = self.owners(place);
-            let Some(said) = self.bench.assigned.get(&id("lb", name)) else {
+            let Some(said) = self.fixture.assigned.get(&id("lb", name)) else {
                 assert!(owners.is_empty());
                 continue;
             };

@@ -2,154 +2,154 @@
 
 use super::*;
 
-/// Creates a bench with these numbers of load balancers that hang and that answer, in this order.
-fn with_hanging(hanging: usize, healthy: usize) -> (Bench, Vec<String>) {
+/// Creates a fixture with these numbers of load balancers that hang and that answer, in this order.
+fn with_hanging(hanging: usize, healthy: usize) -> (Fixture, Vec<String>) {
     let names =
         |kind: &str, count: usize| -> Vec<String> { (0..count).map(|n| format!("{kind}-{n:02}")).collect() };
     let (silent, healthy) = (names("hangs", hanging), names("healthy", healthy));
     let all: Vec<&str> = silent.iter().chain(&healthy).map(String::as_str).collect();
-    let mut bench = Bench::new(&all);
+    let mut fixture = Fixture::new(&all);
     for lb in &silent {
-        bench.set(lb, Answer::Never);
+        fixture.set(lb, Answer::Never);
     }
-    (bench, healthy)
+    (fixture, healthy)
 }
 
 #[test]
 fn d3_twenty_that_hang_delay_thirty_by_less_than_4_s() {
-    let (mut bench, healthy) = with_hanging(20, 30);
-    bench.step(In::ListsSynced);
-    bench.pass(4_000);
-    let seen: BTreeSet<&str> = bench
+    let (mut fixture, healthy) = with_hanging(20, 30);
+    fixture.step(In::ListsSynced);
+    fixture.pass(4_000);
+    let seen: BTreeSet<&str> = fixture
         .said
         .iter()
         .filter_map(|said| if let Out::Lb(seen) = said { Some(seen.lb.as_str()) } else { None })
         .collect();
     assert_eq!(seen, healthy.iter().map(String::as_str).collect());
-    assert_eq!(bench.synced_sent(), 1);
+    assert_eq!(fixture.synced_sent(), 1);
 }
 
 #[test]
 fn d3_up_to_eight_are_read_at_once() {
-    let (mut bench, healthy) = with_hanging(0, 20);
-    bench.step(In::ListsSynced);
-    bench.pass(1_000);
+    let (mut fixture, healthy) = with_hanging(0, 20);
+    fixture.step(In::ListsSynced);
+    fixture.pass(1_000);
     let expected: Vec<(u64, String)> =
         healthy.into_iter().enumerate().map(|(n, lb)| (n as u64 / 8 * 100, lb)).collect();
-    assert_eq!(bench.reads, expected);
+    assert_eq!(fixture.reads, expected);
 }
 
 #[test]
 fn d3_slow_ones_are_read_two_at_once_and_delay_no_other() {
-    let (mut bench, _) = with_hanging(20, 30);
-    bench.step(In::ListsSynced);
+    let (mut fixture, _) = with_hanging(20, 30);
+    fixture.step(In::ListsSynced);
     // Each has timed out once, and a second read of each is due.
-    bench.pass(140_000);
+    fixture.pass(140_000);
     for _ in 0..1_200 {
-        bench.pass(1_000);
-        let hanging = bench.open.keys().filter(|lb| lb.as_str().starts_with("hangs")).count();
+        fixture.pass(1_000);
+        let hanging = fixture.open.keys().filter(|lb| lb.as_str().starts_with("hangs")).count();
         assert!(hanging <= 2, "{hanging}");
     }
-    bench.reads.clear();
-    bench.pass(60_000);
-    assert_eq!(bench.reads.iter().filter(|(_, lb)| lb.starts_with("healthy")).count(), 30);
-    bench.reads.clear();
-    bench.step(In::StartRound);
-    bench.pass(500);
-    assert_eq!(bench.reads.iter().filter(|(_, lb)| lb.starts_with("healthy")).count(), 30);
+    fixture.reads.clear();
+    fixture.pass(60_000);
+    assert_eq!(fixture.reads.iter().filter(|(_, lb)| lb.starts_with("healthy")).count(), 30);
+    fixture.reads.clear();
+    fixture.step(In::StartRound);
+    fixture.pass(500);
+    assert_eq!(fixture.reads.iter().filter(|(_, lb)| lb.starts_with("healthy")).count(), 30);
 }
 
 #[test]
 fn d3_all_that_hang_are_read_in_turn() {
-    let (mut bench, _) = with_hanging(20, 0);
-    bench.step(In::ListsSynced);
-    bench.pass(130_000);
-    bench.reads.clear();
-    bench.pass(11 * 120_000);
-    let read: BTreeSet<&str> = bench.reads.iter().map(|(_, lb)| lb.as_str()).collect();
+    let (mut fixture, _) = with_hanging(20, 0);
+    fixture.step(In::ListsSynced);
+    fixture.pass(130_000);
+    fixture.reads.clear();
+    fixture.pass(11 * 120_000);
+    let read: BTreeSet<&str> = fixture.reads.iter().map(|(_, lb)| lb.as_str()).collect();
     assert_eq!(read.len(), 20, "{read:?}");
 }
 
 #[test]
 fn d3_an_lb_that_answers_again_is_not_slow() {
-    let (mut bench, _) = with_hanging(3, 0);
-    bench.step(In::ListsSynced);
-    bench.pass(120_000);
+    let (mut fixture, _) = with_hanging(3, 0);
+    fixture.step(In::ListsSynced);
+    fixture.pass(120_000);
     for lb in ["hangs-00", "hangs-01", "hangs-02"] {
-        bench.set(lb, Answer::Is(balancer(lb, &[])));
+        fixture.set(lb, Answer::Is(balancer(lb, &[])));
     }
-    bench.pass(5_500);
-    assert_eq!(bench.said.iter().filter(|said| matches!(said, Out::Lb(_))).count(), 3);
-    bench.reads.clear();
-    bench.step(In::StartRound);
-    bench.pass(50);
-    assert_eq!(bench.reads.len(), 3, "all at once");
+    fixture.pass(5_500);
+    assert_eq!(fixture.said.iter().filter(|said| matches!(said, Out::Lb(_))).count(), 3);
+    fixture.reads.clear();
+    fixture.step(In::StartRound);
+    fixture.pass(50);
+    assert_eq!(fixture.reads.len(), 3, "all at once");
 }
 
 #[test]
 fn d3_an_lb_that_fails_immediately_is_not_slow() {
-    let (mut bench, _) = with_hanging(3, 0);
+    let (mut fixture, _) = with_hanging(3, 0);
     for lb in ["hangs-00", "hangs-01", "hangs-02"] {
-        bench.set(lb, Answer::Fails(FailureKind::Status(503)));
+        fixture.set(lb, Answer::Fails(FailureKind::Status(503)));
     }
-    bench.step(In::ListsSynced);
-    bench.pass(5_150);
-    assert_eq!(bench.reads.iter().filter(|(at, _)| *at == 5_100).count(), 3);
+    fixture.step(In::ListsSynced);
+    fixture.pass(5_150);
+    assert_eq!(fixture.reads.iter().filter(|(at, _)| *at == 5_100).count(), 3);
 }
 
 #[test]
 fn d3_synced_waits_one_second_for_the_other_lbs() {
     for hanging in [1, 8, 20] {
-        let (mut bench, _) = with_hanging(hanging, 1);
-        bench.step(In::ListsSynced);
+        let (mut fixture, _) = with_hanging(hanging, 1);
+        fixture.step(In::ListsSynced);
         // By then enough hanging reads are late to free a place for the one that answers.
         let first = hanging as u64 / 8 * 1_000 + 100;
-        bench.pass(first + 999);
-        assert_eq!(bench.synced_sent(), 0, "{hanging}");
-        bench.pass(1);
-        assert_eq!(bench.synced_sent(), 1, "{hanging}");
+        fixture.pass(first + 999);
+        assert_eq!(fixture.synced_sent(), 0, "{hanging}");
+        fixture.pass(1);
+        assert_eq!(fixture.synced_sent(), 1, "{hanging}");
     }
 }
 
 #[test]
 fn w9_a_read_that_waits_for_the_budget_keeps_its_place() {
-    let (mut bench, _) = with_hanging(0, 20);
-    bench.throttled = true;
-    bench.step(In::ListsSynced);
-    bench.pass(119_000);
-    assert_eq!(bench.reads.len(), 8);
-    bench.pass(2_000);
-    let error = bench.view("healthy-00").last_error.expect("its read timed out");
+    let (mut fixture, _) = with_hanging(0, 20);
+    fixture.throttled = true;
+    fixture.step(In::ListsSynced);
+    fixture.pass(119_000);
+    assert_eq!(fixture.reads.len(), 8);
+    fixture.pass(2_000);
+    let error = fixture.view("healthy-00").last_error.expect("its read timed out");
     assert!(error.starts_with("not sent within 2 min"), "{error}");
-    bench.throttled = false;
-    bench.send();
-    bench.pass(10_000);
-    assert_eq!(bench.synced_sent(), 1);
-    assert_eq!(bench.view("healthy-00").last_error, None);
+    fixture.throttled = false;
+    fixture.send();
+    fixture.pass(10_000);
+    assert_eq!(fixture.synced_sent(), 1);
+    assert_eq!(fixture.view("healthy-00").last_error, None);
 }
 
 #[test]
 fn d3_no_more_than_64_are_unanswered_at_once() {
-    let (mut bench, _) = with_hanging(100, 1);
-    bench.step(In::ListsSynced);
-    bench.pass(100_000);
-    assert_eq!((bench.reads.len(), bench.open.len()), (64, 64));
-    bench.pass(60_000);
-    assert_eq!(bench.reads_of("healthy-00").len(), 1, "it is read when other reads time out");
+    let (mut fixture, _) = with_hanging(100, 1);
+    fixture.step(In::ListsSynced);
+    fixture.pass(100_000);
+    assert_eq!((fixture.reads.len(), fixture.open.len()), (64, 64));
+    fixture.pass(60_000);
+    assert_eq!(fixture.reads_of("healthy-00").len(), 1, "it is read when other reads time out");
 }
 
 #[test]
 fn d6_synced_waits_for_retries_after_failures_of_all() {
-    let (mut bench, healthy) = with_hanging(0, 3);
+    let (mut fixture, healthy) = with_hanging(0, 3);
     for lb in &healthy {
-        bench.set(lb, Answer::Fails(FailureKind::Connection));
+        fixture.set(lb, Answer::Fails(FailureKind::Connection));
     }
-    bench.step(In::ListsSynced);
-    bench.pass(1_000);
+    fixture.step(In::ListsSynced);
+    fixture.pass(1_000);
     for lb in &healthy {
-        bench.set(lb, Answer::Is(balancer(lb, &[])));
+        fixture.set(lb, Answer::Is(balancer(lb, &[])));
     }
-    bench.pass(10_000);
-    let place = |is: fn(&Out) -> bool| bench.said.iter().rposition(is).expect("it is an output");
+    fixture.pass(10_000);
+    let place = |is: fn(&Out) -> bool| fixture.said.iter().rposition(is).expect("it is an output");
     assert!(place(|said| matches!(said, Out::Synced)) > place(|said| matches!(said, Out::Lb(_))));
 }

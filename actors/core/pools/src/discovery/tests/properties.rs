@@ -52,53 +52,58 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn apply(bench: &mut Bench, event: Event) {
+fn apply(fixture: &mut Fixture, event: Event) {
     match event {
-        Event::Lists => bench.step(In::ListsSynced),
+        Event::Lists => fixture.step(In::ListsSynced),
         Event::Service { n, exposure, candidate: is } => {
             let mut fact = candidate(n);
             fact.exposure = exposure;
             if !is {
                 fact.candidacy = Candidacy::NotSelected;
             }
-            bench.service(fact);
+            fixture.service(fact);
         }
-        Event::Gone { n } => bench.step(In::Service(uid(n), None)),
+        Event::Gone { n } => fixture.step(In::Service(uid(n), None)),
         Event::Missing { lb } => {
-            bench.step(In::Missing(PoolId::new(LbName::new(LBS[lb]), PoolName::new("p"))));
+            fixture.step(In::Missing(PoolId::new(LbName::new(LBS[lb]), PoolName::new("p"))));
         }
-        Event::ForeignRelease => bench.step(In::ForeignRelease),
-        Event::Round => bench.step(In::StartRound),
-        Event::Look => bench.step(In::ReadSoon),
-        Event::Arm { lb, answer: Some(answer) } => bench.set(LBS[lb], answer),
+        Event::ForeignRelease => fixture.step(In::ForeignRelease),
+        Event::Round => fixture.step(In::StartRound),
+        Event::Look => fixture.step(In::ReadSoon),
+        Event::Arm { lb, answer: Some(answer) } => fixture.set(LBS[lb], answer),
         Event::Arm { lb, answer: None } => {
-            bench.arm.remove(&LbName::new(LBS[lb]));
+            fixture.arm.remove(&LbName::new(LBS[lb]));
         }
-        Event::Latency { millis } => bench.latency = Duration::from_millis(millis),
+        Event::Latency { millis } => fixture.latency = Duration::from_millis(millis),
         // An unexpected answer: late, or repeated.
         Event::Throttled(throttled) => {
-            bench.throttled = throttled;
+            fixture.throttled = throttled;
             if !throttled {
-                bench.send();
+                fixture.send();
             }
         }
-        Event::Stray { call } if bench.open.values().all(|(open, _)| *open != CallId(call)) => {
-            let before = bench.said.len();
+        Event::Stray { call } if fixture.open.values().all(|(open, _)| *open != CallId(call)) => {
+            let before = fixture.said.len();
             let result = Ok(Some(balancer("x", &[])));
-            bench.step(In::Read { call: CallId(call), began: bench.now, result, puts: Default::default() });
-            assert!(matches!(bench.said[before], Out::Metric(Metric::UnmatchedAnswer)));
+            fixture.step(In::Read {
+                call: CallId(call),
+                began: fixture.now,
+                result,
+                puts: Default::default(),
+            });
+            assert!(matches!(fixture.said[before], Out::Metric(Metric::UnmatchedAnswer)));
         }
         Event::Stray { .. } => {}
-        Event::Pass { millis } => bench.pass(millis),
+        Event::Pass { millis } => fixture.pass(millis),
     }
-    check_safety(bench);
+    check_safety(fixture);
 }
 
 /// Checks safety, over all outputs and reads in flight: Synced is sent once, when one load balancer was read, and no
 /// more reads than places are in flight, apart from late ones.
-fn check_safety(bench: &Bench) {
+fn check_safety(fixture: &Fixture) {
     let (mut seen, mut synced) = (0, 0);
-    for said in &bench.said {
+    for said in &fixture.said {
         match said {
             Out::Lb(_) => seen += 1,
             Out::Synced => {
@@ -109,10 +114,10 @@ fn check_safety(bench: &Bench) {
         }
     }
     assert!(synced <= 1);
-    let late = |asked: Now| asked.plus(Duration::from_secs(1)) <= bench.now;
-    let is_prompt = |lb: &LbName, asked: Now| bench.unsent.contains_key(lb) || !late(asked);
-    let prompt = bench.open.iter().filter(|(lb, (_, asked))| is_prompt(lb, *asked)).count();
-    assert!(prompt <= 8, "{prompt} reads at once: {:?}", bench.open);
+    let late = |asked: Now| asked.plus(Duration::from_secs(1)) <= fixture.now;
+    let is_prompt = |lb: &LbName, asked: Now| fixture.unsent.contains_key(lb) || !late(asked);
+    let prompt = fixture.open.iter().filter(|(lb, (_, asked))| is_prompt(lb, *asked)).count();
+    assert!(prompt <= 8, "{prompt} reads at once: {:?}", fixture.open);
 }
 
 proptest! {
@@ -120,22 +125,22 @@ proptest! {
     fn d3_eight_at_once_and_each_once_per_interval(
         events in prop::collection::vec(event(), 1..50)
     ) {
-        let mut bench = Bench::new(&LBS);
+        let mut fixture = Fixture::new(&LBS);
         for event in events {
-            apply(&mut bench, event);
+            apply(&mut fixture, event);
         }
         for lb in LBS {
-            bench.set(lb, Answer::Is(balancer(lb, &[])));
+            fixture.set(lb, Answer::Is(balancer(lb, &[])));
         }
-        bench.latency = Duration::from_millis(10);
-        apply(&mut bench, Event::Throttled(false));
-        apply(&mut bench, Event::Lists);
+        fixture.latency = Duration::from_millis(10);
+        apply(&mut fixture, Event::Throttled(false));
+        apply(&mut fixture, Event::Lists);
         // Lost answers, retries and rounds all have an end.
-        apply(&mut bench, Event::Pass { millis: 400_000 });
-        prop_assert_eq!(bench.synced_sent(), 1);
-        bench.reads.clear();
-        apply(&mut bench, Event::Pass { millis: 60_000 });
-        let mut read: Vec<&str> = bench.reads.iter().map(|(_, lb)| lb.as_str()).collect();
+        apply(&mut fixture, Event::Pass { millis: 400_000 });
+        prop_assert_eq!(fixture.synced_sent(), 1);
+        fixture.reads.clear();
+        apply(&mut fixture, Event::Pass { millis: 60_000 });
+        let mut read: Vec<&str> = fixture.reads.iter().map(|(_, lb)| lb.as_str()).collect();
         read.sort_unstable();
         prop_assert_eq!(read, LBS);
     }
@@ -144,16 +149,16 @@ proptest! {
     fn d3_reads_follow_foreign_releases_in_rounds_of_15_s(
         gaps in prop::collection::vec(0..12_000_u64, 1..30)
     ) {
-        let mut bench = Bench::synced(&["a"]);
-        bench.latency = Duration::from_millis(1);
+        let mut fixture = Fixture::synced(&["a"]);
+        fixture.latency = Duration::from_millis(1);
         let mut releases = Vec::new();
         for millis in gaps {
-            releases.push(bench.now.as_micros() / 1_000);
-            bench.step(In::ForeignRelease);
-            bench.pass(millis);
+            releases.push(fixture.now.as_micros() / 1_000);
+            fixture.step(In::ForeignRelease);
+            fixture.pass(millis);
         }
-        bench.pass(20_000);
-        let reads = bench.reads_of("a");
+        fixture.pass(20_000);
+        let reads = fixture.reads_of("a");
         for at in releases {
             let span = at + 2_000..=at + 17_001;
             prop_assert!(reads.iter().any(|read| span.contains(read)), "{} in {:?}", at, reads);
@@ -168,15 +173,15 @@ proptest! {
     fn d3_extra_rounds_are_at_least_two_seconds_apart(
         changes in prop::collection::vec((0..5_u32, 0..4_u64, 0..3_000_u64), 1..60)
     ) {
-        let mut bench = Bench::synced(&["a"]);
-        bench.latency = Duration::from_millis(1);
+        let mut fixture = Fixture::synced(&["a"]);
+        fixture.latency = Duration::from_millis(1);
         for (n, exposure, millis) in changes {
             let mut fact = candidate(n);
             fact.exposure = exposure;
-            bench.service(fact);
-            bench.pass(millis);
+            fixture.service(fact);
+            fixture.pass(millis);
         }
-        let all = bench.reads_of("a");
+        let all = fixture.reads_of("a");
         let extra: Vec<u64> = all.into_iter().filter(|at| at % 60_000 != 0).collect();
         for pair in extra.windows(2) {
             prop_assert!(pair[1] - pair[0] >= 2_000, "{:?}", extra);

@@ -269,7 +269,7 @@ impl World {
             self.pool = self.begin();
         }
         self.shown = self.show();
-        let PoolMembership { members, draining, drains: all, remarks } =
+        let PoolMembership { members, draining, drains: all, diagnostics } =
             self.pool.members(self.now, &self.shown);
         self.account();
         prop_assert_eq!(self.pool.used(), self.used);
@@ -281,8 +281,11 @@ impl World {
         let drains: BTreeSet<IpAddr> = drains.filter(|ip| !expected.contains(ip)).collect();
         prop_assert_eq!(&all, &drains);
         prop_assert_eq!(draining, if self.admin_state { drains } else { BTreeSet::new() });
-        prop_assert_eq!(remarks.contains(&Diagnostic::NothingUsable), self.used.is_none() && self.count > 0);
-        let waits = remarks.iter().any(|remark| matches!(remark, Diagnostic::FailbackWaits(_)));
+        prop_assert_eq!(
+            diagnostics.contains(&Diagnostic::NothingUsable),
+            self.used.is_none() && self.count > 0
+        );
+        let waits = diagnostics.iter().any(|diagnostic| matches!(diagnostic, Diagnostic::FailbackWaits(_)));
         prop_assert_eq!(waits, self.deadline().is_some());
         Ok(())
     }

@@ -263,13 +263,13 @@ fn w11_and_g2_the_last_members_are_kept_whatever_another_client_adds() {
     let mut drive = after_contention();
     drive.foreign_addition(6_000);
     let contention = &drive.queue.contention;
-    let level = Level { keeps: Keeps::Last, ..Level::default() };
+    let level = Level { keeps: SurplusPolicy::KeepLast, ..Level::default() };
     assert!(contention.relaxed(drive.now, &Level::default()).is_some());
     assert!(contention.relaxed(drive.now, &level).is_none(), "member 9 must not stand for the last one");
 }
 
 #[test]
-fn c2_without_fights_everything_is_undone_and_lost_writes_do_not_back_off() {
+fn c2_without_contention_all_is_undone_and_lost_writes_do_not_back_off() {
     let mut drive = Drive::in_sync(Params { contention_backoff: false, ..params() });
     for _ in 0..6 {
         let ms = drive.ms() + 6_000;
@@ -367,7 +367,7 @@ fn q6_a_fresh_change_after_a_missing_pool_waits_for_an_observation() {
 fn alert_above() -> usize {
     let alerts = include_str!("../../../../../../charts/azure-backend-pool-controller/files/alerts.yaml");
     let (_, rest) =
-        alerts.split_once("(increase(backend_pool_controller_fights_total[1h])) > ").expect("an alert");
+        alerts.split_once("(increase(backend_pool_controller_contentions_total[1h])) > ").expect("an alert");
     rest.lines().next().and_then(|number| number.parse().ok()).expect("a number")
 }
 

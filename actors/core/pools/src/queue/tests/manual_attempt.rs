@@ -18,7 +18,7 @@ fn request_attempt(drive: &mut Drive) -> Answer {
             | Out::Retired(_)
             | Out::Members(..)
             | Out::Missing(_)
-            | Out::NotRewritten(_)
+            | Out::RewriteSkipped(_)
             | Out::Report(_)
             | Out::Ended(_)
             | Out::View(_)

@@ -187,7 +187,7 @@ impl World {
                 | Out::Retired(_)
                 | Out::Members(..)
                 | Out::Missing(_)
-                | Out::NotRewritten(_)
+                | Out::RewriteSkipped(_)
                 | Out::Gone(_)
                 | Out::Quarantined(..)
                 | Out::Metric(_) => {}

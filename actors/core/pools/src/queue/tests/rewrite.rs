@@ -16,7 +16,7 @@ impl Drive {
     fn rewrite(&mut self) -> bool {
         self.take_outputs();
         self.step(In::Rewrite);
-        self.sent_any(|said| matches!(said, Out::NotRewritten(_)))
+        self.sent_any(|said| matches!(said, Out::RewriteSkipped(_)))
     }
 
     fn is_late(&self) -> bool {

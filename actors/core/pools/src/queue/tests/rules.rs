@@ -141,7 +141,7 @@ fn q3_the_class_follows_what_is_there_and_is_said_again_when_it_changes() {
 }
 
 #[test]
-fn q3_a_member_that_is_down_or_on_a_node_that_is_not_ready_serves_nobody() {
+fn q3_a_member_that_is_down_or_on_a_node_that_is_not_ready_is_unused() {
     let mut level = Level::default();
     let member = |node_ready| Member { name: AddressName::new("node"), node_ready };
     level.required.insert(ip(1), member(true));

@@ -9,7 +9,7 @@ const SOURCE: &str = "eds:shop";
 
 fn source(note: &str) -> Source {
     let name = Name::parse(SOURCE).expect("a source");
-    Source::Xds { name, note: note.into(), remarks: BTreeSet::new() }
+    Source::Xds { name, note: note.into(), diagnostics: BTreeSet::new() }
 }
 
 impl Drive {
@@ -157,7 +157,7 @@ fn x2_states_of_absent_or_in_sync_addresses_cause_no_write() {
 }
 
 #[test]
-fn w3_an_admin_state_that_nobody_here_knows_is_left_and_no_drift() {
+fn w3_an_unknown_admin_state_is_left_and_no_drift() {
     let mut drive = Drive::listed(params());
     drive.observe_in(&[1, 2], &[2], AdminState::Unknown).set_source_states(&[1], &[2], down(&[2]));
     for minute in 1..5 {

@@ -5,8 +5,8 @@ use model::arm::AdminState;
 use model::assignment::HeldReason;
 use model::error::NotManageable;
 use model::ids::{NodeName, NodeUid};
-use model::object::{Kind, LeftOut};
-use model::report::{Effect, LeftOutNodes};
+use model::object::{ExclusionRule, Kind};
+use model::report::{Effect, ExcludedNodes};
 use model::sample::Caller;
 use model::signals::Signal;
 
@@ -42,13 +42,13 @@ fn row_of(what: &EventKind) -> usize {
 pub(super) type Row = (EventKind, &'static str, Severity, &'static str);
 
 /// Returns the shared Lease, held by an unknown client.
-fn stranger() -> Row {
+fn other_client() -> Row {
     let what = EventKind::LeaseHeld { holder: "aks-rp".into() };
     let text = "Writes of backend pools wait for the Lease that is shared with the cloud-controller-manager; it is \
                 held by aks-rp, which is neither this controller nor the cloud-controller-manager. It is taken over \
                 once it has not changed for 15 minutes; if that holder no longer runs, empty holderIdentity of the \
                 Lease";
-    (what, "SharedLeaseHeldByStranger", Severity::Warning, text)
+    (what, "SharedLeaseHeldByOtherClient", Severity::Warning, text)
 }
 
 /// Reports about a source (X3, X4).
@@ -138,24 +138,24 @@ fn outcomes() -> Vec<Row> {
 }
 
 fn held(reason: HeldReason, members: usize, message: &'static str) -> Row {
-    let what = EventKind::Held { pool: pool(), reason, members, enforced: true, left_out: None };
+    let what = EventKind::Held { pool: pool(), reason, members, enforced: true, excluded: None };
     (what, "BackendPoolRemovalHeld", Severity::Warning, message)
 }
 
-/// A held removal because all nodes are left out.
-fn left_out() -> Row {
+/// A held removal because all nodes are excluded.
+fn excluded() -> Row {
     let first = NodeName::new("k3s");
     let what = EventKind::Held {
         pool: pool(),
         reason: HeldReason::NoUsableNode,
         members: 1,
         enforced: true,
-        left_out: Some(LeftOutNodes { first, why: LeftOut::ControlPlane, more: 2 }),
+        excluded: Some(ExcludedNodes { first, why: ExclusionRule::ControlPlane, more: 2 }),
     };
     let message = "Removal of 1 member from backend pool kubernetes/shop-web is held back: the Service has endpoints but no \
-                   usable node, or one of its slices or nodes cannot be read; node k3s is left out, because it is a \
+                   usable node, or one of its slices or nodes cannot be read; node k3s is excluded, because it is a \
                    control-plane node, and excludeMasterFromStandardLB of the cloud configuration is not false (2 more \
-                   are left out)";
+                   are excluded)";
     (what, "BackendPoolRemovalHeld", Severity::Warning, message)
 }
 
@@ -199,13 +199,13 @@ fn guards() -> Vec<Row> {
                 reason: HeldReason::Breaker,
                 members: 1,
                 enforced: false,
-                left_out: None,
+                excluded: None,
             },
             "BackendPoolRemovalHeld",
             "Removal of 1 member from backend pool kubernetes/shop-web would be held back if guards.mode were enforce, \
              but proceeds: too many backend pools would lose most of their members at the same time",
         ),
-        left_out(),
+        excluded(),
         warning(
             EventKind::RemovalsStopped { pools: 7, of: 10, enforced: true },
             "BackendPoolRemovalsStopped",
@@ -425,7 +425,7 @@ pub(super) fn rows() -> Vec<Row> {
     let mut rows = outcomes();
     rows.extend(conditions());
     rows.extend(guards());
-    rows.push(stranger());
+    rows.push(other_client());
     rows.extend(writes_lost());
     rows.extend(of_sources());
     rows.extend(nodes());
@@ -554,7 +554,7 @@ fn x4_the_note_of_a_source_comes_last_in_its_events() {
         ),
     ] {
         let message = with_note(
-            EventKind::Held { pool: pool(), reason, members: 2, enforced: true, left_out: None },
+            EventKind::Held { pool: pool(), reason, members: 2, enforced: true, excluded: None },
             "refused",
         );
         assert!(message.ends_with(words) && !message.contains("Service"), "{message}");

@@ -52,7 +52,7 @@ fn e1_a_removal_names_no_added_nodes() {
 }
 
 #[test]
-fn e1_unknown_fields_are_left_out() {
+fn e1_unknown_fields_are_omitted() {
     let mut unknown = WriteRecord::default();
     let instance = || Some(Backend::Instance(InstanceId::new("pool-vmss/0")));
     for (node, backend) in

@@ -104,7 +104,7 @@ fn g6_data_errors_are_reported_when_a_pause_ends() {
     let key = Some(ObjectKey::Service(ServiceKey::new("shop", "web")));
     run.observe(
         Kind::Services,
-        Seen::Undecodable { key, owner: Owner::Unknown, error: Arc::clone(&error), before: None },
+        WatchUpdate::Undecodable { key, owner: Owner::Unknown, error: Arc::clone(&error), before: None },
     );
     assert!(whats(&run.turn()).is_empty());
     run.informer.step(run.now, policy(&["other"]), &mut run.out);

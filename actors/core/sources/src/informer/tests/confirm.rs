@@ -30,9 +30,9 @@ fn confirmed(out: &[Out]) -> Vec<u64> {
 impl Run {
     /// A list of these objects with this version, which serves this term.
     fn list_for<T: Into<Object>>(&mut self, kind: Kind, objects: Vec<T>, n: u64, term: u64) {
-        self.observe(kind, Seen::ListBegan(Provenance::Relist));
+        self.observe(kind, WatchUpdate::ListBegan(Provenance::Relist));
         for object in objects {
-            self.observe(kind, Seen::Object(stamped(object.into(), n)));
+            self.observe(kind, WatchUpdate::Object(stamped(object.into(), n)));
         }
         self.list_done(kind, n, Some(term));
     }
@@ -68,16 +68,21 @@ fn reread(out: &[Out]) -> Vec<u64> {
 fn g1_a_second_read_is_complete_with_lists_of_all_its_kinds() {
     let mut run = Run::synced(vec![service("web")], web("n1"));
     let list = |run: &mut Run, kind: Kind, objects: Vec<Object>, n: u64, blind: bool| {
-        run.observe(kind, Seen::ListBegan(Provenance::Relist));
-        objects.into_iter().for_each(|object| run.observe(kind, Seen::Object(stamped(object, n))));
+        run.observe(kind, WatchUpdate::ListBegan(Provenance::Relist));
+        objects.into_iter().for_each(|object| run.observe(kind, WatchUpdate::Object(stamped(object, n))));
         if blind {
             run.observe(
                 kind,
-                Seen::Undecodable { key: None, owner: Owner::Unknown, error: "torn".into(), before: None },
+                WatchUpdate::Undecodable {
+                    key: None,
+                    owner: Owner::Unknown,
+                    error: "torn".into(),
+                    before: None,
+                },
             );
         }
-        let serves = Serves { term: None, read: Some(ReadId(5)) };
-        run.observe(kind, Seen::ListDone { resource_version: version(n), serves });
+        let serves = ListCoverage { term: None, read: Some(ReadId(5)) };
+        run.observe(kind, WatchUpdate::ListDone { resource_version: version(n), serves });
     };
     let nodes = || vec![node("n1", &["10.0.0.1"]).into(), node("n2", &["10.0.0.2"]).into()];
     list(&mut run, Kind::Services, vec![service("web").into()], 200, false);
@@ -115,8 +120,8 @@ fn w8_a_term_is_confirmed_after_the_facts_of_lists_of_all_kinds() {
     run.list_for(Kind::Services, vec![service("web")], 200, 3);
     run.list_for(Kind::Nodes, vec![node("n2", &["10.0.0.2"])], 200, 3);
     assert_eq!(confirmed(&run.turn()), []);
-    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.observe(Kind::EndpointSlices, Seen::ListAborted);
+    run.observe(Kind::EndpointSlices, WatchUpdate::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, WatchUpdate::ListAborted);
     assert_eq!(confirmed(&run.turn()), [], "one that broke off is none");
     run.list_for(Kind::EndpointSlices, web("n2"), 200, 3);
     let out = run.turn();
@@ -126,7 +131,7 @@ fn w8_a_term_is_confirmed_after_the_facts_of_lists_of_all_kinds() {
     run.list_for(Kind::Services, vec![service("web")], 201, 3);
     assert_eq!(confirmed(&run.turn()), [], "once");
     for kind in Kind::OF_LEVELS {
-        run.observe(kind, Seen::ListBegan(Provenance::Relist));
+        run.observe(kind, WatchUpdate::ListBegan(Provenance::Relist));
         run.list_done(kind, 300, Some(4));
     }
     assert_eq!(confirmed(&run.turn()), [4], "also when nothing else is news");
@@ -165,15 +170,15 @@ fn d6_a_list_of_restored_storage_confirms_once_accepted() {
 fn w8_where_any_list_serves_a_term_those_in_force_confirm_it() {
     let mut run = Run::synced(vec![], vec![]);
     for kind in Kind::OF_LEVELS {
-        run.observe(kind, Seen::AnyList(Epoch(1)));
+        run.observe(kind, WatchUpdate::AnyList(Epoch(1)));
     }
     assert_eq!(confirmed(&run.turn()), [1]);
 
     let mut run = Run::of(params());
-    run.observe(Kind::Nodes, Seen::AnyList(Epoch(1)));
+    run.observe(Kind::Nodes, WatchUpdate::AnyList(Epoch(1)));
     run.list(Kind::Nodes, Vec::<NodeObject>::new());
-    run.observe(Kind::Services, Seen::ListBegan(Provenance::FirstList));
-    run.observe(Kind::Services, Seen::AnyList(Epoch(1)));
+    run.observe(Kind::Services, WatchUpdate::ListBegan(Provenance::FirstList));
+    run.observe(Kind::Services, WatchUpdate::AnyList(Epoch(1)));
     run.list_done(Kind::Services, 100, None);
     run.list(Kind::EndpointSlices, web("n1"));
     let out = run.turn();
@@ -181,12 +186,12 @@ fn w8_where_any_list_serves_a_term_those_in_force_confirm_it() {
         (confirmed(&out), out.iter().filter(|output| matches!(output, Out::Synced)).count()),
         (vec![], 1)
     );
-    run.observe(Kind::EndpointSlices, Seen::AnyList(Epoch(1)));
+    run.observe(Kind::EndpointSlices, WatchUpdate::AnyList(Epoch(1)));
     assert_eq!(confirmed(&run.turn()), [1]);
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum Action {
     /// A list ends, for this term, with a version newer or older than earlier ones by this much.
     List(Kind, i64, Option<u64>),
     Aborted(Kind),
@@ -194,14 +199,14 @@ enum Act {
     Turn,
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn action() -> impl Strategy<Value = Action> {
     let kind = || prop::sample::select(Kind::OF_LEVELS.to_vec());
     prop_oneof![
         6 => (kind(), -2_i64..5, prop::option::weighted(0.9, 0_u64..5))
-            .prop_map(|(kind, newer, term)| Act::List(kind, newer, term)),
-        1 => kind().prop_map(Act::Aborted),
-        1 => (kind(), 0_u64..3).prop_map(|(kind, term)| Act::AnyList(kind, term)),
-        3 => Just(Act::Turn),
+            .prop_map(|(kind, newer, term)| Action::List(kind, newer, term)),
+        1 => kind().prop_map(Action::Aborted),
+        1 => (kind(), 0_u64..3).prop_map(|(kind, term)| Action::AnyList(kind, term)),
+        3 => Just(Action::Turn),
     ]
 }
 
@@ -210,19 +215,19 @@ proptest! {
     /// of all kinds is confirmed in the same turn, once.
     #[test]
     fn w8_a_term_is_confirmed_only_by_accepted_lists_of_all_kinds(
-        acts in prop::collection::vec(act(), 0..40),
+        actions in prop::collection::vec(action(), 0..40),
     ) {
         let mut run = Run::of(params());
         let mut reached: BTreeMap<Kind, i64> = BTreeMap::new();
         let mut served: BTreeMap<Kind, Option<u64>> = BTreeMap::new();
         let mut any: BTreeMap<Kind, Option<u64>> = BTreeMap::new();
         let mut confirmed_term = None;
-        for act in acts.into_iter().chain([Act::Turn]) {
-            match act {
-                Act::List(kind, newer, term) => {
+        for action in actions.into_iter().chain([Action::Turn]) {
+            match action {
+                Action::List(kind, newer, term) => {
                     let before = reached.get(&kind).copied();
                     let n = before.unwrap_or(100) + newer;
-                    run.observe(kind, Seen::ListBegan(Provenance::Relist));
+                    run.observe(kind, WatchUpdate::ListBegan(Provenance::Relist));
                     run.list_done(kind, n.unsigned_abs(), term);
                     if before.is_none_or(|before| n >= before) {
                         reached.insert(kind, n);
@@ -231,19 +236,19 @@ proptest! {
                         *served = (*served).max(term).max(any);
                     }
                 }
-                Act::Aborted(kind) => {
-                    run.observe(kind, Seen::ListBegan(Provenance::Relist));
-                    run.observe(kind, Seen::ListAborted);
+                Action::Aborted(kind) => {
+                    run.observe(kind, WatchUpdate::ListBegan(Provenance::Relist));
+                    run.observe(kind, WatchUpdate::ListAborted);
                 }
-                Act::AnyList(kind, term) => {
-                    run.observe(kind, Seen::AnyList(Epoch(term)));
+                Action::AnyList(kind, term) => {
+                    run.observe(kind, WatchUpdate::AnyList(Epoch(term)));
                     let any = any.entry(kind).or_default();
                     *any = (*any).max(Some(term));
                     if let Some(served) = served.get_mut(&kind) {
                         *served = (*served).max(*any);
                     }
                 }
-                Act::Turn => {
+                Action::Turn => {
                     let all = Kind::OF_LEVELS.map(|kind| served.get(&kind).copied().flatten());
                     let expected = all.into_iter().min().flatten();
                     let newly_confirmed: Vec<u64> = expected.filter(|_| confirmed_term < expected).into_iter().collect();

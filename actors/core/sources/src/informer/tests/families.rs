@@ -33,9 +33,9 @@ fn both(fact: &ServiceFact) -> [String; 2] {
     [V4, V6].map(|family| shown(fact, family).replace("fd00::", ""))
 }
 
-/// Returns the nodes left out of the pool of a family, with the reasons.
-fn left_out(fact: &ServiceFact, family: Family) -> Vec<(&str, LeftOut)> {
-    fact.parts[&family].left_out.iter().map(|(name, node)| (name.as_str(), node.why)).collect()
+/// Returns the nodes excluded from the pool of a family, with the reasons.
+fn excluded(fact: &ServiceFact, family: Family) -> Vec<(&str, ExclusionRule)> {
+    fact.parts[&family].excluded.iter().map(|(name, node)| (name.as_str(), node.why)).collect()
 }
 
 #[test]
@@ -45,8 +45,8 @@ fn d4_a_slice_counts_for_the_family_of_its_addresses() {
     let fact = run.fact();
     assert_eq!(both(&fact), ["1 2 | ", "2 | 3"]);
     assert_eq!(fact.data_errors, [] as [Arc<str>; 0]);
-    assert_eq!(left_out(&fact, V6), [("n1", LeftOut::OtherFamily)]);
-    assert_eq!(left_out(&fact, V4), [("n3", LeftOut::OtherFamily)]);
+    assert_eq!(excluded(&fact, V6), [("n1", ExclusionRule::OtherFamily)]);
+    assert_eq!(excluded(&fact, V4), [("n3", ExclusionRule::OtherFamily)]);
     let counted = |family| (fact.parts[&family].slices, fact.parts[&family].endpoints);
     assert_eq!((counted(V4), counted(V6), fact.slices, fact.endpoints), ((1, 2), (1, 2), 2, 4));
 }
@@ -78,7 +78,7 @@ fn d4_a_single_family_node_errs_for_the_other_family_only() {
     run.put(node("n1", &["10.0.0.1"]));
     let fact = run.fact();
     assert_eq!((both(&fact), fact.data_errors.len()), (["1 | ".to_owned(), "2 | ".to_owned()], 0));
-    assert_eq!(left_out(&fact, V6), [], "it has no address that could be in that pool");
+    assert_eq!(excluded(&fact, V6), [], "it has no address that could be in that pool");
     run.put(typed("web-6", IPV6, &["n1", "n2"]));
     assert_eq!(run.fact().data_errors, ["node n1 has no IPv6 address".into()]);
 }
@@ -98,7 +98,7 @@ fn d4_c2_upstream_unites_families_and_takes_all_addresses() {
     run.put(node("n1", &["10.0.0.1", "fd00::1", "10.0.0.11"]));
     let fact = run.fact();
     assert_eq!(both(&fact), ["1 2 11 | ", "1 2 | "]);
-    assert_eq!((left_out(&fact, V4), left_out(&fact, V6)), (vec![], vec![]));
+    assert_eq!((excluded(&fact, V4), excluded(&fact, V6)), (vec![], vec![]));
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn n1_a_taint_is_published_in_its_turn() {
     run.put(tainted(&plain, "node.kubernetes.io/out-of-service"));
     let [(name, Some(fact))] = &node_facts(&run.turn())[..] else { panic!("one node") };
     assert_eq!((name, &fact.name, &fact.uid), (&plain.name, &plain.name, &plain.uid));
-    assert_eq!((fact.ips.len(), fact.taints.len(), fact.left_out), (2, 1, None));
+    assert_eq!((fact.ips.len(), fact.taints.len(), fact.excluded), (2, 1, None));
     run.put(tainted(&plain, "node.kubernetes.io/out-of-service"));
     assert!(node_facts(&run.turn()).is_empty(), "what has changed otherwise is nothing new");
     run.gone(node_key("n1"));
@@ -77,7 +77,7 @@ fn n1_only_a_newer_eviction_condition_is_published() {
     let mut run = Run::synced(Vec::new(), Vec::new());
     let plain = node("n1", &["10.0.0.1"]);
     let facts_after = |run: &mut Run, object: NodeObject| {
-        run.observe(Kind::Nodes, Seen::Object(object.into()));
+        run.observe(Kind::Nodes, WatchUpdate::Object(object.into()));
         node_facts(&run.turn()).len()
     };
     let of = |at, age| NodeObject { resource_version: version(500), ..preempted(&plain, at, age) };
@@ -116,8 +116,8 @@ fn d6_levels_wait_for_no_list_of_events() {
     };
     run.list(Kind::Services, Vec::<ServiceObject>::new());
     run.list(Kind::EndpointSlices, Vec::<SliceObject>::new());
-    run.observe(Kind::Preemptions, Seen::ListBegan(Provenance::FirstList));
-    run.observe(Kind::Preemptions, Seen::Object(Object::Preemption(Arc::new(event))));
+    run.observe(Kind::Preemptions, WatchUpdate::ListBegan(Provenance::FirstList));
+    run.observe(Kind::Preemptions, WatchUpdate::Object(Object::Preemption(Arc::new(event))));
     run.list(Kind::Nodes, vec![node("n1", &["10.0.0.1"])]);
     let said = run.turn();
     assert!(said.iter().any(|said| matches!(said, Out::Synced)));

@@ -6,7 +6,7 @@ use super::*;
 
 /// An event at the API server, or between it and the Informer.
 #[derive(Clone, Debug)]
-enum Act {
+enum Action {
     Service {
         at: usize,
         uid: u8,
@@ -24,7 +24,7 @@ enum Act {
         at: usize,
         ip: u8,
         v6: bool,
-        left_out: Option<LeftOut>,
+        excluded: Option<ExclusionRule>,
         ready: bool,
     },
     Gone(Kind, usize),
@@ -65,33 +65,33 @@ fn address_type() -> impl Strategy<Value = AddressType> {
     prop::sample::select(types.to_vec())
 }
 
-fn left_out() -> impl Strategy<Value = LeftOut> {
-    prop::sample::select(vec![LeftOut::ControlPlane, LeftOut::ToBeDeleted])
+fn excluded() -> impl Strategy<Value = ExclusionRule> {
+    prop::sample::select(vec![ExclusionRule::ControlPlane, ExclusionRule::ToBeDeleted])
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn action() -> impl Strategy<Value = Action> {
     let endpoint = (0_u8..6, 0..NODES + 2, any::<bool>());
     prop_oneof![
         2 => (0..SERVICES, 0_u8..2, prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>())
-            .prop_map(|(at, uid, local, load_balancer, dual)| Act::Service { at, uid, local, load_balancer, dual }),
+            .prop_map(|(at, uid, local, load_balancer, dual)| Action::Service { at, uid, local, load_balancer, dual }),
         6 => (0..SLICES, 0..SERVICES + 1, address_type(), prop::collection::vec(endpoint, 0..5))
-            .prop_map(|(at, of, address_type, endpoints)| Act::Slice { at, of, address_type, endpoints }),
-        3 => (0..NODES, 0_u8..6, any::<bool>(), prop::option::weighted(0.3, left_out()), any::<bool>())
-            .prop_map(|(at, ip, v6, left_out, ready)| Act::Node { at, ip, v6, left_out, ready }),
-        2 => (kind(), 0..SLICES).prop_map(|(kind, at)| Act::Gone(kind, at)),
-        1 => kind().prop_map(Act::Break),
+            .prop_map(|(at, of, address_type, endpoints)| Action::Slice { at, of, address_type, endpoints }),
+        3 => (0..NODES, 0_u8..6, any::<bool>(), prop::option::weighted(0.3, excluded()), any::<bool>())
+            .prop_map(|(at, ip, v6, excluded, ready)| Action::Node { at, ip, v6, excluded, ready }),
+        2 => (kind(), 0..SLICES).prop_map(|(kind, at)| Action::Gone(kind, at)),
+        1 => kind().prop_map(Action::Break),
         3 => (kind(), prop::option::weighted(0.3, 0..SLICES), any::<bool>())
-            .prop_map(|(kind, undecodable, still)| Act::Relist { kind, undecodable, still }),
-        1 => kind().prop_map(Act::AbortedList),
-        1 => kind().prop_map(Act::StaleList),
-        1 => kind().prop_map(Act::Restored),
-        2 => (kind(), 0..SLICES).prop_map(|(kind, at)| Act::Again(kind, at)),
+            .prop_map(|(kind, undecodable, still)| Action::Relist { kind, undecodable, still }),
+        1 => kind().prop_map(Action::AbortedList),
+        1 => kind().prop_map(Action::StaleList),
+        1 => kind().prop_map(Action::Restored),
+        2 => (kind(), 0..SLICES).prop_map(|(kind, at)| Action::Again(kind, at)),
         2 => (kind(), 0..SLICES, prop::option::weighted(0.8, 0..SERVICES + 1))
-            .prop_map(|(kind, at, of)| Act::Undecodable(kind, at, of)),
-        1 => kind().prop_map(Act::Reconnect),
-        1 => prop::option::of(0_u64..3).prop_map(Act::Term),
-        3 => Just(Act::Turn),
-        1 => (0_u64..400).prop_map(Act::Pass),
+            .prop_map(|(kind, at, of)| Action::Undecodable(kind, at, of)),
+        1 => kind().prop_map(Action::Reconnect),
+        1 => prop::option::of(0_u64..3).prop_map(Action::Term),
+        3 => Just(Action::Turn),
+        1 => (0_u64..400).prop_map(Action::Pass),
     ]
 }
 
@@ -117,9 +117,9 @@ fn make_slice(at: usize, of: usize, address_type: AddressType, endpoints: &[(u8,
     object.into()
 }
 
-fn make(act: &Act) -> Option<Object> {
-    match act {
-        Act::Service { at, uid, local, load_balancer, dual } => {
+fn make(action: &Action) -> Option<Object> {
+    match action {
+        Action::Service { at, uid, local, load_balancer, dual } => {
             let mut object = service(&format!("s{at}"));
             object.uid = ServiceUid::new(format!("{at}-{uid}"));
             object.local = *local;
@@ -127,10 +127,10 @@ fn make(act: &Act) -> Option<Object> {
             object.families = if *dual { vec![V4, V6] } else { vec![V4] };
             Some(object.into())
         }
-        Act::Slice { at, of, address_type, endpoints } => {
+        Action::Slice { at, of, address_type, endpoints } => {
             Some(make_slice(*at, *of, *address_type, endpoints))
         }
-        Act::Node { at, ip, v6, left_out, ready } => {
+        Action::Node { at, ip, v6, excluded, ready } => {
             let mut ips = Vec::new();
             if *ip > 0 {
                 ips.push(format!("10.0.{at}.{ip}"));
@@ -141,20 +141,20 @@ fn make(act: &Act) -> Option<Object> {
             let ips: Vec<&str> = ips.iter().map(String::as_str).collect();
             let mut object = node(&format!("n{at}"), &ips);
             object.ready = *ready;
-            Some(left_out.iter().fold(object, |object, reason| marked(*reason, object)).into())
+            Some(excluded.iter().fold(object, |object, reason| marked(*reason, object)).into())
         }
-        Act::Gone(..)
-        | Act::Break(_)
-        | Act::Relist { .. }
-        | Act::AbortedList(_)
-        | Act::StaleList(_)
-        | Act::Restored(_)
-        | Act::Again(..)
-        | Act::Undecodable(..)
-        | Act::Reconnect(_)
-        | Act::Term(_)
-        | Act::Turn
-        | Act::Pass(_) => None,
+        Action::Gone(..)
+        | Action::Break(_)
+        | Action::Relist { .. }
+        | Action::AbortedList(_)
+        | Action::StaleList(_)
+        | Action::Restored(_)
+        | Action::Again(..)
+        | Action::Undecodable(..)
+        | Action::Reconnect(_)
+        | Action::Term(_)
+        | Action::Turn
+        | Action::Pass(_) => None,
     }
 }
 
@@ -190,11 +190,11 @@ impl World {
 
     /// A list of this kind in which these objects are undecodable.
     fn relist(&mut self, kind: Kind, bad: BTreeMap<ObjectKey, Owner>) {
-        self.run.observe(kind, Seen::ListBegan(Provenance::Relist));
+        self.run.observe(kind, WatchUpdate::ListBegan(Provenance::Relist));
         for (key, object) in self.real.iter().filter(|(key, _)| kind_of(key) == kind) {
             let event = match bad.get(key) {
                 Some(owner) => bad_line(Some(key.clone()), owner.clone()),
-                None => Seen::Object(object.clone()),
+                None => WatchUpdate::Object(object.clone()),
             };
             self.run.observe(kind, event);
         }
@@ -220,11 +220,11 @@ impl World {
     fn restored(&mut self, kind: Kind) {
         let undone = self.run.version + 1_000_000;
         for object in self.given.values().filter(|object| kind_of(&object.key()) == kind) {
-            self.run.observe(kind, Seen::Object(stamped(object.clone(), undone)));
+            self.run.observe(kind, WatchUpdate::Object(stamped(object.clone(), undone)));
         }
-        self.run.observe(kind, Seen::Bookmark(version(undone)));
+        self.run.observe(kind, WatchUpdate::Bookmark(version(undone)));
         for _ in 0..5 {
-            self.run.observe(kind, Seen::ListBegan(Provenance::Relist));
+            self.run.observe(kind, WatchUpdate::ListBegan(Provenance::Relist));
             self.run.list_done(kind, self.run.version, None);
             self.run.deliver();
             self.run.now = self.run.now.plus(Duration::from_secs(61));
@@ -236,12 +236,12 @@ impl World {
     fn undecodable(&mut self, kind: Kind, at: usize, of: Option<usize>) {
         let key = name(kind, at);
         let made = match kind {
-            Kind::Services => Act::Service { at, uid: 0, local: true, load_balancer: true, dual: false },
+            Kind::Services => Action::Service { at, uid: 0, local: true, load_balancer: true, dual: false },
             Kind::EndpointSlices => {
                 let (of, address_type) = (of.unwrap_or_default(), AddressType::Ip(V4));
-                Act::Slice { at, of, address_type, endpoints: vec![(0, at, false)] }
+                Action::Slice { at, of, address_type, endpoints: vec![(0, at, false)] }
             }
-            Kind::Nodes => Act::Node { at, ip: 1, v6: false, left_out: None, ready: true },
+            Kind::Nodes => Action::Node { at, ip: 1, v6: false, excluded: None, ready: true },
             Kind::Preemptions => panic!("levels do not rest on events"),
         };
         let object = stamped(make(&made).expect("it makes an object"), self.run.version);
@@ -257,61 +257,61 @@ impl World {
         }
     }
 
-    fn act(&mut self, act: &Act) {
+    fn action(&mut self, action: &Action) {
         self.run.version += 1;
         let now_version = version(self.run.version);
-        match act {
-            Act::Service { .. } | Act::Slice { .. } | Act::Node { .. } => {
-                let object = stamped(make(act).expect("it makes an object"), self.run.version);
+        match action {
+            Action::Service { .. } | Action::Slice { .. } | Action::Node { .. } => {
+                let object = stamped(make(action).expect("it makes an object"), self.run.version);
                 let key = object.key();
                 self.real.insert(key.clone(), object.clone());
                 if !self.broken.contains(&kind_of(&key)) {
                     self.given.insert(key.clone(), object.clone());
                     self.behind.remove(&key);
-                    self.run.observe(kind_of(&key), Seen::Object(object));
+                    self.run.observe(kind_of(&key), WatchUpdate::Object(object));
                 }
             }
-            Act::Gone(kind, at) => {
+            Action::Gone(kind, at) => {
                 let key = name(*kind, *at);
                 self.real.remove(&key);
                 if !self.broken.contains(kind) {
                     self.given.remove(&key);
                     self.behind.remove(&key);
-                    self.run.observe(*kind, Seen::Deleted { key, resource_version: now_version });
+                    self.run.observe(*kind, WatchUpdate::Deleted { key, resource_version: now_version });
                 }
             }
-            Act::Break(kind) => {
+            Action::Break(kind) => {
                 self.broken.insert(*kind);
             }
-            Act::Relist { kind, undecodable, still } => {
+            Action::Relist { kind, undecodable, still } => {
                 self.relist(*kind, self.bad_ones(*kind, *undecodable, *still));
             }
-            Act::AbortedList(kind) => {
-                self.run.observe(*kind, Seen::ListBegan(Provenance::Relist));
-                self.run.observe(*kind, Seen::ListAborted);
+            Action::AbortedList(kind) => {
+                self.run.observe(*kind, WatchUpdate::ListBegan(Provenance::Relist));
+                self.run.observe(*kind, WatchUpdate::ListAborted);
             }
-            Act::StaleList(kind) => {
-                self.run.observe(*kind, Seen::Bookmark(now_version));
-                self.run.observe(*kind, Seen::ListBegan(Provenance::Relist));
+            Action::StaleList(kind) => {
+                self.run.observe(*kind, WatchUpdate::Bookmark(now_version));
+                self.run.observe(*kind, WatchUpdate::ListBegan(Provenance::Relist));
                 self.run.list_done(*kind, 2, None);
             }
-            Act::Restored(kind) => self.restored(*kind),
-            Act::Again(kind, at) => {
+            Action::Restored(kind) => self.restored(*kind),
+            Action::Again(kind, at) => {
                 if let Some(object) = self.given.get(&name(*kind, *at)).cloned() {
-                    self.run.observe(*kind, Seen::Object(stamped(object.clone(), 1)));
-                    self.run.observe(*kind, Seen::Object(object));
+                    self.run.observe(*kind, WatchUpdate::Object(stamped(object.clone(), 1)));
+                    self.run.observe(*kind, WatchUpdate::Object(object));
                 }
             }
-            Act::Undecodable(kind, at, of) => self.undecodable(*kind, *at, *of),
-            Act::Reconnect(kind) => self.run.observe(*kind, Seen::Reconnected),
-            Act::Term(term) => {
+            Action::Undecodable(kind, at, of) => self.undecodable(*kind, *at, *of),
+            Action::Reconnect(kind) => self.run.observe(*kind, WatchUpdate::Reconnected),
+            Action::Term(term) => {
                 if term.is_some() && term.map(Epoch) != self.run.informer.reporting {
                     self.reported.clear();
                 }
                 self.run.reporting(*term);
             }
-            Act::Turn => {}
-            Act::Pass(seconds) => {
+            Action::Turn => {}
+            Action::Pass(seconds) => {
                 self.run.deliver();
                 self.run.now = self.run.now.plus(Duration::from_secs(*seconds));
             }
@@ -426,11 +426,11 @@ impl World {
                 }
             }
         }
-        self.has_no_strangers(fact)
+        self.has_no_unexpected_nodes(fact)
     }
 
     /// Each required address belongs to a node with an endpoint in a slice of its family.
-    fn has_no_strangers(&self, fact: &ServiceFact) -> Result<(), TestCaseError> {
+    fn has_no_unexpected_nodes(&self, fact: &ServiceFact) -> Result<(), TestCaseError> {
         for (family, part) in fact.parts.iter() {
             let own = self.given.values().filter_map(|object| match object {
                 Object::Slice(slice) if slice.service.as_ref() == Some(&fact.key) => Some(slice),
@@ -465,15 +465,15 @@ fn core(fact: &ServiceFact) -> ServiceFact {
 proptest! {
     #[test]
     fn any_history_ends_in_the_facts_of_the_final_state(
-        acts in prop::collection::vec(act(), 0..60),
+        actions in prop::collection::vec(action(), 0..60),
         waits in any::<bool>(),
     ) {
         let mut world = World::new();
         // Inputs wait until the end of a turn, and newer ones replace older ones (A3).
         world.run.waiting = waits.then(BTreeMap::new);
-        for act in &acts {
-            world.act(act);
-            if matches!(act, Act::Turn) {
+        for action in &actions {
+            world.action(action);
+            if matches!(action, Action::Turn) {
                 world.turn()?;
             }
             if Kind::OF_LEVELS.iter().any(|kind| !world.run.informer.streams[kind].synced) {

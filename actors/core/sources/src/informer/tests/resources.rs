@@ -174,13 +174,13 @@ fn x5_vanished_slices_are_dropped_only_if_configured() {
 fn x5_a_broken_watch_republishes_no_service() {
     for fails in [false, true] {
         let mut run = with(fails);
-        run.contact(Kind::EndpointSlices, false);
+        run.freshness(Kind::EndpointSlices, false);
         run.turn();
         assert!(facts(&run.turn()).is_empty());
         assert_eq!(view_of(&run), ResourceView { state: ResourceState::Acked, is_cached: true, error: None });
         assert_eq!(required(&run), ["10.0.0.1", "10.0.0.2"]);
         assert_eq!(run.informer.resources.lost().map(|error| error.reason), Some(Reason::Connectivity));
-        run.contact(Kind::EndpointSlices, true);
+        run.freshness(Kind::EndpointSlices, true);
         assert!(facts(&run.turn()).is_empty(), "no Service is said again for it");
         assert!(run.informer.resources.lost().is_none());
     }
@@ -188,8 +188,8 @@ fn x5_a_broken_watch_republishes_no_service() {
 
 /// The API server denies EndpointSlices.
 fn denied(run: &mut Run) {
-    let contact = Contact::Denied("denied: endpointslices is forbidden".into());
-    run.informer.step(run.now, In::Contact(Kind::EndpointSlices, contact), &mut run.out);
+    let freshness = WatchFreshness::Denied("denied: endpointslices is forbidden".into());
+    run.informer.step(run.now, In::Freshness(Kind::EndpointSlices, freshness), &mut run.out);
     run.turn();
 }
 
@@ -207,12 +207,12 @@ fn x5_a_denial_that_ends_within_a_minute_does_not_count() {
         };
         denied(&mut run);
         is_in_use(&mut run, 1);
-        run.contact(Kind::EndpointSlices, false);
+        run.freshness(Kind::EndpointSlices, false);
         is_in_use(&mut run, 600);
         // The denial counts from the next one on.
         denied(&mut run);
         is_in_use(&mut run, 59);
-        run.contact(Kind::EndpointSlices, true);
+        run.freshness(Kind::EndpointSlices, true);
         is_in_use(&mut run, 600);
         denied(&mut run);
         is_in_use(&mut run, 59);
@@ -242,7 +242,7 @@ fn x3_x5_a_lasting_denial_says_nothing_of_unknown_services() {
         run.informer.cache.entries[&service_key_of("api")].published.clone().expect("something was said");
     assert!(api.parts[&V4].is_dropped && api.parts[&V4].required.is_empty());
     assert_eq!(unusable(&run, "api"), [false, false], "what was known of it is not used any more");
-    run.contact(Kind::EndpointSlices, true);
+    run.freshness(Kind::EndpointSlices, true);
     run.turn();
     assert_eq!((dropped(&run), unusable(&run, "web")), (false, [false, false]));
 }
@@ -264,7 +264,7 @@ fn x5_a_denial_is_transient_for_a_minute() {
         assert_eq!(state(&run), (ResourceState::ReceivedError, !fails));
         let expected = if fails { 0 } else { 2 };
         assert_eq!((required(&run).len(), dropped(&run)), (expected, fails));
-        run.contact(Kind::EndpointSlices, false);
+        run.freshness(Kind::EndpointSlices, false);
         run.turn();
         assert_eq!(
             state(&run),
@@ -272,7 +272,7 @@ fn x5_a_denial_is_transient_for_a_minute() {
             "its word stands until it sends them again"
         );
         assert_eq!(required(&run).len(), expected);
-        run.contact(Kind::EndpointSlices, true);
+        run.freshness(Kind::EndpointSlices, true);
         run.turn();
         assert_eq!(
             (state(&run), required(&run).len(), dropped(&run)),

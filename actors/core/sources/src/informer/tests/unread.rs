@@ -4,7 +4,7 @@ use super::*;
 
 /// Returns an Informer with the Service web and node n1, whose first lists contained these slices and undecodable
 /// lines.
-fn first_lists(slices: Vec<SliceObject>, bad_slices: Vec<Seen>, bad_nodes: Vec<Seen>) -> Run {
+fn first_lists(slices: Vec<SliceObject>, bad_slices: Vec<WatchUpdate>, bad_nodes: Vec<WatchUpdate>) -> Run {
     let mut run = Run::of(params());
     run.list(Kind::Services, vec![service("web"), service("api")]);
     let lists = [
@@ -12,9 +12,9 @@ fn first_lists(slices: Vec<SliceObject>, bad_slices: Vec<Seen>, bad_nodes: Vec<S
         (Kind::Nodes, vec![node("n1", &["10.0.0.1"]).into()], bad_nodes),
     ];
     for (kind, good, bad) in lists {
-        run.observe(kind, Seen::ListBegan(Provenance::FirstList));
+        run.observe(kind, WatchUpdate::ListBegan(Provenance::FirstList));
         for object in good {
-            run.observe(kind, Seen::Object(object));
+            run.observe(kind, WatchUpdate::Object(object));
         }
         for event in bad {
             run.observe(kind, event);
@@ -95,13 +95,13 @@ fn d6_it_lasts_through_a_broken_list_or_one_that_has_it_again() {
     run.observe(Kind::EndpointSlices, bad_of(Some(slice_key("web-2")), "web"));
     run.turn();
     let still = incomplete("1 | ", "EndpointSlice shop/web-2 cannot be read");
-    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.observe(Kind::EndpointSlices, Seen::ListAborted);
+    run.observe(Kind::EndpointSlices, WatchUpdate::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, WatchUpdate::ListAborted);
     run.turn();
     assert_eq!(last(&run, "web"), still);
     for (n, line) in [bad_of(Some(slice_key("web-2")), "web"), bad(None)].into_iter().enumerate() {
-        run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-        run.observe(Kind::EndpointSlices, Seen::Object(slice("web-1", "web", &["n1"]).into()));
+        run.observe(Kind::EndpointSlices, WatchUpdate::ListBegan(Provenance::Relist));
+        run.observe(Kind::EndpointSlices, WatchUpdate::Object(slice("web-1", "web", &["n1"]).into()));
         run.observe(Kind::EndpointSlices, line);
         run.list_done(Kind::EndpointSlices, 300, None);
         assert_eq!(facts(&run.turn()).len(), n, "a nameless one is one more error");
@@ -204,17 +204,17 @@ fn g2_having_no_slices_counts_only_while_they_are_watched() {
     let mut run = first_lists(vec![slice("api-1", "api", &["n1"])], vec![], vec![]);
     run.turn();
     assert_eq!(last(&run, "web"), right(" | "));
-    run.contact(Kind::EndpointSlices, false);
+    run.freshness(Kind::EndpointSlices, false);
     run.turn();
     assert_eq!(last(&run, "web"), (" | ".to_owned(), true, Vec::new()), "what its pool holds is held");
     assert_eq!(last(&run, "api"), right("1 | "), "what is known stays in use");
     run.put(service("late"));
     run.turn();
     assert!(last(&run, "late").1, "one that comes meanwhile may have endpoints");
-    run.contact(Kind::EndpointSlices, true);
+    run.freshness(Kind::EndpointSlices, true);
     run.turn();
     assert_eq!(last(&run, "web"), right(" | "));
-    run.contact(Kind::Nodes, false);
+    run.freshness(Kind::Nodes, false);
     run.turn();
     assert_eq!(last(&run, "web"), right(" | "), "the other kinds say nothing of endpoints");
 }

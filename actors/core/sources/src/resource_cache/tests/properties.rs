@@ -137,7 +137,7 @@ struct View {
 }
 
 /// Returns the error as watchers see it.
-fn in_words(error: &Error) -> Error {
+fn to_text(error: &Error) -> Error {
     Error { rejected: None, ..error.clone() }
 }
 
@@ -145,8 +145,8 @@ impl View {
     fn receive_all(&mut self, change: &ResourceChange<u8>) {
         match change {
             ResourceChange::Changed(Ok(cached)) => *self = View { value: Some(cached.value), error: None },
-            ResourceChange::Changed(Err(error)) => *self = View { value: None, error: Some(in_words(error)) },
-            ResourceChange::Ambient(error) => self.error = error.as_ref().map(in_words),
+            ResourceChange::Changed(Err(error)) => *self = View { value: None, error: Some(to_text(error)) },
+            ResourceChange::Ambient(error) => self.error = error.as_ref().map(to_text),
         }
     }
 }
@@ -168,7 +168,7 @@ struct Account {
 impl Account {
     fn view(&self) -> View {
         let value = self.cached.as_ref().map(|cached| cached.value);
-        View { value, error: self.newest.as_ref().map(in_words) }
+        View { value, error: self.newest.as_ref().map(to_text) }
     }
 }
 

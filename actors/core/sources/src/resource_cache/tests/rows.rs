@@ -5,123 +5,126 @@ use super::*;
 #[test]
 fn x1_a88_a_failing_channel_is_an_error_where_nothing_is_cached() {
     for policy in ALL_POLICIES {
-        let mut bench = Bench::requested(policy);
-        bench.lose_connection("connection refused");
-        assert_eq!(bench.notices(), ["error UNAVAILABLE connection refused"]);
-        assert_eq!((bench.state(), bench.error()), ("requested", None));
+        let mut fixture = Fixture::requested(policy);
+        fixture.lose_connection("connection refused");
+        assert_eq!(fixture.notices(), ["error UNAVAILABLE connection refused"]);
+        assert_eq!((fixture.state(), fixture.error()), ("requested", None));
     }
 }
 
 #[test]
 fn x1_a88_a_failing_channel_is_ambient_for_cached_ones() {
     for policy in ALL_POLICIES {
-        let mut bench = Bench::cached(policy);
-        bench.lose_connection("connection refused");
-        assert_eq!(bench.notices(), ["ambient UNAVAILABLE connection refused"]);
-        assert_eq!((bench.state(), bench.value(), bench.error()), ("acked", Some(7), None));
+        let mut fixture = Fixture::cached(policy);
+        fixture.lose_connection("connection refused");
+        assert_eq!(fixture.notices(), ["ambient UNAVAILABLE connection refused"]);
+        assert_eq!((fixture.state(), fixture.value(), fixture.error()), ("acked", Some(7), None));
     }
 }
 
 #[test]
 fn x1_a88_a_stream_without_a_response_fails_uncached_ones() {
     for policy in ALL_POLICIES {
-        let mut bench = Bench::requested(policy);
-        bench.cache.stop_timers();
-        bench.lose_connection("stream ended without a response");
-        assert_eq!(bench.notices(), ["error UNAVAILABLE stream ended without a response"]);
-        assert_eq!((bench.state(), bench.error()), ("requested", None));
+        let mut fixture = Fixture::requested(policy);
+        fixture.cache.stop_timers();
+        fixture.lose_connection("stream ended without a response");
+        assert_eq!(fixture.notices(), ["error UNAVAILABLE stream ended without a response"]);
+        assert_eq!((fixture.state(), fixture.error()), ("requested", None));
     }
 }
 
 #[test]
 fn x1_a88_a_stream_without_a_response_is_ambient_for_cached() {
     for policy in ALL_POLICIES {
-        let mut bench = Bench::cached(policy);
-        bench.cache.stop_timers();
-        bench.lose_connection("stream ended without a response");
-        assert_eq!(bench.notices(), ["ambient UNAVAILABLE stream ended without a response"]);
-        assert_eq!((bench.state(), bench.value(), bench.error()), ("acked", Some(7), None));
+        let mut fixture = Fixture::cached(policy);
+        fixture.cache.stop_timers();
+        fixture.lose_connection("stream ended without a response");
+        assert_eq!(fixture.notices(), ["ambient UNAVAILABLE stream ended without a response"]);
+        assert_eq!((fixture.state(), fixture.value(), fixture.error()), ("acked", Some(7), None));
     }
 }
 
 #[test]
 fn x1_a88_a_nack_is_an_error_where_nothing_is_cached() {
     for policy in ALL_POLICIES {
-        let mut bench = Bench::requested(policy);
-        bench.nack("no address");
-        assert_eq!(bench.notices(), ["error INVALID_ARGUMENT no address"]);
-        assert_eq!((bench.state(), bench.error()), ("nacked", Some(nack("no address"))));
+        let mut fixture = Fixture::requested(policy);
+        fixture.nack("no address");
+        assert_eq!(fixture.notices(), ["error INVALID_ARGUMENT no address"]);
+        assert_eq!((fixture.state(), fixture.error()), ("nacked", Some(nack("no address"))));
     }
 }
 
 #[test]
 fn x1_a88_a_nack_of_a_cached_resource_is_ambient_by_default() {
     for policy in [KEEP, SLOW] {
-        let mut bench = Bench::cached(policy);
-        bench.nack("no address");
-        assert_eq!(bench.notices(), ["ambient INVALID_ARGUMENT no address"]);
-        assert_eq!((bench.state(), bench.value()), ("nacked_but_cached", Some(7)));
-        assert_eq!(bench.error(), Some(nack("no address")));
+        let mut fixture = Fixture::cached(policy);
+        fixture.nack("no address");
+        assert_eq!(fixture.notices(), ["ambient INVALID_ARGUMENT no address"]);
+        assert_eq!((fixture.state(), fixture.value()), ("nacked_but_cached", Some(7)));
+        assert_eq!(fixture.error(), Some(nack("no address")));
     }
 }
 
 #[test]
 fn x1_a88_a_nack_drops_with_fail_on_data_errors() {
-    let mut bench = Bench::cached(DROP);
-    bench.nack("no address");
-    assert_eq!(bench.notices(), ["error INVALID_ARGUMENT no address"]);
-    assert_eq!((bench.state(), bench.value()), ("nacked", None));
-    assert_eq!(bench.error(), Some(nack("no address")));
+    let mut fixture = Fixture::cached(DROP);
+    fixture.nack("no address");
+    assert_eq!(fixture.notices(), ["error INVALID_ARGUMENT no address"]);
+    assert_eq!((fixture.state(), fixture.value()), ("nacked", None));
+    assert_eq!(fixture.error(), Some(nack("no address")));
 }
 
 #[test]
 fn x1_a88_a_resource_that_times_out_is_not_found() {
     for policy in [KEEP, DROP] {
-        let mut bench = Bench::requested(policy);
-        bench.tick(15_000);
-        assert_eq!(bench.notices(), [format!("error NOT_FOUND {MISSING}")]);
-        assert_eq!(bench.state(), "does_not_exist");
+        let mut fixture = Fixture::requested(policy);
+        fixture.tick(15_000);
+        assert_eq!(fixture.notices(), [format!("error NOT_FOUND {MISSING}")]);
+        assert_eq!(fixture.state(), "does_not_exist");
     }
 }
 
 #[test]
 fn x1_a88_a_time_out_is_unavailable_or_transient() {
     for fail_on_data_errors in [false, true] {
-        let mut bench = Bench::requested(Policy { fail_on_data_errors, ..SLOW });
-        bench.tick(30_000);
-        assert_eq!(bench.notices(), [format!("error UNAVAILABLE {LATE}")]);
-        assert_eq!(bench.state(), "timeout");
+        let mut fixture = Fixture::requested(Policy { fail_on_data_errors, ..SLOW });
+        fixture.tick(30_000);
+        assert_eq!(fixture.notices(), [format!("error UNAVAILABLE {LATE}")]);
+        assert_eq!(fixture.state(), "timeout");
     }
 }
 
 #[test]
 fn x1_a88_a_deletion_of_a_cached_resource_is_ambient_by_default() {
     for policy in [KEEP, SLOW] {
-        let mut bench = Bench::cached(policy);
-        bench.delete();
-        assert_eq!(bench.notices(), ["ambient NOT_FOUND was deleted"]);
-        assert_eq!((bench.state(), bench.value()), ("does_not_exist_but_cached", Some(7)));
-        assert_eq!(bench.error(), Some(deletion()));
+        let mut fixture = Fixture::cached(policy);
+        fixture.delete();
+        assert_eq!(fixture.notices(), ["ambient NOT_FOUND was deleted"]);
+        assert_eq!((fixture.state(), fixture.value()), ("does_not_exist_but_cached", Some(7)));
+        assert_eq!(fixture.error(), Some(deletion()));
     }
 }
 
 #[test]
 fn x1_a88_a_deletion_drops_with_fail_on_data_errors() {
-    let mut bench = Bench::cached(DROP);
-    bench.delete();
-    assert_eq!(bench.notices(), ["error NOT_FOUND was deleted"]);
-    assert_eq!((bench.state(), bench.value()), ("does_not_exist", None));
-    assert_eq!(bench.error(), Some(deletion()));
+    let mut fixture = Fixture::cached(DROP);
+    fixture.delete();
+    assert_eq!(fixture.notices(), ["error NOT_FOUND was deleted"]);
+    assert_eq!((fixture.state(), fixture.value()), ("does_not_exist", None));
+    assert_eq!(fixture.error(), Some(deletion()));
 }
 
 #[test]
 fn x1_a88_a_reported_data_error_fails_uncached_ones() {
     for policy in ALL_POLICIES {
         for code in [Code::NotFound, Code::PermissionDenied] {
-            let mut bench = Bench::requested(policy);
-            bench.report(code, "not yours");
-            assert_eq!(bench.notices(), [format!("error {} not yours", code.as_str())]);
-            assert_eq!((bench.state(), bench.error()), ("received_error", Some(reported(code, "not yours"))));
+            let mut fixture = Fixture::requested(policy);
+            fixture.report(code, "not yours");
+            assert_eq!(fixture.notices(), [format!("error {} not yours", code.as_str())]);
+            assert_eq!(
+                (fixture.state(), fixture.error()),
+                ("received_error", Some(reported(code, "not yours")))
+            );
         }
     }
 }
@@ -130,11 +133,11 @@ fn x1_a88_a_reported_data_error_fails_uncached_ones() {
 fn x1_a88_a_data_error_is_ambient_for_cached_by_default() {
     for policy in [KEEP, SLOW] {
         for code in [Code::NotFound, Code::PermissionDenied] {
-            let mut bench = Bench::cached(policy);
-            bench.report(code, "not yours");
-            assert_eq!(bench.notices(), [format!("ambient {} not yours", code.as_str())]);
-            assert_eq!((bench.state(), bench.value()), ("received_error_but_cached", Some(7)));
-            assert_eq!(bench.error(), Some(reported(code, "not yours")));
+            let mut fixture = Fixture::cached(policy);
+            fixture.report(code, "not yours");
+            assert_eq!(fixture.notices(), [format!("ambient {} not yours", code.as_str())]);
+            assert_eq!((fixture.state(), fixture.value()), ("received_error_but_cached", Some(7)));
+            assert_eq!(fixture.error(), Some(reported(code, "not yours")));
         }
     }
 }
@@ -142,11 +145,11 @@ fn x1_a88_a_data_error_is_ambient_for_cached_by_default() {
 #[test]
 fn x1_a88_a_data_error_drops_with_fail_on_data_errors() {
     for code in [Code::NotFound, Code::PermissionDenied] {
-        let mut bench = Bench::cached(DROP);
-        bench.report(code, "not yours");
-        assert_eq!(bench.notices(), [format!("error {} not yours", code.as_str())]);
-        assert_eq!((bench.state(), bench.value()), ("received_error", None));
-        assert_eq!(bench.error(), Some(reported(code, "not yours")));
+        let mut fixture = Fixture::cached(DROP);
+        fixture.report(code, "not yours");
+        assert_eq!(fixture.notices(), [format!("error {} not yours", code.as_str())]);
+        assert_eq!((fixture.state(), fixture.value()), ("received_error", None));
+        assert_eq!(fixture.error(), Some(reported(code, "not yours")));
     }
 }
 
@@ -160,10 +163,10 @@ fn transient_codes() -> Vec<Code> {
 fn x1_a88_an_error_of_another_status_is_an_error_where_uncached() {
     for policy in ALL_POLICIES {
         for code in transient_codes() {
-            let mut bench = Bench::requested(policy);
-            bench.report(code, "later");
-            assert_eq!(bench.notices(), [format!("error {} later", code.as_str())]);
-            assert_eq!((bench.state(), bench.error()), ("received_error", Some(reported(code, "later"))));
+            let mut fixture = Fixture::requested(policy);
+            fixture.report(code, "later");
+            assert_eq!(fixture.notices(), [format!("error {} later", code.as_str())]);
+            assert_eq!((fixture.state(), fixture.error()), ("received_error", Some(reported(code, "later"))));
         }
     }
 }
@@ -172,11 +175,11 @@ fn x1_a88_an_error_of_another_status_is_an_error_where_uncached() {
 fn x1_a88_an_error_of_another_status_is_ambient_where_cached() {
     for policy in ALL_POLICIES {
         for code in transient_codes() {
-            let mut bench = Bench::cached(policy);
-            bench.report(code, "later");
-            assert_eq!(bench.notices(), [format!("ambient {} later", code.as_str())]);
-            assert_eq!((bench.state(), bench.value()), ("received_error_but_cached", Some(7)));
-            assert_eq!(bench.error(), Some(reported(code, "later")));
+            let mut fixture = Fixture::cached(policy);
+            fixture.report(code, "later");
+            assert_eq!(fixture.notices(), [format!("ambient {} later", code.as_str())]);
+            assert_eq!((fixture.state(), fixture.value()), ("received_error_but_cached", Some(7)));
+            assert_eq!(fixture.error(), Some(reported(code, "later")));
         }
     }
 }

@@ -3,75 +3,75 @@
 use super::*;
 
 /// Returns the state, and whether a resource and an error are present.
-fn present(bench: &Bench) -> (ResourceState, bool, bool) {
-    let web = bench.web();
+fn present(fixture: &Fixture) -> (ResourceState, bool, bool) {
+    let web = fixture.web();
     (web.state, web.cached.is_some(), web.error.is_some())
 }
 
 #[test]
 fn x1_a88_requested_has_neither_the_resource_nor_an_error() {
-    let mut bench = Bench::new(KEEP);
-    bench.watch(WEB, 1);
-    assert_eq!(present(&bench), (ResourceState::Requested, false, false));
-    bench.send(0, &[WEB]);
-    assert_eq!(present(&bench), (ResourceState::Requested, false, false), "also once it was asked for");
-    bench.lose_connection("connection refused");
-    assert_eq!(present(&bench), (ResourceState::Requested, false, false), "its source is not part of it");
+    let mut fixture = Fixture::new(KEEP);
+    fixture.watch(WEB, 1);
+    assert_eq!(present(&fixture), (ResourceState::Requested, false, false));
+    fixture.send(0, &[WEB]);
+    assert_eq!(present(&fixture), (ResourceState::Requested, false, false), "also once it was asked for");
+    fixture.lose_connection("connection refused");
+    assert_eq!(present(&fixture), (ResourceState::Requested, false, false), "its source is not part of it");
 }
 
 #[test]
 fn x1_a88_acked_has_the_resource_and_no_error() {
-    let mut bench = Bench::cached(KEEP);
-    assert_eq!(present(&bench), (ResourceState::Acked, true, false));
-    bench.nack("no address");
-    bench.receive(8, "3");
-    assert_eq!(present(&bench), (ResourceState::Acked, true, false), "whatever was wrong before");
+    let mut fixture = Fixture::cached(KEEP);
+    assert_eq!(present(&fixture), (ResourceState::Acked, true, false));
+    fixture.nack("no address");
+    fixture.receive(8, "3");
+    assert_eq!(present(&fixture), (ResourceState::Acked, true, false), "whatever was wrong before");
 }
 
 #[test]
 fn x1_a88_a_timer_makes_does_not_exist_without_a_resource() {
-    let mut bench = Bench::requested(KEEP);
-    bench.tick(15_000);
-    assert_eq!(present(&bench), (ResourceState::DoesNotExist, false, true));
-    assert_eq!(bench.error(), Some(error(Reason::Timer, Code::NotFound, MISSING)));
+    let mut fixture = Fixture::requested(KEEP);
+    fixture.tick(15_000);
+    assert_eq!(present(&fixture), (ResourceState::DoesNotExist, false, true));
+    assert_eq!(fixture.error(), Some(error(Reason::Timer, Code::NotFound, MISSING)));
 }
 
 #[test]
 fn x1_a88_a_deletion_keeps_the_resource_by_default() {
     for (policy, is_cached) in [(KEEP, true), (DROP, false)] {
-        let mut bench = Bench::cached(policy);
-        bench.delete();
-        assert_eq!(present(&bench), (ResourceState::DoesNotExist, is_cached, true));
-        assert_eq!(bench.error(), Some(deletion()), "it says how the deletion occurred");
+        let mut fixture = Fixture::cached(policy);
+        fixture.delete();
+        assert_eq!(present(&fixture), (ResourceState::DoesNotExist, is_cached, true));
+        assert_eq!(fixture.error(), Some(deletion()), "it says how the deletion occurred");
     }
 }
 
 #[test]
 fn x1_a88_a_nack_keeps_the_resource_by_default() {
     for (policy, is_cached) in [(KEEP, true), (DROP, false)] {
-        let mut bench = Bench::cached(policy);
-        bench.nack("no address");
-        assert_eq!(present(&bench), (ResourceState::Nacked, is_cached, true));
-        assert_eq!(bench.error(), Some(nack("no address")));
+        let mut fixture = Fixture::cached(policy);
+        fixture.nack("no address");
+        assert_eq!(present(&fixture), (ResourceState::Nacked, is_cached, true));
+        assert_eq!(fixture.error(), Some(nack("no address")));
     }
 }
 
 #[test]
 fn x1_a88_received_error_keeps_the_resource_by_default() {
     for (policy, is_cached) in [(KEEP, true), (DROP, false)] {
-        let mut bench = Bench::cached(policy);
-        bench.report(Code::PermissionDenied, "not yours");
-        assert_eq!(present(&bench), (ResourceState::ReceivedError, is_cached, true));
-        assert_eq!(bench.error(), Some(reported(Code::PermissionDenied, "not yours")));
+        let mut fixture = Fixture::cached(policy);
+        fixture.report(Code::PermissionDenied, "not yours");
+        assert_eq!(present(&fixture), (ResourceState::ReceivedError, is_cached, true));
+        assert_eq!(fixture.error(), Some(reported(Code::PermissionDenied, "not yours")));
     }
 }
 
 #[test]
 fn x1_a88_timeout_has_an_error_and_no_resource() {
-    let mut bench = Bench::requested(SLOW);
-    bench.tick(30_000);
-    assert_eq!(present(&bench), (ResourceState::Timeout, false, true));
-    assert_eq!(bench.error(), Some(error(Reason::Timer, Code::Unavailable, LATE)));
+    let mut fixture = Fixture::requested(SLOW);
+    fixture.tick(30_000);
+    assert_eq!(present(&fixture), (ResourceState::Timeout, false, true));
+    assert_eq!(fixture.error(), Some(error(Reason::Timer, Code::Unavailable, LATE)));
 }
 
 #[test]
@@ -108,18 +108,18 @@ fn x1_a88_each_state_has_its_cache_state() {
 
 #[test]
 fn x1_a88_watched_resources_are_counted_by_their_cache_state() {
-    let mut bench = Bench::new(KEEP);
-    assert!(bench.cache.states_count().into_values().eq([0_u64; 9]), "all labels are there from the start");
+    let mut fixture = Fixture::new(KEEP);
+    assert!(fixture.cache.states_count().into_values().eq([0_u64; 9]), "all labels are there from the start");
     for key in ["gone", "asked", "also asked", "bad", "bad from the start", "fine"] {
-        bench.watch(key, 1);
+        fixture.watch(key, 1);
     }
     for key in ["gone", "bad", "fine"] {
-        bench.cache.received(key, good(7, "1", 0), &mut bench.out);
+        fixture.cache.received(key, good(7, "1", 0), &mut fixture.out);
     }
-    bench.cache.deleted("gone", deletion(), &mut bench.out);
-    bench.cache.invalid("bad", nack("no address"), &mut bench.out);
-    bench.cache.invalid("bad from the start", nack("no address"), &mut bench.out);
-    let counts = bench.cache.states_count().into_iter();
+    fixture.cache.deleted("gone", deletion(), &mut fixture.out);
+    fixture.cache.invalid("bad", nack("no address"), &mut fixture.out);
+    fixture.cache.invalid("bad from the start", nack("no address"), &mut fixture.out);
+    let counts = fixture.cache.states_count().into_iter();
     let counts: BTreeMap<&str, u64> = counts.map(|(state, count)| (state.as_str(), count)).collect();
     let expected = [
         ("requested", 2),

@@ -34,12 +34,16 @@ fn a_watch_that_ends_twice_without_a_line_is_followed_by_a_list() {
         run.pass(1_000);
         run.ended(None);
         run.empty(millis, failure.clone());
-        assert_eq!((run.requests(), run.contacts()), (vec![], vec![Contact::Lost]), "one may happen");
+        assert_eq!(
+            (run.requests(), run.freshness_changes()),
+            (vec![], vec![WatchFreshness::Stale]),
+            "one may happen"
+        );
         assert!(run.view().last_error.is_some());
         run.wait();
         assert_eq!(run.requests(), watch_from(10));
         run.step(In::Opened(run.call()));
-        assert_eq!(run.contacts(), [], "that it is accepted proves nothing");
+        assert_eq!(run.freshness_changes(), [], "that it is accepted proves nothing");
         assert!(run.watcher.last_error.is_some());
         run.pass(millis);
         run.ended(failure);
@@ -115,14 +119,14 @@ fn a_streaming_list_whose_watch_ends_with_it_counts_too() {
     run.step(In::Start);
     run.lines(vec![object(7), list_end(10)]);
     run.ended(None);
-    assert_eq!((run.requests(), run.contacts()), (vec![], vec![Contact::Lost]));
+    assert_eq!((run.requests(), run.freshness_changes()), (vec![], vec![WatchFreshness::Stale]));
     run.wait();
     run.empty(0, None);
     run.wait();
     assert_eq!(run.requests(), [WatchRequest::StreamingList]);
     run.lines(vec![object(7), list_end(11)]);
     assert_eq!(run.observations(), ["began Relist", "object 7", "done 11"]);
-    assert_eq!(run.contacts(), [], "what is known is right now, but not followed");
+    assert_eq!(run.freshness_changes(), [], "what is known is right now, but not followed");
 }
 
 #[test]
@@ -134,9 +138,9 @@ fn after_empty_watches_one_that_lasts_counts_as_current() {
     run.wait();
     run.step(In::Opened(run.call()));
     assert_eq!(run.observations(), ["reconnected"]);
-    assert_eq!((run.contacts(), run.waits()), (vec![], 10_000));
+    assert_eq!((run.freshness_changes(), run.waits()), (vec![], 10_000));
     run.wait();
-    assert_eq!((run.contacts(), run.requests()), (vec![Contact::Current], vec![]));
+    assert_eq!((run.freshness_changes(), run.requests()), (vec![WatchFreshness::Current], vec![]));
     assert_eq!(run.view().last_error, None);
     run.pass(1_000);
     run.ended(None);

@@ -20,7 +20,7 @@ const READS_AT_ONCE: u32 = 50;
 
 /// The minimum interval between reads after a burst. A server that answers each ACK with another response, or that sends
 /// responses without end, would keep the controller busy.
-const READ_EVERY: Duration = Duration::from_millis(100);
+const READ_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The connection to a server.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Channel {
             versions: PerKind::default(),
             is_ahead: PerKind::default(),
             nack_limiters: PerKind::new(|| NackLimiter::new(nack_pace)),
-            reads: Bucket::new(READ_EVERY, READS_AT_ONCE),
+            reads: Bucket::new(READ_INTERVAL, READS_AT_ONCE),
         }
     }
 

@@ -37,7 +37,7 @@ pub(super) struct ResponseVerdict {
     /// The version of the response.
     pub version: Arc<str>,
     /// The complaints about it. Without complaints it is accepted.
-    pub complaints: Complaints,
+    pub complaints: ValidationErrors,
     /// The number of valid watched resources, including unchanged ones (A78).
     pub valid: u64,
     /// The number of invalid resources and of reported errors (A78).
@@ -57,7 +57,7 @@ pub(super) fn validate_response(
     let mut verdict = ResponseVerdict {
         findings: Vec::new(),
         version: Arc::from(response.version.as_str()),
-        complaints: Complaints::default(),
+        complaints: ValidationErrors::default(),
         valid: 0,
         invalid: 0,
         is_legible: true,
@@ -75,7 +75,7 @@ pub(super) fn validate_response(
 /// The complaints about a response: the first few in alphabetical order, so that the order of the resources does not
 /// matter. Only these are kept during collection.
 #[derive(Debug, Default)]
-pub(super) struct Complaints {
+pub(super) struct ValidationErrors {
     /// The part that was not read; it is always included.
     excess: Option<String>,
     listed: BinaryHeap<String>,
@@ -83,7 +83,7 @@ pub(super) struct Complaints {
     omitted: usize,
 }
 
-impl Complaints {
+impl ValidationErrors {
     fn add(&mut self, complaint: String) {
         self.listed.push(complaint);
         if self.listed.len() > COMPLAINTS {

@@ -106,7 +106,7 @@ impl Run {
 
     fn want(&mut self, texts: &[&str]) {
         self.out.clear();
-        self.step(In::Wanted(names(texts)));
+        self.step(In::SetSources(names(texts)));
     }
 
     fn step(&mut self, input: In) {

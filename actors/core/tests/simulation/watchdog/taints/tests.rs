@@ -17,16 +17,16 @@ const UID: &str = "uid-0";
 const SECOND_US: u64 = 1_000_000;
 
 /// A Ready node with a notice of its eviction. Process 0 leads, process 1 succeeds it, and both see everything.
-struct Bench {
+struct Fixture {
     watchdog: Watchdog,
     kube: KubeModel,
     arm: ArmModel,
     now: u64,
 }
 
-impl Bench {
-    fn new() -> Bench {
-        let mut bench = Bench {
+impl Fixture {
+    fn new() -> Fixture {
+        let mut fixture = Fixture {
             watchdog: Watchdog::new(true, false, 0),
             kube: KubeModel::new(kube::Settings::default()),
             arm: ArmModel::new(arm::Settings::default()),
@@ -35,14 +35,14 @@ impl Bench {
         let size =
             Size { services: 0, nodes: 1, balancers: 1, seconds: 0, replicas: 2, faults: Faults::default() };
         for process in 0..2 {
-            bench.watchdog.start(0, None, &Settings::defaults(size));
-            bench.watchdog.blind(0, process, false);
+            fixture.watchdog.start(0, None, &Settings::defaults(size));
+            fixture.watchdog.blind(0, process, false);
         }
-        bench.write_node(&[]);
+        fixture.write_node(&[]);
         let notice = Notice { uid: UID.to_owned(), at: SECOND_US, passes: 30 * SECOND_US, is_expired: false };
-        bench.watchdog.notices_given(vec![notice]);
-        bench.now = 2 * SECOND_US;
-        bench
+        fixture.watchdog.notices_given(vec![notice]);
+        fixture.now = 2 * SECOND_US;
+        fixture
     }
 
     fn write_node(&mut self, taints: &[(&str, &str, &str)]) {
@@ -96,35 +96,35 @@ impl Bench {
 
 #[test]
 fn n1_a_recorded_taint_is_the_successors_to_remove() {
-    let mut bench = Bench::new();
-    bench.record(true);
-    bench.taint();
-    assert!(bench.may_remove(1), "it cannot know that the patch was never sent");
+    let mut fixture = Fixture::new();
+    fixture.record(true);
+    fixture.taint();
+    assert!(fixture.may_remove(1), "it cannot know that the patch was never sent");
 }
 
 #[test]
 fn n1_a_taint_without_a_record_is_never_removed() {
-    let mut bench = Bench::new();
-    bench.taint();
-    assert!(!bench.may_remove(1));
+    let mut fixture = Fixture::new();
+    fixture.taint();
+    assert!(!fixture.may_remove(1));
 }
 
 #[test]
 fn n1_a_taint_that_a_corrected_record_leaves_to_others_stays() {
-    let mut bench = Bench::new();
-    bench.record(true);
-    bench.taint();
-    bench.record(false);
-    assert!(!bench.may_remove(1));
+    let mut fixture = Fixture::new();
+    fixture.record(true);
+    fixture.taint();
+    fixture.record(false);
+    assert!(!fixture.may_remove(1));
 }
 
 #[test]
 fn n1_a_record_long_after_the_taint_claims_nothing() {
-    let mut bench = Bench::new();
-    bench.taint();
-    bench.pass(120 * SECOND_US);
-    bench.record(true);
-    assert!(!bench.may_remove(1));
+    let mut fixture = Fixture::new();
+    fixture.taint();
+    fixture.pass(120 * SECOND_US);
+    fixture.record(true);
+    assert!(!fixture.may_remove(1));
 }
 
 #[test]
@@ -136,12 +136,12 @@ fn n1_answers_show_the_recorder_the_owner_of_a_taint() {
         (Some(TaintAnswer::Failed(RequestFailure::Denied("403".into()))), false),
         (Some(TaintAnswer::Failed(other())), true),
     ] {
-        let mut bench = Bench::new();
-        bench.record(true);
+        let mut fixture = Fixture::new();
+        fixture.record(true);
         if let Some(answer) = answer.clone() {
-            bench.patch(answer);
+            fixture.patch(answer);
         }
-        bench.taint();
-        assert_eq!(bench.may_remove(0), may_remove, "{answer:?}");
+        fixture.taint();
+        assert_eq!(fixture.may_remove(0), may_remove, "{answer:?}");
     }
 }

@@ -3,8 +3,8 @@
 use super::*;
 
 /// The load balancers with a write.
-fn writing(bench: &Bench) -> Vec<&str> {
-    let lanes = bench.writer.lanes.iter().filter(|(_, lane)| lane.write.is_some());
+fn writing(fixture: &Fixture) -> Vec<&str> {
+    let lanes = fixture.writer.lanes.iter().filter(|(_, lane)| lane.write.is_some());
     lanes.map(|(lb, _)| lb.as_str()).collect()
 }
 
@@ -14,19 +14,19 @@ fn at_rest() -> ArmAnswer {
 
 #[test]
 fn w7_a_down_without_the_lease_keeps_no_hold_and_delays_no_release() {
-    let (mut bench, watch) = bypassing(true);
+    let (mut fixture, watch) = bypassing(true);
     let (web, other) = (pool("lb", "web"), pool("other", "api"));
-    bench.step(In::Draining(drains(2)));
-    bench.step(In::AdminDue(web.clone(), Some(down(0))));
-    let output = bench.until(2_000);
-    let read = get(&bench.answer(super::super::lb_read(&output, "lb"), at_rest()), &web);
-    put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/9")), &web);
-    bench.due(&other, due(2_000, MembershipUrgency::Add));
-    let output = bench.lease(watch, state(2, None));
-    let attempt = take(&bench.lease(replaces(&output).0, state(3, Some(OURS))));
-    let (_, replaced, edit) = replaces(&nothing_to_do(&mut bench, &other, attempt));
+    fixture.step(In::Draining(drains(2)));
+    fixture.step(In::AdminDue(web.clone(), Some(down(0))));
+    let output = fixture.until(2_000);
+    let read = get(&fixture.answer(super::super::lb_read(&output, "lb"), at_rest()), &web);
+    put(&fixture.answer(read, read_of(pool_with(&web, &[2]), "W/9")), &web);
+    fixture.due(&other, due(2_000, MembershipUrgency::Add));
+    let output = fixture.lease(watch, state(2, None));
+    let attempt = take(&fixture.lease(replaces(&output).0, state(3, Some(OURS))));
+    let (_, replaced, edit) = replaces(&nothing_to_do(&mut fixture, &other, attempt));
     assert_eq!((replaced, edit.holder), (3, None));
-    assert_eq!(writing(&bench), ["lb"], "its PUT is open");
+    assert_eq!(writing(&fixture), ["lb"], "its PUT is open");
 }
 
 #[test]
@@ -35,33 +35,33 @@ fn w9_a_down_goes_without_the_lease_only_where_its_reads_can_be_paid_for() {
     if let Some(lease) = &mut params.lease {
         lease.bypass_for_drain = true;
     }
-    let (mut bench, _) = Bench::with_lease(params, 1, Some(CCM));
+    let (mut fixture, _) = Fixture::with_lease(params, 1, Some(CCM));
     // One read is left, and the next one comes three seconds later.
-    bench.step(In::Headroom(GateClass::Reads, 2));
-    bench.step(In::Draining(drains(1)));
+    fixture.step(In::Headroom(GateClass::Reads, 2));
+    fixture.step(In::Draining(drains(1)));
     for lb in ["a", "b"] {
-        bench.step(In::AdminDue(pool(lb, "web"), Some(down(0))));
+        fixture.step(In::AdminDue(pool(lb, "web"), Some(down(0))));
     }
-    let output = bench.until(2_000);
-    assert_eq!((calls(&output).len(), writing(&bench)), (1, vec!["a"]));
+    let output = fixture.until(2_000);
+    assert_eq!((calls(&output).len(), writing(&fixture)), (1, vec!["a"]));
 }
 
 #[test]
 fn w6_a_down_that_waits_for_a_read_ends_with_a_gate_that_closes() {
-    let (mut bench, _) = bypassing(true);
+    let (mut fixture, _) = bypassing(true);
     let web = pool("lb", "web");
-    bench.step(In::Draining(drains(1)));
-    bench.step(In::AdminDue(web.clone(), Some(down(0))));
-    let output = bench.until(2_000);
-    let read = get(&bench.answer(super::super::lb_read(&output, "lb"), at_rest()), &web);
-    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/9")), &web);
-    let output = bench.step(In::Read { call: CallId(7), lb: LbName::new("x") });
+    fixture.step(In::Draining(drains(1)));
+    fixture.step(In::AdminDue(web.clone(), Some(down(0))));
+    let output = fixture.until(2_000);
+    let read = get(&fixture.answer(super::super::lb_read(&output, "lb"), at_rest()), &web);
+    let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[1]), "W/9")), &web);
+    let output = fixture.step(In::Read { call: CallId(7), lb: LbName::new("x") });
     let discovery = super::super::lb_read(&output, "x");
-    bench.step(In::Headroom(GateClass::Reads, 0));
-    let output = bench.fail(put, failed(412, "", RetryAfter::Absent));
+    fixture.step(In::Headroom(GateClass::Reads, 0));
+    let output = fixture.fail(put, failed(412, "", RetryAfter::Absent));
     assert!(calls(&output).is_empty(), "its next read waits for a token");
-    assert_eq!(writing(&bench), ["lb"]);
+    assert_eq!(writing(&fixture), ["lb"]);
     let throttled = failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(300)));
-    bench.fail(discovery, throttled);
-    assert!(writing(&bench).is_empty(), "it keeps neither its lane nor its turn");
+    fixture.fail(discovery, throttled);
+    assert!(writing(&fixture).is_empty(), "it keeps neither its lane nor its turn");
 }

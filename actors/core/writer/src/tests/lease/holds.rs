@@ -4,43 +4,43 @@
 use super::*;
 
 /// The output after an answer to each renewal until the forced end of the hold, at second 60.
-fn renewed_until_its_end(bench: &mut Bench) -> Vec<Out> {
+fn renewed_until_its_end(fixture: &mut Fixture) -> Vec<Out> {
     for (version, second) in [(3, 15), (4, 30), (5, 45)] {
-        let (call, ..) = replaces(&bench.until(second * 1_000));
-        bench.lease(call, state(version, Some(OURS)));
+        let (call, ..) = replaces(&fixture.until(second * 1_000));
+        fixture.lease(call, state(version, Some(OURS)));
     }
-    bench.until(60_000)
+    fixture.until(60_000)
 }
 
 /// Advances the clock, with a watch that brings nothing.
-fn pass(bench: &mut Bench, watch: &mut CallId, second: u64) {
-    while bench.now < second * 1_000 {
-        bench.until((second * 1_000).min(bench.now + 30_000));
-        *watch = lease_watch(&bench.lease(*watch, LeaseAnswer::Unchanged));
+fn pass(fixture: &mut Fixture, watch: &mut CallId, second: u64) {
+    while fixture.now < second * 1_000 {
+        fixture.until((second * 1_000).min(fixture.now + 30_000));
+        *watch = lease_watch(&fixture.lease(*watch, LeaseAnswer::Unchanged));
     }
 }
 
 /// The remaining cooldown in seconds.
-fn off_for(bench: &Bench) -> u64 {
+fn off_for(fixture: &Fixture) -> u64 {
     let view = |output: &Out| if let Out::SharedLease(view) = output { Some(view.clone()) } else { None };
-    let view = bench.shown.iter().rev().find_map(view).expect("it is shown");
+    let view = fixture.shown.iter().rev().find_map(view).expect("it is shown");
     let until = view.until.filter(|_| view.state == "off");
-    until.map_or(0, |until| until.since(at(bench.now)).as_secs())
+    until.map_or(0, |until| until.since(at(fixture.now)).as_secs())
 }
 
 #[test]
 fn w8_a_new_term_does_not_release_it_while_an_older_put_is_open() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.take_level(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
-    bench.step(In::Leadership(Leadership::Standby));
-    let output = bench.lead(2);
-    let output = bench.lease(lease_read(&output), state(2, Some(OURS)));
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    fixture.step(In::Leadership(Leadership::Standby));
+    let output = fixture.lead(2);
+    let output = fixture.lease(lease_read(&output), state(2, Some(OURS)));
     assert!(
-        none_replaced(&output) && none_replaced(&bench.until(10_000)),
+        none_replaced(&output) && none_replaced(&fixture.until(10_000)),
         "nothing wants it, and the PUT is open"
     );
-    let output = bench.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let output = fixture.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let (_, version, edit) = replaces(&output);
     assert_eq!((version, edit.holder, edit.previous_holder.as_deref()), (2, None, Some(OURS)));
 }
@@ -49,191 +49,191 @@ fn w8_a_new_term_does_not_release_it_while_an_older_put_is_open() {
 fn w7_a_get_that_waits_for_a_token_lets_it_go() {
     let mut params = leased();
     params.reads_per_5_minutes = 100;
-    let (mut bench, web, attempt) = Bench::with_hold(params);
+    let (mut fixture, web, attempt) = Fixture::with_hold(params);
     let other = pool("other", "api");
-    let later = take(&bench.due(&other, due(0, MembershipUrgency::Add)));
-    let read = bench.take_level(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
-    bench.step(In::Headroom(GateClass::Reads, 0));
-    let output = bench.step(In::Taken(other.clone(), later, Some(taken_level(&other, &[1]))));
+    let later = take(&fixture.due(&other, due(0, MembershipUrgency::Add)));
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    fixture.step(In::Headroom(GateClass::Reads, 0));
+    let output = fixture.step(In::Taken(other.clone(), later, Some(taken_level(&other, &[1]))));
     assert!(calls(&output).is_empty() && none_replaced(&output), "its GET waits, the PUT keeps the Lease");
-    let output = bench.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let output = fixture.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert_eq!(replaces(&output).2.holder, None, "the next token comes in three seconds");
-    get(&bench.until(3_000), &other);
+    get(&fixture.until(3_000), &other);
 }
 
 #[test]
 fn w7_an_operation_of_an_earlier_hold_does_not_keep_a_later_one() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.take_level(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
-    bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
-    let (release, ..) = replaces(&renewed_until_its_end(&mut bench));
-    let output = bench.lease(release, state(6, None));
-    bench.answer_count_with_zero(output);
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    fixture.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
+    let (release, ..) = replaces(&renewed_until_its_end(&mut fixture));
+    let output = fixture.lease(release, state(6, None));
+    fixture.answer_count_with_zero(output);
     let other = pool("other", "api");
-    let (call, ..) = replaces(&bench.due(&other, due(60_000, MembershipUrgency::Add)));
-    let attempt = take(&bench.lease(call, state(7, Some(OURS))));
-    let (_, version, edit) = replaces(&nothing_to_do(&mut bench, &other, attempt));
+    let (call, ..) = replaces(&fixture.due(&other, due(60_000, MembershipUrgency::Add)));
+    let attempt = take(&fixture.lease(call, state(7, Some(OURS))));
+    let (_, version, edit) = replaces(&nothing_to_do(&mut fixture, &other, attempt));
     assert_eq!((version, edit.holder), (7, None));
-    assert!(bench.writer.lanes.values().any(|lane| lane.write.is_some()), "the operation still runs");
+    assert!(fixture.writer.lanes.values().any(|lane| lane.write.is_some()), "the operation still runs");
 }
 
 #[test]
-fn w7_a_renewal_overtaken_by_a_namesake_ends_the_hold() {
-    let (mut bench, watch, read) = Bench::reading();
+fn w7_a_renewal_overtaken_by_another_client_ends_the_hold() {
+    let (mut fixture, watch, read) = Fixture::reading();
     let web = pool("lb", "web");
-    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
-    bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
-    let (renewal, ..) = replaces(&bench.until(15_000));
-    bench.lease(renewal, state(3, Some(OURS)));
-    let (renewal, ..) = replaces(&bench.until(30_000));
-    bench.lease(watch, state(4, Some(OURS)));
-    let mut output = bench.lease(renewal, LeaseAnswer::Conflict);
-    assert_eq!(bench.writer.lock_send_deadline(), None);
-    while bench.now < 100_000 {
-        assert!(none_replaced(&output), "what a stranger holds is given back or renewed: {output:?}");
+    let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    fixture.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
+    let (renewal, ..) = replaces(&fixture.until(15_000));
+    fixture.lease(renewal, state(3, Some(OURS)));
+    let (renewal, ..) = replaces(&fixture.until(30_000));
+    fixture.lease(watch, state(4, Some(OURS)));
+    let mut output = fixture.lease(renewal, LeaseAnswer::Conflict);
+    assert_eq!(fixture.writer.lock_send_deadline(), None);
+    while fixture.now < 100_000 {
+        assert!(none_replaced(&output), "what another client holds is given back or renewed: {output:?}");
         let open =
             lease_requests(&output).into_iter().find(|(_, request)| matches!(request, LeaseRequest::Get));
         if let Some((call, _)) = open {
-            output = bench.lease(call, lost());
+            output = fixture.lease(call, lost());
             continue;
         }
-        output = bench.until(bench.now + 1_000);
+        output = fixture.until(fixture.now + 1_000);
     }
 }
 
 #[test]
 fn w7_a_service_that_comes_while_another_has_no_ingress_counts() {
-    let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
+    let (mut fixture, mut watch) = Fixture::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     let mut version = 1;
     // A hold that begins and ends at this time. Returns its cooldown in seconds.
-    let mut hold = |bench: &mut Bench, second: u64| {
-        pass(bench, &mut watch, second);
-        let (call, ..) = replaces(&bench.due(&web, due(bench.now, MembershipUrgency::Add)));
+    let mut hold = |fixture: &mut Fixture, second: u64| {
+        pass(fixture, &mut watch, second);
+        let (call, ..) = replaces(&fixture.due(&web, due(fixture.now, MembershipUrgency::Add)));
         version += 1;
         let (_, attempt) =
-            takes(&bench.lease(call, state(version, Some(OURS)))).pop().expect("it is granted");
-        let (call, ..) = replaces(&bench.step(In::Taken(web.clone(), attempt, None)));
+            takes(&fixture.lease(call, state(version, Some(OURS)))).pop().expect("it is granted");
+        let (call, ..) = replaces(&fixture.step(In::Taken(web.clone(), attempt, None)));
         version += 1;
-        let (count, _) = counted(&bench.lease(call, state(version, None)));
-        bench.step(In::LockFailures(count, Some(0)));
-        off_for(bench)
+        let (count, _) = counted(&fixture.lease(call, state(version, None)));
+        fixture.step(In::LockFailures(count, Some(0)));
+        off_for(fixture)
     };
-    bench.step(In::AwaitingIngress(Some(1)));
-    assert_eq!(hold(&mut bench, 10), 60);
-    bench.step(In::AwaitingIngress(Some(2)));
-    assert_eq!(hold(&mut bench, 309), 0, "within five minutes nothing counts");
-    assert_eq!(hold(&mut bench, 370), 60, "the second one counts at the next hold's end");
-    bench.step(In::AwaitingIngress(Some(1)));
-    assert_eq!(hold(&mut bench, 700), 0, "the second one is served; the first has counted");
-    bench.step(In::AwaitingIngress(Some(3)));
-    assert_eq!(hold(&mut bench, 770), 60);
+    fixture.step(In::AwaitingIngress(Some(1)));
+    assert_eq!(hold(&mut fixture, 10), 60);
+    fixture.step(In::AwaitingIngress(Some(2)));
+    assert_eq!(hold(&mut fixture, 309), 0, "within five minutes nothing counts");
+    assert_eq!(hold(&mut fixture, 370), 60, "the second one counts at the next hold's end");
+    fixture.step(In::AwaitingIngress(Some(1)));
+    assert_eq!(hold(&mut fixture, 700), 0, "the second one is served; the first has counted");
+    fixture.step(In::AwaitingIngress(Some(3)));
+    assert_eq!(hold(&mut fixture, 770), 60);
 }
 
 #[test]
 fn w8_a_shutdown_reads_at_once_despite_earlier_failures() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.take_level(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
-    let (renewal, ..) = replaces(&bench.until(15_000));
-    bench.lease(renewal, lost());
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    let (renewal, ..) = replaces(&fixture.until(15_000));
+    fixture.lease(renewal, lost());
     for second in [16, 18, 23] {
-        let output = bench.until(second * 1_000);
-        bench.lease(lease_read(&output), lost());
+        let output = fixture.until(second * 1_000);
+        fixture.lease(lease_read(&output), lost());
     }
-    assert!(lease_requests(&bench.until(24_000)).is_empty(), "the next read waits for ten seconds");
-    let output = bench.step(In::Shutdown);
-    let (renewal, ..) = replaces(&bench.lease(lease_read(&output), state(2, Some(OURS))));
-    bench.lease(renewal, state(3, Some(OURS)));
-    let output = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent));
+    assert!(lease_requests(&fixture.until(24_000)).is_empty(), "the next read waits for ten seconds");
+    let output = fixture.step(In::Shutdown);
+    let (renewal, ..) = replaces(&fixture.lease(lease_read(&output), state(2, Some(OURS))));
+    fixture.lease(renewal, state(3, Some(OURS)));
+    let output = fixture.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent));
     let (_, version, edit) = replaces(&output);
     assert_eq!((version, edit.holder), (3, None));
 }
 
 #[test]
 fn w8_a_new_term_reads_immediately_after_failures_of_the_last_one() {
-    let mut bench = Bench::new(leased());
-    let mut output = bench.lead(1);
+    let mut fixture = Fixture::new(leased());
+    let mut output = fixture.lead(1);
     for second in [1, 3, 8] {
-        bench.lease(lease_read(&output), lost());
-        output = bench.until(second * 1_000);
+        fixture.lease(lease_read(&output), lost());
+        output = fixture.until(second * 1_000);
     }
-    bench.lease(lease_read(&output), lost());
-    bench.step(In::Leadership(Leadership::Standby));
-    lease_read(&bench.lead(2));
+    fixture.lease(lease_read(&output), lost());
+    fixture.step(In::Leadership(Leadership::Standby));
+    lease_read(&fixture.lead(2));
 }
 
 #[test]
 fn w7_a_missing_lease_is_read_every_30_seconds() {
-    let mut bench = Bench::new(leased());
-    let mut output = bench.lead(1);
+    let mut fixture = Fixture::new(leased());
+    let mut output = fixture.lead(1);
     for second in [30, 60, 90] {
-        bench.lease(lease_read(&output), LeaseAnswer::Absent);
-        assert!(lease_requests(&bench.until(second * 1_000 - 1)).is_empty());
-        output = bench.until(second * 1_000);
+        fixture.lease(lease_read(&output), LeaseAnswer::Absent);
+        assert!(lease_requests(&fixture.until(second * 1_000 - 1)).is_empty());
+        output = fixture.until(second * 1_000);
     }
-    let output = bench.lease(lease_read(&output), state(1, None));
+    let output = fixture.lease(lease_read(&output), state(1, None));
     lease_watch(&output);
 }
 
 #[test]
 fn w7_a_client_with_lock_failures_counts_as_a_holder_for_an_hour() {
     for (failures, off) in [(2, true), (0, false)] {
-        let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
+        let (mut fixture, mut watch) = Fixture::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-        let attempt = take(&bench.lease(call, state(2, Some(OURS))));
-        let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
-        let (count, _) = counted(&bench.lease(call, state(3, None)));
-        bench.step(In::LockFailures(count, Some(failures)));
-        pass(&mut bench, &mut watch, 400);
-        let (call, ..) = replaces(&bench.due(&web, due(400_000, MembershipUrgency::Add)));
-        let attempt = take(&bench.lease(call, state(4, Some(OURS))));
-        let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
-        let output = bench.lease(call, state(5, None));
-        bench.answer_count_with_zero(output);
-        let output = bench.due(&web, due(400_000, MembershipUrgency::Add));
+        let (call, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+        let attempt = take(&fixture.lease(call, state(2, Some(OURS))));
+        let (call, ..) = replaces(&nothing_to_do(&mut fixture, &web, attempt));
+        let (count, _) = counted(&fixture.lease(call, state(3, None)));
+        fixture.step(In::LockFailures(count, Some(failures)));
+        pass(&mut fixture, &mut watch, 400);
+        let (call, ..) = replaces(&fixture.due(&web, due(400_000, MembershipUrgency::Add)));
+        let attempt = take(&fixture.lease(call, state(4, Some(OURS))));
+        let (call, ..) = replaces(&nothing_to_do(&mut fixture, &web, attempt));
+        let output = fixture.lease(call, state(5, None));
+        fixture.answer_count_with_zero(output);
+        let output = fixture.due(&web, due(400_000, MembershipUrgency::Add));
         assert_eq!(none_replaced(&output), off, "{failures} failures");
         if off {
-            assert!(none_replaced(&bench.until(404_999)));
-            replaces(&bench.until(405_000));
+            assert!(none_replaced(&fixture.until(404_999)));
+            replaces(&fixture.until(405_000));
         }
     }
 }
 
 #[test]
 fn w7_waiting_clients_are_counted_before_the_lease_is_taken_again() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
-    let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-    let attempt = take(&bench.lease(call, state(2, Some(OURS))));
-    let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
-    let output = bench.lease(call, state(3, None));
+    let (call, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+    let attempt = take(&fixture.lease(call, state(2, Some(OURS))));
+    let (call, ..) = replaces(&nothing_to_do(&mut fixture, &web, attempt));
+    let output = fixture.lease(call, state(3, None));
     counted(&output);
-    bench.answer_count_with_zero(output);
+    fixture.answer_count_with_zero(output);
     // A long hold follows ten seconds later. The last count is less than a minute ago.
-    bench.lease(watch, LeaseAnswer::Unchanged);
-    bench.now = 10_000;
-    let output = bench.due(&web, due(10_000, MembershipUrgency::Add));
+    fixture.lease(watch, LeaseAnswer::Unchanged);
+    fixture.now = 10_000;
+    let output = fixture.due(&web, due(10_000, MembershipUrgency::Add));
     let (call, ..) = replaces(&output);
-    let attempt = take(&bench.lease(call, state(4, Some(OURS))));
-    let read = bench.take_level(&web, attempt, &[1]);
-    let output = bench.until(25_000);
-    bench.lease(replaces(&output).0, state(5, Some(OURS)));
-    bench.now = 29_000;
-    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
-    let output = bench.lease(replaces(&output).0, state(6, None));
+    let attempt = take(&fixture.lease(call, state(4, Some(OURS))));
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let output = fixture.until(25_000);
+    fixture.lease(replaces(&output).0, state(5, Some(OURS)));
+    fixture.now = 29_000;
+    let output = fixture.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
+    let output = fixture.lease(replaces(&output).0, state(6, None));
     let (count, since) = counted(&output);
     assert!(since <= at(10_000), "{since:?}");
-    let output = bench.due(&web, due(29_000, MembershipUrgency::Add));
+    let output = fixture.due(&web, due(29_000, MembershipUrgency::Add));
     assert!(
-        none_replaced(&output) && none_replaced(&bench.until(29_500)),
+        none_replaced(&output) && none_replaced(&fixture.until(29_500)),
         "another client may have waited all the time"
     );
-    assert!(none_replaced(&bench.step(In::LockFailures(count, Some(1)))));
+    assert!(none_replaced(&fixture.step(In::LockFailures(count, Some(1)))));
     let shown = |output: &Out| if let Out::SharedLease(view) = output { Some(view.clone()) } else { None };
-    let view = bench.shown.iter().rev().find_map(shown).expect("it is shown");
+    let view = fixture.shown.iter().rev().find_map(shown).expect("it is shown");
     assert_eq!((view.state, view.until), ("off", Some(at(89_500))));
 }

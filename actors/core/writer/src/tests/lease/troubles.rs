@@ -1,10 +1,10 @@
-//! Tests of the shared Lease with restored storage, short watches, strangers in our name, unknown successors, and API
+//! Tests of the shared Lease with restored storage, short watches, other clients in our name, unknown successors, and API
 //! servers that refuse, rewrite or do not answer (docs/design/writer.md, W7; W8).
 
 use super::*;
 use model::object::{GIVE_UP_AFTER, RequestFailure};
 use model::report::EventKind;
-use model::view::Whose;
+use model::view::LeaseHolderKind;
 
 /// A server whose Lease has no holder, in one version, until a write that replaces this version succeeds.
 struct Server {
@@ -16,7 +16,7 @@ struct Server {
 
 impl Server {
     /// Answers all current requests, and those that follow, but no watches.
-    fn serve(&mut self, bench: &mut Bench, mut output: Vec<Out>) -> Vec<Out> {
+    fn serve(&mut self, fixture: &mut Fixture, mut output: Vec<Out>) -> Vec<Out> {
         let mut all = Vec::new();
         loop {
             let mut next = Vec::new();
@@ -34,7 +34,7 @@ impl Server {
                 };
                 self.requests += 1;
                 assert!(self.requests < 1_000, "a storm of requests");
-                next.extend(bench.lease(id, answer));
+                next.extend(fixture.lease(id, answer));
             }
             all.extend(output);
             if next.is_empty() {
@@ -45,64 +45,64 @@ impl Server {
     }
 }
 
-fn last_view(bench: &Bench) -> SharedLeaseView {
+fn last_view(fixture: &Fixture) -> SharedLeaseView {
     let view = |output: &Out| if let Out::SharedLease(view) = output { Some(view.clone()) } else { None };
-    bench.shown.iter().rev().find_map(view).expect("it is shown")
+    fixture.shown.iter().rev().find_map(view).expect("it is shown")
 }
 
 #[test]
 fn w7_storage_restored_from_a_backup_is_found_by_a_read() {
-    let (mut bench, _) = Bench::with_lease(leased(), 1_000_000, None);
-    bench.now = 1_000;
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1_000_000, None);
+    fixture.now = 1_000;
     let mut server = Server { version: 900_000, requests: 0, refuses: false };
-    let output = bench.due(&pool("lb", "web"), due(900, MembershipUrgency::Add));
-    take(&server.serve(&mut bench, output));
+    let output = fixture.due(&pool("lb", "web"), due(900, MembershipUrgency::Add));
+    take(&server.serve(&mut fixture, output));
     assert_eq!((server.version, server.requests), (900_001, 3), "a conflict, a read, and the take");
 }
 
 #[test]
 fn w7_a_hold_lost_by_a_restore_ends_with_the_read_after_its_renewal() {
-    let (mut bench, _) = Bench::with_lease(leased(), 1_000_000, None);
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1_000_000, None);
     let web = pool("lb", "web");
-    let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-    let attempt = take(&bench.lease(call, state(1_000_001, Some(OURS))));
-    bench.take_level(&web, attempt, &[1]);
-    let output = bench.until(15_000);
-    let output = bench.lease(replaces(&output).0, LeaseAnswer::Conflict);
-    bench.lease(lease_read(&output), state(900_000, None));
-    assert_eq!(bench.writer.lock_send_deadline(), None);
-    assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_released());
+    let (call, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+    let attempt = take(&fixture.lease(call, state(1_000_001, Some(OURS))));
+    fixture.take_level(&web, attempt, &[1]);
+    let output = fixture.until(15_000);
+    let output = fixture.lease(replaces(&output).0, LeaseAnswer::Conflict);
+    fixture.lease(lease_read(&output), state(900_000, None));
+    assert_eq!(fixture.writer.lock_send_deadline(), None);
+    assert!(fixture.writer.shared_lease.as_ref().expect("it is used").is_released());
 }
 
 #[test]
 fn w7_an_older_state_from_a_watch_is_late_and_an_earlier_one_is_read() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1_000_000, Some(CCM));
-    bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
-    let output = bench.lease(watch, state(900_000, None));
+    let (mut fixture, watch) = Fixture::with_lease(leased(), 1_000_000, Some(CCM));
+    fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
+    let output = fixture.lease(watch, state(900_000, None));
     let (mut server, output) = (Server { version: 900_000, requests: 0, refuses: false }, output);
-    take(&server.serve(&mut bench, output));
+    take(&server.serve(&mut fixture, output));
 
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
-    let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-    let attempt = take(&bench.lease(call, state(2, Some(OURS))));
-    let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
-    bench.lease(call, state(3, None));
-    let output = bench.lease(watch, state(2, Some(OURS)));
+    let (call, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+    let attempt = take(&fixture.lease(call, state(2, Some(OURS))));
+    let (call, ..) = replaces(&nothing_to_do(&mut fixture, &web, attempt));
+    fixture.lease(call, state(3, None));
+    let output = fixture.lease(watch, state(2, Some(OURS)));
     assert!(matches!(lease_requests(&output)[..], [(_, LeaseRequest::Watch(..))]), "{output:?}");
 }
 
 #[test]
 fn w7_failing_writes_back_off_though_reads_succeed() {
-    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
     let mut server = Server { version: 7, requests: 0, refuses: true };
-    let output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
-    server.serve(&mut bench, output);
+    let output = fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
+    server.serve(&mut fixture, output);
     assert!(server.requests <= 8, "{} at one moment", server.requests);
-    while bench.now < 120_000 {
-        let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
-        let output = bench.until(next);
-        server.serve(&mut bench, output);
+    while fixture.now < 120_000 {
+        let next = fixture.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+        let output = fixture.until(next);
+        server.serve(&mut fixture, output);
     }
     assert!(server.requests <= 40, "{} in two minutes", server.requests);
 }
@@ -118,17 +118,17 @@ struct Fast {
 
 impl Fast {
     /// Answers current requests, but no watches. Returns all output.
-    fn beats(&mut self, bench: &mut Bench, mut output: Vec<Out>) -> Vec<Out> {
+    fn renewals(&mut self, fixture: &mut Fixture, mut output: Vec<Out>) -> Vec<Out> {
         let mut all = Vec::new();
         while !output.is_empty() {
             let mut next = Vec::new();
             for (id, request) in lease_requests(&output) {
                 next.extend(match request {
-                    LeaseRequest::Get => bench.lease(id, state(self.version, self.holder)),
+                    LeaseRequest::Get => fixture.lease(id, state(self.version, self.holder)),
                     LeaseRequest::Replace(..) | LeaseRequest::Create(_) => {
-                        self.takings.push(bench.now);
+                        self.takings.push(fixture.now);
                         self.version += 2;
-                        bench.lease(id, LeaseAnswer::Conflict)
+                        fixture.lease(id, LeaseAnswer::Conflict)
                     }
                     LeaseRequest::Watch(..) => continue,
                 });
@@ -142,15 +142,15 @@ impl Fast {
 
 #[test]
 fn w7_lost_races_are_no_failures_and_are_run_again_within_2_s() {
-    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
     let mut fast = Fast { version: 7, holder: None, takings: Vec::new() };
-    let output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
-    fast.beats(&mut bench, output);
+    let output = fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
+    fast.renewals(&mut fixture, output);
     assert_eq!(fast.takings, [0, 0, 0, 0], "at first without a wait");
-    while bench.now < 60_000 {
-        let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
-        let output = bench.until(next);
-        fast.beats(&mut bench, output);
+    while fixture.now < 60_000 {
+        let next = fixture.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+        let output = fixture.until(next);
+        fast.renewals(&mut fixture, output);
     }
     let waits: Vec<u64> = fast.takings[3..].windows(2).map(|two| two[1] - two[0]).collect();
     assert_eq!(waits[0], 1_000, "{waits:?}");
@@ -159,16 +159,16 @@ fn w7_lost_races_are_no_failures_and_are_run_again_within_2_s() {
 
 #[test]
 fn w7_a_release_seen_by_the_watch_is_tried_for_despite_lost_races() {
-    let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
+    let (mut fixture, mut watch) = Fixture::with_lease(leased(), 1, None);
     let mut fast = Fast { version: 7, holder: Some("cloud-controller-manager"), takings: Vec::new() };
-    let output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
-    fast.beats(&mut bench, output);
+    let output = fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
+    fast.renewals(&mut fixture, output);
     for released in 1..=15 {
-        bench.until(released * 300);
+        fixture.until(released * 300);
         fast.version += 1;
-        let output = bench.lease(watch, state(fast.version, None));
+        let output = fixture.lease(watch, state(fast.version, None));
         watch = lease_watch(&output);
-        fast.beats(&mut bench, output);
+        fast.renewals(&mut fixture, output);
         assert_eq!(fast.takings.last(), Some(&(released * 300)), "release {released}");
         assert_eq!(fast.takings.len() as u64, 1 + released, "one for each release: {:?}", fast.takings);
     }
@@ -178,13 +178,13 @@ fn w7_a_release_seen_by_the_watch_is_tried_for_despite_lost_races() {
 fn w7_a_server_that_rewrites_what_we_write_is_not_asked_without_a_pause() {
     // A webhook that gives the Lease to another client when we take it, and one that prevents our release.
     for (first, rewritten) in [(None, None), (Some(OURS), Some(OURS))] {
-        let mut bench = Bench::new(leased());
+        let mut fixture = Fixture::new(leased());
         if first.is_none() {
-            bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
+            fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
         }
-        let output = bench.lead(1);
+        let output = fixture.lead(1);
         let (mut version, mut requests) = (1, 0);
-        let mut output = bench.lease(lease_read(&output), state(version, first));
+        let mut output = fixture.lease(lease_read(&output), state(version, first));
         while let Some((call, request)) = lease_requests(&output)
             .into_iter()
             .find(|(_, request)| !matches!(request, LeaseRequest::Watch(..)))
@@ -192,7 +192,7 @@ fn w7_a_server_that_rewrites_what_we_write_is_not_asked_without_a_pause() {
             requests += 1;
             assert!(requests < 20, "a storm of requests");
             version += u64::from(!matches!(request, LeaseRequest::Get));
-            output = bench.lease(call, state(version, rewritten));
+            output = fixture.lease(call, state(version, rewritten));
         }
     }
 }
@@ -200,92 +200,95 @@ fn w7_a_server_that_rewrites_what_we_write_is_not_asked_without_a_pause() {
 #[test]
 fn w7_a_watch_that_ends_at_once_is_opened_again_after_a_second() {
     for nothing_new in [LeaseAnswer::Unchanged, state(1, None)] {
-        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-        bench.now = 10;
-        assert!(lease_requests(&bench.lease(watch, nothing_new)).is_empty());
-        assert!(lease_requests(&bench.until(999)).is_empty());
-        lease_watch(&bench.until(1_000));
+        let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
+        fixture.now = 10;
+        assert!(lease_requests(&fixture.lease(watch, nothing_new)).is_empty());
+        assert!(lease_requests(&fixture.until(999)).is_empty());
+        lease_watch(&fixture.until(1_000));
     }
 }
 
 #[test]
 fn w8_a_thawed_loser_leaves_the_hold_of_its_successor_alone() {
     for renewal_open in [false, true] {
-        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-        bench.leads_until(1, 45_000);
+        let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
+        fixture.leads_until(1, 45_000);
         let web = pool("lb", "web");
-        bench.now = 19_000;
-        let (taking, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-        let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
-        bench.take_level(&web, attempt, &[1]);
-        let renewal = renewal_open.then(|| replaces(&bench.until(34_000)).0);
+        fixture.now = 19_000;
+        let (taking, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+        let attempt = take(&fixture.lease(taking, state(2, Some(OURS))));
+        fixture.take_level(&web, attempt, &[1]);
+        let renewal = renewal_open.then(|| replaces(&fixture.until(34_000)).0);
         // The process is suspended. The successor takes the Lease over before it resumes.
-        bench.now = 70_000;
-        let output = bench.lease(watch, state(3, Some(OURS)));
+        fixture.now = 70_000;
+        let output = fixture.lease(watch, state(3, Some(OURS)));
         assert!(none_replaced(&output), "it gives back what its successor holds: {output:?}");
         if let Some(renewal) = renewal {
-            assert!(none_replaced(&bench.lease(renewal, LeaseAnswer::Conflict)));
+            assert!(none_replaced(&fixture.lease(renewal, LeaseAnswer::Conflict)));
         }
-        assert!(none_replaced(&bench.until(200_000)));
-        assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_released());
+        assert!(none_replaced(&fixture.until(200_000)));
+        assert!(fixture.writer.shared_lease.as_ref().expect("it is used").is_released());
     }
 }
 
 #[test]
 fn w8_a_state_that_may_be_the_successors_is_not_released() {
-    let (mut bench, watch, _) = Bench::reading();
-    let (renewal, ..) = replaces(&bench.until(15_000));
+    let (mut fixture, watch, _) = Fixture::reading();
+    let (renewal, ..) = replaces(&fixture.until(15_000));
     // Made by our renewal, or by a successor: as long as we lead it can only be ours.
-    bench.lease(watch, state(3, Some(OURS)));
-    bench.step(In::Leadership(Leadership::Standby));
-    let output = bench.lease(renewal, lost());
-    assert!(none_replaced(&output) && none_replaced(&bench.until(100_000)));
+    fixture.lease(watch, state(3, Some(OURS)));
+    fixture.step(In::Leadership(Leadership::Standby));
+    let output = fixture.lease(renewal, lost());
+    assert!(none_replaced(&output) && none_replaced(&fixture.until(100_000)));
 }
 
 #[test]
-fn w7_a_stranger_in_our_name_is_waited_for_until_it_was_still_for_60_s() {
+fn w7_another_client_in_our_name_is_waited_for_until_still_for_60_s() {
     for wanted in [false, true] {
-        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-        bench.now = 1_000;
-        let output = bench.lease(watch, state(2, Some(OURS)));
+        let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
+        fixture.now = 1_000;
+        let output = fixture.lease(watch, state(2, Some(OURS)));
         assert!(none_replaced(&output), "it is not taken away at once");
         let watch = lease_watch(&output);
         if wanted {
-            assert!(none_replaced(&bench.due(&pool("lb", "web"), due(1_000, MembershipUrgency::Add))));
+            assert!(none_replaced(&fixture.due(&pool("lb", "web"), due(1_000, MembershipUrgency::Add))));
         }
-        let view = last_view(&bench);
-        assert_eq!((view.whose, view.held_since), (Whose::Namesake, Some(at(1_000))));
+        let view = last_view(&fixture);
+        assert_eq!((view.holder_kind, view.held_since), (LeaseHolderKind::SameName, Some(at(1_000))));
         assert_eq!(view.last_error, None, "no request has failed");
         assert_eq!(view.state, if wanted { "waiting" } else { "free" });
-        bench.now = 16_000;
-        bench.lease(watch, state(3, Some(OURS)));
-        assert!(none_replaced(&bench.until(75_999)), "it was renewed");
-        let (call, version, edit) = replaces(&bench.until(76_000));
+        fixture.now = 16_000;
+        fixture.lease(watch, state(3, Some(OURS)));
+        assert!(none_replaced(&fixture.until(75_999)), "it was renewed");
+        let (call, version, edit) = replaces(&fixture.until(76_000));
         assert_eq!((version, edit.holder.as_deref()), (3, wanted.then_some(OURS)));
-        assert_eq!(last_view(&bench).held_since, Some(at(1_000)), "a renewal is no new hold");
-        bench.lease(call, state(4, edit.holder.as_deref()));
-        assert_eq!(last_view(&bench).whose, if wanted { Whose::Us } else { Whose::Nobody });
+        assert_eq!(last_view(&fixture).held_since, Some(at(1_000)), "a renewal is no new hold");
+        fixture.lease(call, state(4, edit.holder.as_deref()));
+        assert_eq!(
+            last_view(&fixture).holder_kind,
+            if wanted { LeaseHolderKind::Controller } else { LeaseHolderKind::None }
+        );
     }
 }
 
 #[test]
 fn w7_a_deletion_from_a_watch_ends_a_hold_only_when_a_read_confirms() {
     for deleted in [false, true] {
-        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (taking, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-        let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
-        bench.take_level(&web, attempt, &[1]);
-        let output = bench.lease(watch, LeaseAnswer::Absent);
-        assert_eq!(bench.writer.lock_send_deadline(), None, "it may be true");
+        let (taking, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+        let attempt = take(&fixture.lease(taking, state(2, Some(OURS))));
+        fixture.take_level(&web, attempt, &[1]);
+        let output = fixture.lease(watch, LeaseAnswer::Absent);
+        assert_eq!(fixture.writer.lock_send_deadline(), None, "it may be true");
         let found = if deleted { LeaseAnswer::Absent } else { state(2, Some(OURS)) };
-        bench.lease(lease_read(&output), found);
-        assert_eq!(bench.writer.lock_send_deadline().is_some(), !deleted, "the watch was late");
+        fixture.lease(lease_read(&output), found);
+        assert_eq!(fixture.writer.lock_send_deadline().is_some(), !deleted, "the watch was late");
     }
 }
 
 /// The reported unknown holders.
-fn strangers(output: &[Out]) -> Vec<String> {
+fn other_clients(output: &[Out]) -> Vec<String> {
     let told = |output: &Out| {
         let Out::Report(Report { what: EventKind::LeaseHeld { holder }, .. }) = output else {
             return None;
@@ -296,98 +299,101 @@ fn strangers(output: &[Out]) -> Vec<String> {
 }
 
 #[test]
-fn w7_a_stranger_that_delays_a_write_for_a_minute_is_reported_once() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, Some("aks-rp"));
-    assert!(strangers(&bench.until(10_000)).is_empty(), "nothing waits");
-    assert_eq!((last_view(&bench).whose, last_view(&bench).state), (Whose::Stranger, "free"));
-    bench.due(&pool("lb", "web"), due(10_000, MembershipUrgency::Add));
-    assert_eq!(last_view(&bench).held_since, Some(at(0)));
-    bench.now = 40_000;
-    bench.lease(watch, state(2, Some("aks-rp")));
-    assert!(strangers(&bench.until(69_999)).is_empty());
-    assert_eq!(strangers(&bench.until(70_000)), ["aks-rp"], "a renewal is no new hold");
-    assert!(strangers(&bench.until(200_000)).is_empty(), "once");
+fn w7_a_other_client_that_delays_a_write_for_a_minute_is_reported_once() {
+    let (mut fixture, watch) = Fixture::with_lease(leased(), 1, Some("aks-rp"));
+    assert!(other_clients(&fixture.until(10_000)).is_empty(), "nothing waits");
+    assert_eq!(
+        (last_view(&fixture).holder_kind, last_view(&fixture).state),
+        (LeaseHolderKind::Other, "free")
+    );
+    fixture.due(&pool("lb", "web"), due(10_000, MembershipUrgency::Add));
+    assert_eq!(last_view(&fixture).held_since, Some(at(0)));
+    fixture.now = 40_000;
+    fixture.lease(watch, state(2, Some("aks-rp")));
+    assert!(other_clients(&fixture.until(69_999)).is_empty());
+    assert_eq!(other_clients(&fixture.until(70_000)), ["aks-rp"], "a renewal is no new hold");
+    assert!(other_clients(&fixture.until(200_000)).is_empty(), "once");
 }
 
 #[test]
-fn w7_a_stranger_is_reported_a_minute_after_it_took_the_lease() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
-    bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
-    bench.until(50_000);
-    bench.lease(watch, state(2, Some("aks-rp")));
-    assert!(strangers(&bench.until(109_999)).is_empty());
-    assert_eq!(strangers(&bench.until(110_000)), ["aks-rp"]);
+fn w7_a_other_client_is_reported_a_minute_after_it_took_the_lease() {
+    let (mut fixture, watch) = Fixture::with_lease(leased(), 1, Some(CCM));
+    fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
+    fixture.until(50_000);
+    fixture.lease(watch, state(2, Some("aks-rp")));
+    assert!(other_clients(&fixture.until(109_999)).is_empty());
+    assert_eq!(other_clients(&fixture.until(110_000)), ["aks-rp"]);
 }
 
 #[test]
 fn w7_no_event_names_our_own_name_or_a_cloud_controller_manager() {
-    let (mut bench, _) = Bench::with_lease(leased(), 1, Some(CCM));
-    bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
-    assert!(strangers(&bench.until(300_000)).is_empty());
-    assert_eq!(last_view(&bench).whose, Whose::CloudControllerManager);
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1, Some(CCM));
+    fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
+    assert!(other_clients(&fixture.until(300_000)).is_empty());
+    assert_eq!(last_view(&fixture).holder_kind, LeaseHolderKind::CloudControllerManager);
 
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-    let mut watch = lease_watch(&bench.lease(watch, state(2, Some(OURS))));
-    bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
+    let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
+    let mut watch = lease_watch(&fixture.lease(watch, state(2, Some(OURS))));
+    fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     let mut told = Vec::new();
     for (version, second) in [(3, 30), (4, 59), (5, 80)] {
-        told.extend(strangers(&bench.until(second * 1_000)));
-        let output = bench.lease(watch, state(version, Some(OURS)));
-        told.extend(strangers(&output));
+        told.extend(other_clients(&fixture.until(second * 1_000)));
+        let output = fixture.lease(watch, state(version, Some(OURS)));
+        told.extend(other_clients(&output));
         watch = lease_watch(&output);
     }
     assert!(told.is_empty(), "{told:?}");
-    assert_eq!(last_view(&bench).whose, Whose::Namesake);
+    assert_eq!(last_view(&fixture).holder_kind, LeaseHolderKind::SameName);
 }
 
 #[test]
-fn w7_the_release_of_a_stranger_in_our_name_is_a_foreign_one() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-    let watch = lease_watch(&bench.lease(watch, state(2, Some(OURS))));
-    bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
-    let output = bench.lease(watch, state(3, None));
+fn w7_the_release_of_a_other_client_in_our_name_is_a_foreign_one() {
+    let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
+    let watch = lease_watch(&fixture.lease(watch, state(2, Some(OURS))));
+    fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
+    let output = fixture.lease(watch, state(3, None));
     assert!(output.iter().any(|output| matches!(output, Out::ForeignRelease)));
     assert_eq!(replaces(&output).1, 3, "at once");
 }
 
 #[test]
-fn w7_a_hold_that_a_stranger_took_over_is_neither_used_nor_released() {
+fn w7_a_hold_that_a_other_client_took_over_is_neither_used_nor_released() {
     for by_renewal in [false, true] {
-        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (taking, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-        let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
-        let read = bench.take_level(&web, attempt, &[1]);
+        let (taking, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+        let attempt = take(&fixture.lease(taking, state(2, Some(OURS))));
+        let read = fixture.take_level(&web, attempt, &[1]);
         if by_renewal {
-            let (renewal, ..) = replaces(&bench.until(15_000));
-            bench.lease(watch, state(3, Some(OURS)));
-            bench.lease(renewal, LeaseAnswer::Conflict);
+            let (renewal, ..) = replaces(&fixture.until(15_000));
+            fixture.lease(watch, state(3, Some(OURS)));
+            fixture.lease(renewal, LeaseAnswer::Conflict);
         } else {
-            bench.lease(watch, state(3, Some(OURS)));
+            fixture.lease(watch, state(3, Some(OURS)));
         }
-        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+        let output = fixture.answer(read, read_of(pool_with(&web, &[]), "W/1"));
         assert!(calls(&output).is_empty() && none_replaced(&output), "by renewal: {by_renewal}: {output:?}");
     }
 }
 
 #[test]
 fn w7_lock_failures_are_counted_once_a_minute() {
-    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     let mut server = Server { version: 1, requests: 0, refuses: false };
     let mut counts = Vec::new();
     for second in 1..130 {
-        let mut output = bench.until(second * 1_000);
-        output.extend(bench.due(&web, due(bench.now, MembershipUrgency::Add)));
-        output = server.serve(&mut bench, output);
+        let mut output = fixture.until(second * 1_000);
+        output.extend(fixture.due(&web, due(fixture.now, MembershipUrgency::Add)));
+        output = server.serve(&mut fixture, output);
         if let Some(attempt) = takes(&output).pop() {
-            let after = bench.step(In::Taken(web.clone(), attempt.1, None));
-            output.extend(server.serve(&mut bench, after));
+            let after = fixture.step(In::Taken(web.clone(), attempt.1, None));
+            output.extend(server.serve(&mut fixture, after));
         }
         for output in output {
             if let Out::CountLockFailures { call, since } = output {
-                counts.push((bench.now / 1_000, since));
-                bench.step(In::LockFailures(call, Some(0)));
+                counts.push((fixture.now / 1_000, since));
+                fixture.step(In::LockFailures(call, Some(0)));
             }
         }
     }
@@ -398,114 +404,114 @@ fn w7_lock_failures_are_counted_once_a_minute() {
 #[test]
 fn w7_uncountable_lock_failures_count_as_some() {
     for known in [Some(0), None] {
-        let (mut bench, web, attempt) = Bench::with_hold(leased());
-        let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
-        let (count, _) = counted(&bench.lease(call, state(3, None)));
-        bench.step(In::LockFailures(count, known));
-        let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-        let attempt = take(&bench.lease(call, state(4, Some(OURS))));
-        let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
-        bench.lease(call, state(5, None));
-        let output = bench.due(&web, due(0, MembershipUrgency::Add));
+        let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+        let (call, ..) = replaces(&nothing_to_do(&mut fixture, &web, attempt));
+        let (count, _) = counted(&fixture.lease(call, state(3, None)));
+        fixture.step(In::LockFailures(count, known));
+        let (call, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+        let attempt = take(&fixture.lease(call, state(4, Some(OURS))));
+        let (call, ..) = replaces(&nothing_to_do(&mut fixture, &web, attempt));
+        fixture.lease(call, state(5, None));
+        let output = fixture.due(&web, due(0, MembershipUrgency::Add));
         assert_eq!(none_replaced(&output), known.is_none(), "{known:?}");
     }
 }
 
 #[test]
 fn w7_a_hold_ends_after_60_seconds_though_a_renewal_is_open() {
-    let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.take_level(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
-    bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
+    let (mut fixture, web, attempt) = Fixture::with_hold(leased());
+    let read = fixture.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    fixture.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
     let mut version = 2;
     let mut open = None;
     for second in [15, 30, 47] {
-        let (call, ..) = replaces(&bench.until(second * 1_000));
+        let (call, ..) = replaces(&fixture.until(second * 1_000));
         if second == 47 {
             open = Some(call);
         } else {
             version += 1;
-            bench.lease(call, state(version, Some(OURS)));
+            fixture.lease(call, state(version, Some(OURS)));
         }
     }
-    assert!(none_replaced(&bench.until(59_999)));
-    let (release, replaced, edit) = replaces(&bench.until(60_000));
+    assert!(none_replaced(&fixture.until(59_999)));
+    let (release, replaced, edit) = replaces(&fixture.until(60_000));
     assert_eq!((replaced, edit.holder), (version, None));
     // The renewal was carried out after all: its state is released as well.
-    assert!(lease_requests(&bench.lease(open.expect("it was sent"), state(5, Some(OURS)))).is_empty());
-    let output = bench.lease(release, LeaseAnswer::Conflict);
-    let (_, replaced, edit) = replaces(&bench.lease(lease_read(&output), state(5, Some(OURS))));
+    assert!(lease_requests(&fixture.lease(open.expect("it was sent"), state(5, Some(OURS)))).is_empty());
+    let output = fixture.lease(release, LeaseAnswer::Conflict);
+    let (_, replaced, edit) = replaces(&fixture.lease(lease_read(&output), state(5, Some(OURS))));
     assert_eq!((replaced, edit.holder), (5, None));
 }
 
 #[test]
 fn a3_a_request_is_given_up_also_by_an_input_of_that_very_moment() {
-    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
-    replaces(&bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
-    bench.now = 15_000;
-    bench.due(&pool("other", "api"), due(15_000, MembershipUrgency::Add));
-    lease_read(&bench.until(16_000));
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
+    replaces(&fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
+    fixture.now = 15_000;
+    fixture.due(&pool("other", "api"), due(15_000, MembershipUrgency::Add));
+    lease_read(&fixture.until(16_000));
 }
 
 #[test]
 fn w7_a_service_that_stays_without_ingress_counts_once() {
-    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     let mut server = Server { version: 1, requests: 0, refuses: false };
-    let mut hold = |bench: &mut Bench, second: u64| {
-        while bench.now < second * 1_000 {
-            let output = bench.until(bench.now + 1_000);
-            server.serve(bench, output);
+    let mut hold = |fixture: &mut Fixture, second: u64| {
+        while fixture.now < second * 1_000 {
+            let output = fixture.until(fixture.now + 1_000);
+            server.serve(fixture, output);
         }
-        let output = bench.due(&web, due(bench.now, MembershipUrgency::Add));
-        let output = server.serve(bench, output);
+        let output = fixture.due(&web, due(fixture.now, MembershipUrgency::Add));
+        let output = server.serve(fixture, output);
         let (_, attempt) = takes(&output).pop().expect("it is granted");
-        let output = bench.step(In::Taken(web.clone(), attempt, None));
-        let output = server.serve(bench, output);
+        let output = fixture.step(In::Taken(web.clone(), attempt, None));
+        let output = server.serve(fixture, output);
         let count =
             |output: &Out| if let Out::CountLockFailures { call, .. } = output { Some(*call) } else { None };
         if let Some(call) = output.iter().find_map(count) {
-            bench.step(In::LockFailures(call, Some(0)));
+            fixture.step(In::LockFailures(call, Some(0)));
         }
-        Some(last_view(bench)).filter(|view| view.state == "off").and_then(|view| view.until)
+        Some(last_view(fixture)).filter(|view| view.state == "off").and_then(|view| view.until)
     };
-    bench.step(In::AwaitingIngress(Some(1)));
-    assert_eq!(hold(&mut bench, 10), Some(at(70_000)));
-    bench.step(In::AwaitingIngress(Some(1)));
-    assert_eq!(hold(&mut bench, 400), None, "it is the same one, more than five minutes later");
-    bench.step(In::AwaitingIngress(None));
-    bench.step(In::AwaitingIngress(Some(2)));
-    assert_eq!(hold(&mut bench, 410), Some(at(470_000)), "another one");
+    fixture.step(In::AwaitingIngress(Some(1)));
+    assert_eq!(hold(&mut fixture, 10), Some(at(70_000)));
+    fixture.step(In::AwaitingIngress(Some(1)));
+    assert_eq!(hold(&mut fixture, 400), None, "it is the same one, more than five minutes later");
+    fixture.step(In::AwaitingIngress(None));
+    fixture.step(In::AwaitingIngress(Some(2)));
+    assert_eq!(hold(&mut fixture, 410), Some(at(470_000)), "another one");
 }
 
 #[test]
 fn w8_a_watch_that_repeats_the_known_state_ends_no_doubt() {
-    let (mut bench, watch, _) = Bench::reading();
-    let output = bench.until(15_000);
-    let output = bench.lease(replaces(&output).0, LeaseAnswer::Conflict);
+    let (mut fixture, watch, _) = Fixture::reading();
+    let output = fixture.until(15_000);
+    let output = fixture.lease(replaces(&output).0, LeaseAnswer::Conflict);
     let looking = lease_read(&output);
-    assert_eq!(bench.writer.lock_send_deadline(), None, "another client has written it too");
-    bench.lease(watch, state(2, Some(OURS)));
-    assert_eq!(bench.writer.lock_send_deadline(), None, "an old event proves nothing");
-    bench.lease(looking, state(2, Some(OURS)));
-    assert!(bench.writer.lock_send_deadline().is_some(), "it was read: no other client has written it");
+    assert_eq!(fixture.writer.lock_send_deadline(), None, "another client has written it too");
+    fixture.lease(watch, state(2, Some(OURS)));
+    assert_eq!(fixture.writer.lock_send_deadline(), None, "an old event proves nothing");
+    fixture.lease(looking, state(2, Some(OURS)));
+    assert!(fixture.writer.lock_send_deadline().is_some(), "it was read: no other client has written it");
 }
 
 #[test]
 fn w7_the_watch_of_an_earlier_term_does_not_replace_the_first_read() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-    bench.now = 1_000;
-    let looking = lease_read(&bench.lead(2));
-    bench.lease(looking, lost());
+    let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
+    fixture.now = 1_000;
+    let looking = lease_read(&fixture.lead(2));
+    fixture.lease(looking, lost());
     // The watch knows that it was deleted, but not that another client has created it since.
-    bench.lease(watch, LeaseAnswer::Absent);
-    let output = bench.due(&pool("lb", "web"), due(1_000, MembershipUrgency::Add));
-    let output: Vec<Out> = output.into_iter().chain(bench.until(3_000)).collect();
+    fixture.lease(watch, LeaseAnswer::Absent);
+    let output = fixture.due(&pool("lb", "web"), due(1_000, MembershipUrgency::Add));
+    let output: Vec<Out> = output.into_iter().chain(fixture.until(3_000)).collect();
     assert!(
         none_replaced(&output)
             && !lease_requests(&output).iter().any(|(_, request)| matches!(request, LeaseRequest::Create(_)))
     );
-    let output = bench.lease(lease_read(&output), LeaseAnswer::Absent);
+    let output = fixture.lease(lease_read(&output), LeaseAnswer::Absent);
     assert!(
         lease_requests(&output).iter().any(|(_, request)| matches!(request, LeaseRequest::Create(_))),
         "now it is known to be free"
@@ -517,16 +523,16 @@ fn w7_a_take_answered_late_leaves_time_to_start_in_the_shortest_hold() {
     let shortest = LeaseParams { max_hold: GIVE_UP_AFTER, ..leased().lease.expect("it is used") };
     for (took, starts) in [(0, true), (5_999, true), (6_000, false), (8_000, false)] {
         let params = Params { lease: Some(shortest.clone()), ..leased() };
-        let (mut bench, _) = Bench::with_lease(params, 1, None);
-        let mut output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
+        let (mut fixture, _) = Fixture::with_lease(params, 1, None);
+        let mut output = fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
         let (mut version, mut requests, mut granted) = (1, 0, false);
-        while bench.now < 120_000 && !granted {
+        while fixture.now < 120_000 && !granted {
             let Some((call, request)) = lease_requests(&output)
                 .into_iter()
                 .find(|(_, request)| !matches!(request, LeaseRequest::Watch(..)))
             else {
-                let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
-                output = bench.until(next);
+                let next = fixture.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+                output = fixture.until(next);
                 continue;
             };
             requests += 1;
@@ -537,8 +543,8 @@ fn w7_a_take_answered_late_leaves_time_to_start_in_the_shortest_hold() {
                 }
                 LeaseRequest::Get | LeaseRequest::Create(_) | LeaseRequest::Watch(..) => None,
             };
-            output = bench.until(bench.now + took);
-            output.extend(bench.lease(call, state(version, holder.as_deref())));
+            output = fixture.until(fixture.now + took);
+            output.extend(fixture.lease(call, state(version, holder.as_deref())));
             granted = !takes(&output).is_empty();
         }
         assert_eq!(granted, starts, "answered after {took} ms");
@@ -547,28 +553,28 @@ fn w7_a_take_answered_late_leaves_time_to_start_in_the_shortest_hold() {
 }
 
 #[test]
-fn w7_a_late_write_of_an_earlier_term_is_no_strangers() {
+fn w7_a_late_write_of_an_earlier_term_is_not_foreign() {
     for (told, by_watch) in [(false, false), (false, true), (true, false), (true, true)] {
-        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (late, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-        bench.now = 1_000;
-        bench.step(In::Leadership(Leadership::Standby));
+        let (late, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+        fixture.now = 1_000;
+        fixture.step(In::Leadership(Leadership::Standby));
         if told {
-            bench.lease(late, lost());
+            fixture.lease(late, lost());
         }
-        bench.now = 2_000;
-        let output = bench.lead(2);
-        let (take, replaced, _) = replaces(&bench.lease(lease_read(&output), state(1, None)));
+        fixture.now = 2_000;
+        let output = fixture.lead(2);
+        let (take, replaced, _) = replaces(&fixture.lease(lease_read(&output), state(1, None)));
         assert_eq!(replaced, 1);
         // The earlier one was faster.
         if by_watch {
-            bench.lease(watch, state(2, Some(OURS)));
+            fixture.lease(watch, state(2, Some(OURS)));
         }
-        let output = bench.lease(take, LeaseAnswer::Conflict);
-        let (take, replaced, _) = replaces(&bench.lease(lease_read(&output), state(2, Some(OURS))));
+        let output = fixture.lease(take, LeaseAnswer::Conflict);
+        let (take, replaced, _) = replaces(&fixture.lease(lease_read(&output), state(2, Some(OURS))));
         assert_eq!(replaced, 2, "told {told}, by watch {by_watch}");
-        super::take(&bench.lease(take, state(3, Some(OURS))));
+        super::take(&fixture.lease(take, state(3, Some(OURS))));
     }
 }
 
@@ -578,45 +584,49 @@ fn w7_requests_of_an_earlier_term_explain_only_what_they_can_have_made() {
     for (seen, made, later, explained) in
         [(1, 2, 59_999, true), (1, 2, 60_000, false), (5, 6, 10, false), (5, 6, 59_999, false)]
     {
-        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-        bench.step(In::Leadership(Leadership::Standby));
-        bench.step(In::Withdraw(web));
-        let output = bench.lead(2);
-        bench.lease(lease_read(&output), state(seen, None));
-        bench.now = later;
-        let output = bench.lease(watch, state(made, Some(OURS)));
+        replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
+        fixture.step(In::Leadership(Leadership::Standby));
+        fixture.step(In::Withdraw(web));
+        let output = fixture.lead(2);
+        fixture.lease(lease_read(&output), state(seen, None));
+        fixture.now = later;
+        let output = fixture.lease(watch, state(made, Some(OURS)));
         assert_eq!(none_replaced(&output), !explained, "{seen}, {made}: {output:?}");
-        assert_eq!(last_view(&bench).whose == Whose::Namesake, !explained, "{seen}, {made}, {later}");
+        assert_eq!(
+            last_view(&fixture).holder_kind == LeaseHolderKind::SameName,
+            !explained,
+            "{seen}, {made}, {later}"
+        );
     }
 }
 
 #[test]
 fn w8_a_read_sent_before_a_doubt_does_not_end_the_doubt() {
-    let (mut bench, watch, _) = Bench::reading();
-    let output = bench.until(15_000);
-    bench.lease(replaces(&output).0, lost());
-    let early = lease_read(&bench.until(16_000));
-    bench.lease(watch, LeaseAnswer::Absent);
-    assert_eq!(bench.writer.lock_send_deadline(), None, "it may have been deleted");
-    let output = bench.lease(early, state(2, Some(OURS)));
-    assert_eq!(bench.writer.lock_send_deadline(), None, "as it was before");
-    bench.lease(lease_read(&output), state(2, Some(OURS)));
-    assert!(bench.writer.lock_send_deadline().is_some(), "as it is now");
+    let (mut fixture, watch, _) = Fixture::reading();
+    let output = fixture.until(15_000);
+    fixture.lease(replaces(&output).0, lost());
+    let early = lease_read(&fixture.until(16_000));
+    fixture.lease(watch, LeaseAnswer::Absent);
+    assert_eq!(fixture.writer.lock_send_deadline(), None, "it may have been deleted");
+    let output = fixture.lease(early, state(2, Some(OURS)));
+    assert_eq!(fixture.writer.lock_send_deadline(), None, "as it was before");
+    fixture.lease(lease_read(&output), state(2, Some(OURS)));
+    assert!(fixture.writer.lock_send_deadline().is_some(), "as it is now");
 }
 
 #[test]
 fn w7_failing_watches_are_shown_and_the_lease_is_read() {
-    let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
+    let (mut fixture, mut watch) = Fixture::with_lease(leased(), 1, None);
     let failed = || LeaseAnswer::Failed(RequestFailure::Other("the watch ended without a line".into()));
     for n in 1..=2 {
-        let read = lease_read(&bench.lease(watch, failed()));
-        bench.lease(read, state(1, None));
-        let shown = last_view(&bench).last_error;
+        let read = lease_read(&fixture.lease(watch, failed()));
+        fixture.lease(read, state(1, None));
+        let shown = last_view(&fixture).last_error;
         assert_eq!(shown.as_deref(), (n > 1).then_some("the watch ended without a line"), "after {n}");
-        watch = lease_watch(&bench.until(bench.now + 5_000));
+        watch = lease_watch(&fixture.until(fixture.now + 5_000));
     }
-    bench.lease(watch, LeaseAnswer::Unchanged);
-    assert_eq!(last_view(&bench).last_error, None, "it is watched again");
+    fixture.lease(watch, LeaseAnswer::Unchanged);
+    assert_eq!(last_view(&fixture).last_error, None, "it is watched again");
 }

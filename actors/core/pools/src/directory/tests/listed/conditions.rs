@@ -5,8 +5,8 @@ use super::*;
 /// A change that removes the proof of a pool, and the reported reason.
 type Case = (fn(&mut PoolFacts), NotManageable);
 
-fn refusal(bench: &mut Bench) -> Option<NotManageable> {
-    let mut reports = bench.reports_since();
+fn refusal(fixture: &mut Fixture) -> Option<NotManageable> {
+    let mut reports = fixture.reports_since();
     reports.retain(|report| !is_of_source(report));
     assert!(reports.len() <= 1, "{reports:?}");
     let Report { subjects, what, note } = reports.pop()?;
@@ -27,42 +27,42 @@ fn x2_a_listed_pool_without_proof_is_refused_until_the_reason_is_gone() {
         (|pool| pool.sync_automatic = true, NotManageable::SyncAutomatic),
     ];
     for (spoil, reason) in cases {
-        let mut bench = filled(&[1]);
+        let mut fixture = filled(&[1]);
         let mut spoiled = Arc::unwrap_or_clone(edge(&[1]));
         spoiled.pools.iter_mut().for_each(|pool| spoil(Arc::make_mut(pool)));
         let spoiled = Arc::new(spoiled);
         let counted = |pools| Metric::NotManageable { reason: reason.label(), pools };
-        bench.observe(&spoiled);
-        assert!(!bench.is_assigned(), "{reason:?}");
-        let said = bench.take();
+        fixture.observe(&spoiled);
+        assert!(!fixture.is_assigned(), "{reason:?}");
+        let said = fixture.take();
         let samples =
             |said: &[Out], sample| said.iter().any(|out| matches!(out, Out::Metric(of) if *of == sample));
         assert!(samples(&said, counted(1)), "{reason:?}");
-        bench.outputs = said;
-        assert_eq!(refusal(&mut bench), Some(reason.clone()));
-        bench.observe(&spoiled);
-        bench.source(beside(all(&[1, 2]), "connection refused"));
-        assert_eq!(refusal(&mut bench), None, "it is told once");
-        bench.source(all(&[1, 2]));
-        bench.take();
-        bench.observe(&edge(&[1]));
-        assert_eq!(bench.members().0, ips(&[1, 2]), "it lasted while {reason:?}");
-        let said = bench.take();
+        fixture.outputs = said;
+        assert_eq!(refusal(&mut fixture), Some(reason.clone()));
+        fixture.observe(&spoiled);
+        fixture.source(beside(all(&[1, 2]), "connection refused"));
+        assert_eq!(refusal(&mut fixture), None, "it is told once");
+        fixture.source(all(&[1, 2]));
+        fixture.take();
+        fixture.observe(&edge(&[1]));
+        assert_eq!(fixture.members().0, ips(&[1, 2]), "it lasted while {reason:?}");
+        let said = fixture.take();
         assert!(samples(&said, counted(0)), "{reason:?}");
     }
 }
 
 #[test]
 fn x2_a_pool_is_refused_also_where_nothing_is_known_of_its_source() {
-    let mut bench = unknown();
+    let mut fixture = unknown();
     let outbound = PoolFacts { outbound_rule: true, ..pool("lb", "edge", &[1]) };
-    bench.observe(&edge_with(outbound));
-    let told = bench.reports_since();
+    fixture.observe(&edge_with(outbound));
+    let told = fixture.reports_since();
     let [Report { what: EventKind::NotManageable { .. }, note: None, .. }] = &told[..] else {
         panic!("{told:?}")
     };
-    bench.observe(&edge(&[1]));
-    assert!(bench.assigned.is_empty() && bench.machine.pools.is_empty(), "it is left alone");
+    fixture.observe(&edge(&[1]));
+    assert!(fixture.assigned.is_empty() && fixture.machine.pools.is_empty(), "it is left alone");
 }
 
 /// The load balancer without the listed pool, and none at all.
@@ -87,56 +87,57 @@ fn shown_refused(said: &[Out]) -> Vec<Option<NotManageable>> {
 #[test]
 fn x2_d2_a_listed_pool_that_does_not_exist_is_refused_until_it_does() {
     for (absent, reason) in absences() {
-        let mut bench = unknown();
-        bench.source(all(&[1, 2]));
-        bench.observe(&balancer("other", vec![], vec![]));
-        assert_eq!(shown_refused(&bench.take()), [], "its load balancer was not read");
-        bench.read("lb", absent.clone());
-        let said = bench.take();
+        let mut fixture = unknown();
+        fixture.source(all(&[1, 2]));
+        fixture.observe(&balancer("other", vec![], vec![]));
+        assert_eq!(shown_refused(&fixture.take()), [], "its load balancer was not read");
+        fixture.read("lb", absent.clone());
+        let said = fixture.take();
         assert_eq!(shown_refused(&said), [Some(reason.clone())]);
         let counted = Metric::NotManageable { reason: reason.label(), pools: 1 };
         assert!(said.iter().any(|out| matches!(out, Out::Metric(of) if *of == counted)), "{said:?}");
-        bench.outputs = said;
-        assert_eq!(refusal(&mut bench), Some(reason));
-        bench.read("lb", absent);
-        bench.source(all(&[1, 2, 3]));
-        assert!(shown_refused(&bench.outputs).is_empty() && bench.assigned.is_empty());
-        assert_eq!(refusal(&mut bench), None, "it is told once");
-        bench.observe(&edge(&[1]));
-        assert_eq!(shown_refused(&bench.outputs), [None]);
-        assert_eq!(bench.members().0, ips(&[1, 2, 3]), "it is filled as soon as it is there");
+        fixture.outputs = said;
+        assert_eq!(refusal(&mut fixture), Some(reason));
+        fixture.read("lb", absent);
+        fixture.source(all(&[1, 2, 3]));
+        assert!(shown_refused(&fixture.outputs).is_empty() && fixture.assigned.is_empty());
+        assert_eq!(refusal(&mut fixture), None, "it is told once");
+        fixture.observe(&edge(&[1]));
+        assert_eq!(shown_refused(&fixture.outputs), [None]);
+        assert_eq!(fixture.members().0, ips(&[1, 2, 3]), "it is filled as soon as it is there");
     }
 }
 
 #[test]
 fn x2_d2_a_listed_pool_that_is_deleted_is_released_and_refused() {
     for (absent, reason) in absences() {
-        let mut bench = filled(&[1]);
-        bench.read("lb", absent);
-        assert!(!bench.is_assigned());
-        assert_eq!(refusal(&mut bench), Some(reason));
-        bench.observe(&edge(&[]));
-        assert_eq!(bench.members().0, ips(&[1]), "it was made again");
-        assert_eq!(refusal(&mut bench), None);
+        let mut fixture = filled(&[1]);
+        fixture.read("lb", absent);
+        assert!(!fixture.is_assigned());
+        assert_eq!(refusal(&mut fixture), Some(reason));
+        fixture.observe(&edge(&[]));
+        assert_eq!(fixture.members().0, ips(&[1]), "it was made again");
+        assert_eq!(refusal(&mut fixture), None);
     }
 }
 
 #[test]
 fn x2_d2_d6_a_missing_listed_pool_is_reported_after_the_first_reads() {
     for (absent, reason) in absences() {
-        let mut bench = Bench::with(Params { listed: vec![listing("edge", shop(), Family::V4)], ..params() });
-        bench.read("lb", absent);
-        bench.send(In::ListsSynced);
-        assert_eq!(shown_refused(&bench.take()), []);
-        bench.send(In::DiscoverySynced);
-        assert_eq!(shown_refused(&bench.take()), [Some(reason)]);
+        let mut fixture =
+            Fixture::with(Params { listed: vec![listing("edge", shop(), Family::V4)], ..params() });
+        fixture.read("lb", absent);
+        fixture.send(In::ListsSynced);
+        assert_eq!(shown_refused(&fixture.take()), []);
+        fixture.send(In::DiscoverySynced);
+        assert_eq!(shown_refused(&fixture.take()), [Some(reason)]);
     }
 }
 
 #[test]
 fn x2_a_service_with_a_rule_to_a_listed_pool_gets_no_event_for_it() {
-    let mut bench = filled(&[1]);
-    bench.service(fact(1, "web", part(&[5], &[])));
+    let mut fixture = filled(&[1]);
+    fixture.service(fact(1, "web", part(&[5], &[])));
     let mut second = rule(1, "edge");
     second.name = format!("{}-8080", second.name).into();
     let own = |also: Option<RuleFacts>| {
@@ -144,30 +145,30 @@ fn x2_a_service_with_a_rule_to_a_listed_pool_gets_no_event_for_it() {
         let rules = [rule(1, "shop-web"), edge_rule(true)].into_iter().chain(also);
         balancer("lb", pools, rules.collect())
     };
-    bench.observe(&own(Some(second.clone())));
-    assert!(!bench.is_assigned());
-    assert_eq!(bench.web().0, ips(&[5]));
+    fixture.observe(&own(Some(second.clone())));
+    assert!(!fixture.is_assigned());
+    assert_eq!(fixture.web().0, ips(&[5]));
     let to_services = |reports: &[Report]| {
         let of_service = |subject: &Subject| matches!(subject, Subject::Service(_));
         reports.iter().flat_map(|report| &report.subjects).filter(|subject| of_service(subject)).count()
     };
-    let told = bench.reports_since();
+    let told = fixture.reports_since();
     assert_eq!((told.len(), to_services(&told)), (1, 0), "{told:?}");
-    bench.observe(&own(None));
-    assert!(bench.is_assigned() && bench.reports_since().is_empty());
+    fixture.observe(&own(None));
+    assert!(fixture.is_assigned() && fixture.reports_since().is_empty());
 }
 
 #[test]
 fn d2_g6_a_refused_and_paused_listed_pool_is_reported_when_the_pause_ends() {
-    let mut bench = filled(&[1]);
+    let mut fixture = filled(&[1]);
     let pause =
         OperatorPolicy { pools: [(id("lb", "edge"), Pause::default())].into(), ..OperatorPolicy::default() };
-    policy(&mut bench, pause);
+    policy(&mut fixture, pause);
     let outbound = PoolFacts { outbound_rule: true, ..pool("lb", "edge", &[1]) };
-    bench.observe(&edge_with(outbound));
-    assert_eq!(refusal(&mut bench), None);
-    policy(&mut bench, OperatorPolicy::default());
-    assert_eq!(refusal(&mut bench), Some(NotManageable::OutboundRule));
+    fixture.observe(&edge_with(outbound));
+    assert_eq!(refusal(&mut fixture), None);
+    policy(&mut fixture, OperatorPolicy::default());
+    assert_eq!(refusal(&mut fixture), Some(NotManageable::OutboundRule));
 }
 
 fn named(sources: &[&str]) -> BTreeSet<Arc<str>> {
@@ -175,9 +176,9 @@ fn named(sources: &[&str]) -> BTreeSet<Arc<str>> {
 }
 
 /// Returns the reports about the source since the last call: `None` is a recovery.
-fn of_source(bench: &mut Bench) -> Vec<Option<(Effect, String)>> {
+fn of_source(fixture: &mut Fixture) -> Vec<Option<(Effect, String)>> {
     let mut said = Vec::new();
-    for Report { subjects, what, note } in bench.reports_since() {
+    for Report { subjects, what, note } in fixture.reports_since() {
         let says_all = matches!(what, EventKind::SourceFailing { effect: Effect::Kept, .. });
         assert_eq!(
             note.is_none(),
@@ -204,13 +205,13 @@ fn failing(effect: Effect, error: &str) -> Vec<Option<(Effect, String)>> {
 
 #[test]
 fn x3_x4_an_error_of_a_source_is_reported_once_for_each_consequence() {
-    let mut bench = unknown();
-    bench.observe(&edge(&[1]));
-    bench.source(waited_for(None));
-    assert_eq!(of_source(&mut bench), [], "it is only waited for");
+    let mut fixture = unknown();
+    fixture.observe(&edge(&[1]));
+    fixture.source(waited_for(None));
+    assert_eq!(of_source(&mut fixture), [], "it is only waited for");
     let mut told = |fact| {
-        bench.source(fact);
-        of_source(&mut bench)
+        fixture.source(fact);
+        of_source(&mut fixture)
     };
     assert_eq!(told(waited_for(Some(fault("refused")))), failing(Effect::Untouched, "refused"));
     assert_eq!(told(waited_for(Some(fault("timed out")))), [], "the same becomes of them");
@@ -234,15 +235,15 @@ fn x4_e1_errors_of_many_sources_at_once_are_one_event() {
         listing("mail", other("mail"), Family::V4),
         listing("news", other("news"), Family::V4),
     ];
-    let mut bench = started(Params { listed, ..params() });
+    let mut fixture = started(Params { listed, ..params() });
     let mut all_at_once = |facts: [(Name, SourceFact); 3]| {
         let mut out = Vec::new();
         for (name, fact) in facts {
-            bench.machine.step(bench.now, In::Source(name, fact), &mut out);
+            fixture.machine.step(fixture.now, In::Source(name, fact), &mut out);
         }
-        bench.machine.tick(bench.now, &mut out);
-        bench.receive(out);
-        bench.reports_since().into_iter().map(|report| report.what).collect::<Vec<EventKind>>()
+        fixture.machine.tick(fixture.now, &mut out);
+        fixture.receive(out);
+        fixture.reports_since().into_iter().map(|report| report.what).collect::<Vec<EventKind>>()
     };
     let refused = || waited_for(Some(fault("refused")));
     let told = all_at_once([
@@ -269,39 +270,39 @@ fn x4_e1_errors_of_many_sources_at_once_are_one_event() {
 
 #[test]
 fn x3_x4_a_source_that_was_never_known_has_not_recovered_while_awaited() {
-    let mut bench = unknown();
-    bench.source(waited_for(Some(fault("refused"))));
-    assert_eq!(of_source(&mut bench), failing(Effect::Untouched, "refused"));
-    bench.source(waited_for(None));
-    assert_eq!(of_source(&mut bench), [], "it is no better than it was");
-    bench.source(waited_for(Some(fault("refused"))));
-    assert_eq!(of_source(&mut bench), [], "and no worse");
-    bench.source(waited_for(None));
-    bench.source(all(&[1]));
-    assert_eq!(of_source(&mut bench), [None], "who was told that it fails is told that it does not");
+    let mut fixture = unknown();
+    fixture.source(waited_for(Some(fault("refused"))));
+    assert_eq!(of_source(&mut fixture), failing(Effect::Untouched, "refused"));
+    fixture.source(waited_for(None));
+    assert_eq!(of_source(&mut fixture), [], "it is no better than it was");
+    fixture.source(waited_for(Some(fault("refused"))));
+    assert_eq!(of_source(&mut fixture), [], "and no worse");
+    fixture.source(waited_for(None));
+    fixture.source(all(&[1]));
+    assert_eq!(of_source(&mut fixture), [None], "who was told that it fails is told that it does not");
 }
 
 #[test]
 fn e1_an_error_of_a_source_is_reported_once_in_each_term_by_the_leader() {
-    let mut bench = unknown();
-    bench.reporting(None);
-    bench.source(dropped("deleted"));
-    bench.pass(60_000);
-    assert_eq!(of_source(&mut bench), [], "a standby tells nothing");
-    bench.reporting(Some(2));
-    assert_eq!(of_source(&mut bench), failing(Effect::Emptied, "deleted"));
+    let mut fixture = unknown();
+    fixture.reporting(None);
+    fixture.source(dropped("deleted"));
+    fixture.pass(60_000);
+    assert_eq!(of_source(&mut fixture), [], "a standby tells nothing");
+    fixture.reporting(Some(2));
+    assert_eq!(of_source(&mut fixture), failing(Effect::Emptied, "deleted"));
     for _ in 0..3 {
-        bench.reporting(Some(2));
-        bench.source(dropped("deleted"));
-        bench.pass(60_000);
+        fixture.reporting(Some(2));
+        fixture.source(dropped("deleted"));
+        fixture.pass(60_000);
     }
-    assert_eq!(of_source(&mut bench), []);
-    bench.reporting(Some(3));
-    assert_eq!(of_source(&mut bench), failing(Effect::Emptied, "deleted"), "it lasts");
-    bench.reporting(None);
-    bench.source(all(&[1]));
-    bench.reporting(Some(4));
-    assert_eq!(of_source(&mut bench), [], "it has ended");
+    assert_eq!(of_source(&mut fixture), []);
+    fixture.reporting(Some(3));
+    assert_eq!(of_source(&mut fixture), failing(Effect::Emptied, "deleted"), "it lasts");
+    fixture.reporting(None);
+    fixture.source(all(&[1]));
+    fixture.reporting(Some(4));
+    assert_eq!(of_source(&mut fixture), [], "it has ended");
 }
 
 #[test]
@@ -309,9 +310,9 @@ fn x4_what_a_guard_holds_is_reported_with_the_error_or_the_node_id() {
     for (fact, note) in
         [(empty(), "xDS node id: replica-1"), (beside(empty(), "connection refused"), "connection refused")]
     {
-        let mut bench = filled(&[1, 2]);
-        bench.source(fact);
-        let told = bench.reports_since();
+        let mut fixture = filled(&[1, 2]);
+        fixture.source(fact);
+        let told = fixture.reports_since();
         let held = told.iter().find(|report| matches!(report.what, EventKind::Held { .. })).expect("held");
         assert_eq!(held.subjects, [Subject::Controller]);
         assert_eq!(held.note.as_deref(), Some(note));
@@ -320,11 +321,11 @@ fn x4_what_a_guard_holds_is_reported_with_the_error_or_the_node_id() {
 
 #[test]
 fn x4_what_is_said_of_a_source_that_is_not_used_says_why_first() {
-    let mut bench = filled(&[1]);
-    let note = |bench: &Bench| bench.edge().source.note().map(ToString::to_string);
-    assert_eq!(note(&bench).as_deref(), Some("xDS node id: replica-1"));
-    bench.source(beside(dropped("deleted"), "refused"));
-    assert_eq!(note(&bench).as_deref(), Some("deleted; refused"));
-    bench.source(dropped("deleted"));
-    assert_eq!(note(&bench).as_deref(), Some("deleted; xDS node id: replica-1"));
+    let mut fixture = filled(&[1]);
+    let note = |fixture: &Fixture| fixture.edge().source.note().map(ToString::to_string);
+    assert_eq!(note(&fixture).as_deref(), Some("xDS node id: replica-1"));
+    fixture.source(beside(dropped("deleted"), "refused"));
+    assert_eq!(note(&fixture).as_deref(), Some("deleted; refused"));
+    fixture.source(dropped("deleted"));
+    assert_eq!(note(&fixture).as_deref(), Some("deleted; xDS node id: replica-1"));
 }

@@ -9,65 +9,69 @@ fn pause_of_everything() -> OperatorPolicy {
 
 #[test]
 fn x3_a_source_that_is_dropped_empties_its_pool_at_once() {
-    let mut bench = filled(&[1, 2, 3]);
-    bench.source(dropped("no such thing"));
-    let said = bench.edge();
-    assert!(said.level.is_empty() && said.level.keeps == Keeps::Nothing && said.held.is_none());
+    let mut fixture = filled(&[1, 2, 3]);
+    fixture.source(dropped("no such thing"));
+    let said = fixture.edge();
+    assert!(said.level.is_empty() && said.level.keeps == SurplusPolicy::RemoveAll && said.held.is_none());
     assert!(said.level.states == Default::default() && !said.services.is_empty());
-    assert_eq!(bench.going(&[1, 2, 3]), 3, "no removal delay, and no confirmation");
-    assert_eq!(bench.machine.deadline(), None);
-    bench.observe(&edge(&[1, 2, 3, 9]));
-    assert_eq!(bench.going(&[1, 2, 3, 9]), 4, "nothing is left in it, whichever client has put it there");
+    assert_eq!(fixture.going(&[1, 2, 3]), 3, "no removal delay, and no confirmation");
+    assert_eq!(fixture.machine.deadline(), None);
+    fixture.observe(&edge(&[1, 2, 3, 9]));
+    assert_eq!(fixture.going(&[1, 2, 3, 9]), 4, "nothing is left in it, whichever client has put it there");
 }
 
 #[test]
 fn x3_neither_former_nor_held_members_stay_when_a_source_is_dropped() {
-    let mut bench = filled(&[1, 2]);
-    bench.source(empty());
-    assert_eq!(bench.held(), Some(HeldReason::EmptyConfirm));
-    bench.source(dropped("no such thing"));
-    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
-    assert_eq!(bench.machine.deadline(), None);
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(empty());
+    assert_eq!(fixture.held(), Some(HeldReason::EmptyConfirm));
+    fixture.source(dropped("no such thing"));
+    assert_eq!((fixture.held(), fixture.going(&[1, 2])), (None, 2));
+    assert_eq!(fixture.machine.deadline(), None);
 }
 
 #[test]
 fn x3_what_is_usable_again_is_used_again_under_all_guards() {
-    let mut bench = filled(&[1, 2]);
-    bench.source(dropped("no such thing"));
-    bench.pass(1_000);
-    bench.source(all(&[2, 3]));
-    assert_eq!(bench.members(), (ips(&[2, 3]), ips(&[1])), "what may still be there leaves as anything else");
-    bench.source(empty());
-    assert_eq!(bench.held(), Some(HeldReason::EmptyConfirm));
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(dropped("no such thing"));
+    fixture.pass(1_000);
+    fixture.source(all(&[2, 3]));
+    assert_eq!(
+        fixture.members(),
+        (ips(&[2, 3]), ips(&[1])),
+        "what may still be there leaves as anything else"
+    );
+    fixture.source(empty());
+    assert_eq!(fixture.held(), Some(HeldReason::EmptyConfirm));
 }
 
 #[test]
 fn x3_g6_the_mode_add_only_and_pauses_hold_for_a_source_that_is_dropped() {
-    let mut bench = filled(&[1, 2]);
-    policy(&mut bench, add_only());
-    bench.source(dropped("no such thing"));
-    assert_eq!((bench.held(), bench.going(&[1, 2])), (Some(HeldReason::AddOnly), 0));
-    policy(&mut bench, OperatorPolicy::default());
-    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
+    let mut fixture = filled(&[1, 2]);
+    policy(&mut fixture, add_only());
+    fixture.source(dropped("no such thing"));
+    assert_eq!((fixture.held(), fixture.going(&[1, 2])), (Some(HeldReason::AddOnly), 0));
+    policy(&mut fixture, OperatorPolicy::default());
+    assert_eq!((fixture.held(), fixture.going(&[1, 2])), (None, 2));
     let of_pool =
         OperatorPolicy { pools: [(id("lb", "edge"), Pause::default())].into(), ..OperatorPolicy::default() };
     for policy_input in [pause_of_everything(), of_pool] {
-        policy(&mut bench, policy_input);
-        assert!(bench.edge().is_paused(), "nothing is written");
-        policy(&mut bench, OperatorPolicy::default());
-        assert!(!bench.edge().is_paused());
+        policy(&mut fixture, policy_input);
+        assert!(fixture.edge().is_paused(), "nothing is written");
+        policy(&mut fixture, OperatorPolicy::default());
+        assert!(!fixture.edge().is_paused());
     }
 }
 
 /// Twenty pools of Services and `edge`, each with these four members.
-fn cluster() -> Bench {
-    let mut bench = unknown();
-    bench.source(all(&[1, 2, 3, 4]));
-    bench.together((0..20).map(|n| of(n, &[1, 2, 3, 4])));
-    bench.observe(&many(&[1, 2, 3, 4], &[1, 2, 3, 4]));
-    bench.pass(60_000);
-    bench.observe(&many(&[1, 2, 3, 4], &[1, 2, 3, 4]));
-    bench
+fn cluster() -> Fixture {
+    let mut fixture = unknown();
+    fixture.source(all(&[1, 2, 3, 4]));
+    fixture.together((0..20).map(|n| of(n, &[1, 2, 3, 4])));
+    fixture.observe(&many(&[1, 2, 3, 4], &[1, 2, 3, 4]));
+    fixture.pass(60_000);
+    fixture.observe(&many(&[1, 2, 3, 4], &[1, 2, 3, 4]));
+    fixture
 }
 
 fn of(n: u32, required: &[u8]) -> ServiceFact {
@@ -81,35 +85,42 @@ fn many(members: &[u8], of_edge: &[u8]) -> Arc<LbFacts> {
     balancer("lb", pools, rules)
 }
 
-fn is_stopped(bench: &Bench) -> bool {
-    bench.machine.breaker.tripped().is_some()
+fn is_stopped(fixture: &Fixture) -> bool {
+    fixture.machine.breaker.tripped().is_some()
 }
 
 #[test]
 fn x3_g4_a_dropped_source_empties_its_pool_while_removals_are_stopped() {
-    let mut bench = cluster();
-    bench.together((0..20).map(|n| of(n, &[1])));
-    bench.source(all(&[1, 2, 3]));
-    bench.pass(31_000);
-    assert!(is_stopped(&bench));
-    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (Some(HeldReason::Breaker), 0), "as any other");
-    bench.source(dropped("no such thing"));
-    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 4));
-    assert!(is_stopped(&bench), "which says nothing of the others");
-    let others = bench.assigned.iter().filter(|(pool, _)| **pool != id("lb", "edge"));
-    assert!(others.clone().count() == 20 && others.clone().all(|(_, said)| said.level.keeps == Keeps::All));
+    let mut fixture = cluster();
+    fixture.together((0..20).map(|n| of(n, &[1])));
+    fixture.source(all(&[1, 2, 3]));
+    fixture.pass(31_000);
+    assert!(is_stopped(&fixture));
+    assert_eq!(
+        (fixture.held(), fixture.going(&[1, 2, 3, 4])),
+        (Some(HeldReason::Breaker), 0),
+        "as any other"
+    );
+    fixture.source(dropped("no such thing"));
+    assert_eq!((fixture.held(), fixture.going(&[1, 2, 3, 4])), (None, 4));
+    assert!(is_stopped(&fixture), "which says nothing of the others");
+    let others = fixture.assigned.iter().filter(|(pool, _)| **pool != id("lb", "edge"));
+    assert!(
+        others.clone().count() == 20
+            && others.clone().all(|(_, said)| said.level.keeps == SurplusPolicy::KeepAll)
+    );
 }
 
 /// Eight pools that are filled from one source, each with the same four members, and two pools of Services.
-fn mostly_listed() -> Bench {
+fn mostly_listed() -> Fixture {
     let listed = (0..8).map(|n| listing(&format!("edge-{n}"), shop(), Family::V4)).collect();
-    let mut bench = started(Params { listed, ..params() });
-    bench.source(all(&[1, 2, 3, 4]));
-    bench.together((0..2).map(|n| of(n, &[1, 2, 3, 4])));
-    bench.observe(&eight(&[1, 2, 3, 4], &[1, 2, 3, 4]));
-    bench.pass(60_000);
-    bench.observe(&eight(&[1, 2, 3, 4], &[1, 2, 3, 4]));
-    bench
+    let mut fixture = started(Params { listed, ..params() });
+    fixture.source(all(&[1, 2, 3, 4]));
+    fixture.together((0..2).map(|n| of(n, &[1, 2, 3, 4])));
+    fixture.observe(&eight(&[1, 2, 3, 4], &[1, 2, 3, 4]));
+    fixture.pass(60_000);
+    fixture.observe(&eight(&[1, 2, 3, 4], &[1, 2, 3, 4]));
+    fixture
 }
 
 fn eight(members: &[u8], of_services: &[u8]) -> Arc<LbFacts> {
@@ -122,123 +133,123 @@ fn eight(members: &[u8], of_services: &[u8]) -> Arc<LbFacts> {
 #[test]
 fn x3_g4_what_a_dropped_source_has_emptied_stops_no_removal_elsewhere() {
     for seen_empty in [false, true] {
-        let mut bench = mostly_listed();
-        bench.source(dropped("no such thing"));
+        let mut fixture = mostly_listed();
+        fixture.source(dropped("no such thing"));
         if seen_empty {
-            bench.pass(1_000);
-            bench.observe(&eight(&[], &[1, 2, 3, 4]));
+            fixture.pass(1_000);
+            fixture.observe(&eight(&[], &[1, 2, 3, 4]));
         }
-        bench.service(of(0, &[1]));
-        bench.pass(31_000);
-        assert!(!is_stopped(&bench), "seen empty: {seen_empty}");
-        let web = bench.assignment("lb", "shop-s0");
+        fixture.service(of(0, &[1]));
+        fixture.pass(31_000);
+        assert!(!is_stopped(&fixture), "seen empty: {seen_empty}");
+        let web = fixture.assignment("lb", "shop-s0");
         assert_eq!(web.level.surplus(&ips(&[1, 2, 3, 4])).count(), 3);
     }
     // A valid assignment that asks for as little is counted.
-    let mut bench = mostly_listed();
-    bench.source(all(&[1]));
-    bench.pass(31_000);
-    assert!(is_stopped(&bench));
+    let mut fixture = mostly_listed();
+    fixture.source(all(&[1]));
+    fixture.pass(31_000);
+    assert!(is_stopped(&fixture));
 }
 
 #[test]
 fn x3_g4_a_pool_not_yet_emptied_counts_as_before_when_its_source_is_back() {
-    let mut bench = mostly_listed();
-    bench.source(dropped("no such thing"));
-    bench.source(all(&[1]));
-    bench.pass(31_000);
-    assert!(is_stopped(&bench));
+    let mut fixture = mostly_listed();
+    fixture.source(dropped("no such thing"));
+    fixture.source(all(&[1]));
+    fixture.pass(31_000);
+    assert!(is_stopped(&fixture));
 }
 
 #[test]
 fn x3_g4_a_pool_that_is_filled_again_counts_again() {
-    let mut bench = mostly_listed();
-    bench.source(dropped("no such thing"));
-    bench.pass(1_000);
-    bench.observe(&eight(&[], &[1, 2, 3, 4]));
-    bench.source(all(&[1, 2, 3, 4]));
-    bench.pass(1_000);
-    bench.observe(&eight(&[1, 2, 3, 4], &[1, 2, 3, 4]));
-    bench.pass(600_000);
-    bench.observe(&eight(&[1, 2, 3, 4], &[1, 2, 3, 4]));
-    bench.source(all(&[1]));
-    bench.pass(31_000);
-    assert!(is_stopped(&bench));
+    let mut fixture = mostly_listed();
+    fixture.source(dropped("no such thing"));
+    fixture.pass(1_000);
+    fixture.observe(&eight(&[], &[1, 2, 3, 4]));
+    fixture.source(all(&[1, 2, 3, 4]));
+    fixture.pass(1_000);
+    fixture.observe(&eight(&[1, 2, 3, 4], &[1, 2, 3, 4]));
+    fixture.pass(600_000);
+    fixture.observe(&eight(&[1, 2, 3, 4], &[1, 2, 3, 4]));
+    fixture.source(all(&[1]));
+    fixture.pass(31_000);
+    assert!(is_stopped(&fixture));
 }
 
 #[test]
 fn g2_a_valid_assignment_of_nothing_empties_the_pool_when_it_has_lasted() {
-    let mut bench = filled(&[1, 2]);
-    bench.source(empty());
-    let held = bench.edge().held.clone().expect("held");
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(empty());
+    let held = fixture.edge().held.clone().expect("held");
     assert_eq!((held.reason, held.members), (HeldReason::EmptyConfirm, ips(&[1, 2])));
-    assert_eq!(held.waits, Waits::Time(bench.now.plus(Duration::from_secs(60))));
-    bench.pass(59_999);
-    bench.observe(&edge(&[1, 2]));
-    assert_eq!(bench.going(&[1, 2]), 0);
-    bench.pass(1);
-    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
-    assert_eq!(bench.reread(), 0, "lists have nothing to do with it");
+    assert_eq!(held.waits, Waits::Time(fixture.now.plus(Duration::from_secs(60))));
+    fixture.pass(59_999);
+    fixture.observe(&edge(&[1, 2]));
+    assert_eq!(fixture.going(&[1, 2]), 0);
+    fixture.pass(1);
+    assert_eq!((fixture.held(), fixture.going(&[1, 2])), (None, 2));
+    assert_eq!(fixture.reread(), 0, "lists have nothing to do with it");
 }
 
 #[test]
 fn g2_emptiness_that_ends_before_it_is_confirmed_removes_nothing() {
-    let mut bench = filled(&[1, 2]);
-    bench.source(empty());
-    bench.pass(40_000);
-    bench.source(all(&[1, 2]));
-    assert_eq!((bench.held(), bench.members()), (None, (ips(&[1, 2]), ips(&[]))));
-    bench.pass(600_000);
-    assert_eq!(bench.going(&[1, 2]), 0);
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(empty());
+    fixture.pass(40_000);
+    fixture.source(all(&[1, 2]));
+    assert_eq!((fixture.held(), fixture.members()), (None, (ips(&[1, 2]), ips(&[]))));
+    fixture.pass(600_000);
+    assert_eq!(fixture.going(&[1, 2]), 0);
 }
 
 #[test]
 fn g2_the_operator_releases_the_last_members_of_a_source() {
-    let mut bench = filled(&[1, 2]);
-    bench.source(empty());
-    bench.pass(31_000);
-    assert_eq!(bench.going(&[1, 2]), 0);
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(empty());
+    fixture.pass(31_000);
+    assert_eq!(fixture.going(&[1, 2]), 0);
     let pool = id("lb", "edge");
     let released = Released { pool: pool.clone(), reason: HeldReason::EmptyConfirm, still: None };
     let answer = Answer::Done(Done::Released { pools: vec![released], nodes: Vec::new() });
-    assert_eq!(bench.request_release(Scope::Pool(pool)), answer);
-    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
+    assert_eq!(fixture.request_release(Scope::Pool(pool)), answer);
+    assert_eq!((fixture.held(), fixture.going(&[1, 2])), (None, 2));
 }
 
 #[test]
 fn g2_draining_endpoints_are_not_given_up_for_others_in_the_pool() {
-    let mut bench = filled(&[1, 2]);
-    bench.source(with(&[(1, DRAINS), (2, DRAINS)]));
-    bench.pass(600_000);
-    assert_eq!((bench.held(), bench.members()), (None, (ips(&[]), ips(&[1, 2]))));
-    bench.source(with(&[(7, DRAINS)]));
-    bench.pass(600_000);
-    assert_eq!((bench.held(), bench.going(&[1, 2])), (Some(HeldReason::LastMember), 0));
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(with(&[(1, DRAINS), (2, DRAINS)]));
+    fixture.pass(600_000);
+    assert_eq!((fixture.held(), fixture.members()), (None, (ips(&[]), ips(&[1, 2]))));
+    fixture.source(with(&[(7, DRAINS)]));
+    fixture.pass(600_000);
+    assert_eq!((fixture.held(), fixture.going(&[1, 2])), (Some(HeldReason::LastMember), 0));
 }
 
 #[test]
 fn g2_the_confirmation_pauses_while_the_source_has_an_error() {
-    let mut bench = filled(&[1, 2]);
-    bench.source(empty());
-    bench.pass(40_000);
-    bench.source(beside(empty(), "connection refused"));
-    assert_eq!(bench.edge().held.as_ref().map(|held| held.waits), Some(Waits::Facts));
-    bench.pass(600_000);
-    assert_eq!((bench.held(), bench.going(&[1, 2])), (Some(HeldReason::EmptyConfirm), 0));
-    bench.source(empty());
-    bench.pass(19_999);
-    assert_eq!(bench.going(&[1, 2]), 0);
-    bench.pass(1);
-    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
-    bench.source(beside(empty(), "connection refused"));
-    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2), "what was confirmed is");
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(empty());
+    fixture.pass(40_000);
+    fixture.source(beside(empty(), "connection refused"));
+    assert_eq!(fixture.edge().held.as_ref().map(|held| held.waits), Some(Waits::Facts));
+    fixture.pass(600_000);
+    assert_eq!((fixture.held(), fixture.going(&[1, 2])), (Some(HeldReason::EmptyConfirm), 0));
+    fixture.source(empty());
+    fixture.pass(19_999);
+    assert_eq!(fixture.going(&[1, 2]), 0);
+    fixture.pass(1);
+    assert_eq!((fixture.held(), fixture.going(&[1, 2])), (None, 2));
+    fixture.source(beside(empty(), "connection refused"));
+    assert_eq!((fixture.held(), fixture.going(&[1, 2])), (None, 2), "what was confirmed is");
 }
 
 /// `lb/edge` with these members and no removal delay, whose source is not known yet.
-fn at_once(members: &[u8]) -> Bench {
-    let mut bench = unknown();
-    bench.observe(&balancer("lb", vec![pool("lb", "edge", members)], vec![edge_rule(false)]));
-    bench
+fn at_once(members: &[u8]) -> Fixture {
+    let mut fixture = unknown();
+    fixture.observe(&balancer("lb", vec![pool("lb", "edge", members)], vec![edge_rule(false)]));
+    fixture
 }
 
 fn came(provenance: Provenance, fact: SourceFact) -> SourceFact {
@@ -248,16 +259,20 @@ fn came(provenance: Provenance, fact: SourceFact) -> SourceFact {
 #[test]
 fn g3_a_large_part_that_goes_with_the_first_assignment_waits() {
     for provenance in [Provenance::FirstList, Provenance::Relist] {
-        let mut bench = at_once(&[1, 2, 3, 4]);
-        bench.source(came(provenance, all(&[1])));
-        let held = bench.edge().held.clone().expect("held");
+        let mut fixture = at_once(&[1, 2, 3, 4]);
+        fixture.source(came(provenance, all(&[1])));
+        let held = fixture.edge().held.clone().expect("held");
         assert_eq!((held.reason, held.members), (HeldReason::Fraction, ips(&[2, 3, 4])));
-        assert_eq!(held.waits, Waits::Time(bench.now.plus(Duration::from_secs(30))));
-        bench.pass(29_999);
-        assert_eq!(bench.going(&[1, 2, 3, 4]), 0);
-        bench.pass(1);
-        assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 3));
-        assert_eq!((bench.reread(), bench.machine.deadline()), (0, None), "lists have nothing to do with it");
+        assert_eq!(held.waits, Waits::Time(fixture.now.plus(Duration::from_secs(30))));
+        fixture.pass(29_999);
+        assert_eq!(fixture.going(&[1, 2, 3, 4]), 0);
+        fixture.pass(1);
+        assert_eq!((fixture.held(), fixture.going(&[1, 2, 3, 4])), (None, 3));
+        assert_eq!(
+            (fixture.reread(), fixture.machine.deadline()),
+            (0, None),
+            "lists have nothing to do with it"
+        );
     }
 }
 
@@ -265,204 +280,209 @@ fn g3_a_large_part_that_goes_with_the_first_assignment_waits() {
 fn g1_a_change_before_the_first_result_does_not_make_it_certain() {
     let mut known = at_once(&[1, 2, 3, 4]);
     known.source(all(&[1, 2, 3, 4]));
-    let mut bench = at_once(&[1, 2, 3, 4]);
-    for bench in [&mut known, &mut bench] {
+    let mut fixture = at_once(&[1, 2, 3, 4]);
+    for fixture in [&mut known, &mut fixture] {
         let mut out = Vec::new();
         for fact in [came(Provenance::Relist, all(&[1])), all(&[1, 5])] {
-            bench.machine.step(bench.now, In::Source(shop(), fact), &mut out);
+            fixture.machine.step(fixture.now, In::Source(shop(), fact), &mut out);
         }
-        bench.pass(0);
-        let held = bench.edge().held.clone().expect("held");
+        fixture.pass(0);
+        let held = fixture.edge().held.clone().expect("held");
         assert_eq!((held.reason, held.members), (HeldReason::Fraction, ips(&[2, 3, 4])));
-        assert_eq!(bench.members().0, ips(&[1, 5]), "additions pass");
+        assert_eq!(fixture.members().0, ips(&[1, 5]), "additions pass");
     }
     // What arrives after the first assignment was processed is a change.
-    bench.source(all(&[1, 5, 6]));
-    assert_eq!(bench.edge().provenance, Provenance::Watch);
+    fixture.source(all(&[1, 5, 6]));
+    assert_eq!(fixture.edge().provenance, Provenance::Watch);
 }
 
 #[test]
 fn a3_changes_of_a_source_that_come_in_one_turn_keep_the_oldest_trigger() {
-    let mut bench = filled(&[1]);
+    let mut fixture = filled(&[1]);
     let mut out = Vec::new();
-    let first = bench.now;
-    bench.machine.step(first, In::Source(shop(), all(&[1, 2])), &mut out);
-    bench.now = first.plus(Duration::from_millis(7));
-    bench.machine.step(bench.now, In::Source(shop(), all(&[1, 3])), &mut out);
-    bench.pass(0);
-    let triggered = |bench: &Bench| bench.edge().services.values().next().expect("its source").triggered;
-    assert_eq!(triggered(&bench), Some(first));
-    bench.pass(1_000);
-    bench.source(all(&[1, 4]));
-    assert_eq!(triggered(&bench), Some(bench.now));
+    let first = fixture.now;
+    fixture.machine.step(first, In::Source(shop(), all(&[1, 2])), &mut out);
+    fixture.now = first.plus(Duration::from_millis(7));
+    fixture.machine.step(fixture.now, In::Source(shop(), all(&[1, 3])), &mut out);
+    fixture.pass(0);
+    let triggered =
+        |fixture: &Fixture| fixture.edge().services.values().next().expect("its source").triggered;
+    assert_eq!(triggered(&fixture), Some(first));
+    fixture.pass(1_000);
+    fixture.source(all(&[1, 4]));
+    assert_eq!(triggered(&fixture), Some(fixture.now));
 }
 
 #[test]
 fn g1_a_change_before_the_pool_is_seen_does_not_make_it_certain() {
-    let mut bench = unknown();
-    bench.source(came(Provenance::FirstList, all(&[1])));
-    bench.source(all(&[1, 2]));
-    bench.observe(&balancer("lb", vec![pool("lb", "edge", &[1, 2, 3, 4, 5, 6])], vec![edge_rule(false)]));
-    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4, 5, 6])), (Some(HeldReason::Fraction), 0));
+    let mut fixture = unknown();
+    fixture.source(came(Provenance::FirstList, all(&[1])));
+    fixture.source(all(&[1, 2]));
+    fixture.observe(&balancer("lb", vec![pool("lb", "edge", &[1, 2, 3, 4, 5, 6])], vec![edge_rule(false)]));
+    assert_eq!((fixture.held(), fixture.going(&[1, 2, 3, 4, 5, 6])), (Some(HeldReason::Fraction), 0));
 }
 
 #[test]
-fn g3_while_a_source_still_adds_what_it_left_out_the_rest_is_in_doubt() {
+fn g3_while_a_source_still_adds_what_it_omitted_the_rest_is_in_doubt() {
     let members = [1, 2, 3, 4, 5, 6, 7, 8];
-    let mut bench = at_once(&members);
-    bench.source(came(Provenance::FirstList, all(&[1])));
-    bench.pass(20_000);
-    bench.source(all(&[1, 2]));
-    bench.pass(29_999);
-    assert_eq!((bench.held(), bench.going(&members)), (Some(HeldReason::Fraction), 0));
-    // New members do not affect the doubts about those left out.
-    bench.source(all(&[1, 2, 9]));
-    bench.pass(1);
-    assert_eq!((bench.held(), bench.going(&members)), (None, 6));
+    let mut fixture = at_once(&members);
+    fixture.source(came(Provenance::FirstList, all(&[1])));
+    fixture.pass(20_000);
+    fixture.source(all(&[1, 2]));
+    fixture.pass(29_999);
+    assert_eq!((fixture.held(), fixture.going(&members)), (Some(HeldReason::Fraction), 0));
+    // New members do not affect the doubts about those excluded.
+    fixture.source(all(&[1, 2, 9]));
+    fixture.pass(1);
+    assert_eq!((fixture.held(), fixture.going(&members)), (None, 6));
 }
 
 #[test]
 fn g3_changes_of_other_endpoints_do_not_prolong_the_doubt() {
     let members = [1, 2, 3, 4, 5, 6, 7, 8];
-    let mut bench = at_once(&members);
-    bench.source(came(Provenance::FirstList, all(&[1])));
+    let mut fixture = at_once(&members);
+    fixture.source(came(Provenance::FirstList, all(&[1])));
     for at in [OUT, UP, OUT, UP] {
-        bench.pass(7_000);
-        bench.source(with(&[(1, at)]));
+        fixture.pass(7_000);
+        fixture.source(with(&[(1, at)]));
     }
-    bench.pass(2_000);
-    assert_eq!((bench.held(), bench.going(&members)), (None, 7), "it is no word on the others that 1 flaps");
+    fixture.pass(2_000);
+    assert_eq!(
+        (fixture.held(), fixture.going(&members)),
+        (None, 7),
+        "it is no word on the others that 1 flaps"
+    );
     // One more of 30 members is assigned every 25 s.
     let all_of: Vec<u8> = (1..=30).collect();
-    let mut bench = at_once(&all_of);
-    bench.source(came(Provenance::FirstList, all(&[1])));
+    let mut fixture = at_once(&all_of);
+    fixture.source(came(Provenance::FirstList, all(&[1])));
     for last in 2..=25 {
-        bench.pass(25_000);
-        assert_eq!((bench.held(), bench.going(&all_of)), (Some(HeldReason::Fraction), 0), "{last}");
-        bench.source(all(&(1..=last).collect::<Vec<u8>>()));
+        fixture.pass(25_000);
+        assert_eq!((fixture.held(), fixture.going(&all_of)), (Some(HeldReason::Fraction), 0), "{last}");
+        fixture.source(all(&(1..=last).collect::<Vec<u8>>()));
     }
-    bench.pass(5_000);
-    assert_eq!((bench.held(), bench.going(&all_of)), (None, 5), "a hold has an end");
+    fixture.pass(5_000);
+    assert_eq!((fixture.held(), fixture.going(&all_of)), (None, 5), "a hold has an end");
 }
 
 #[test]
 fn g1_what_is_in_doubt_stays_so_after_the_pool_was_refused_for_a_while() {
-    let mut bench = at_once(&[1, 2, 3, 4]);
-    bench.source(came(Provenance::FirstList, all(&[1])));
-    bench.source(all(&[1, 5]));
-    assert_eq!(bench.held(), Some(HeldReason::Fraction));
+    let mut fixture = at_once(&[1, 2, 3, 4]);
+    fixture.source(came(Provenance::FirstList, all(&[1])));
+    fixture.source(all(&[1, 5]));
+    assert_eq!(fixture.held(), Some(HeldReason::Fraction));
     let of = |rules| balancer("lb", vec![pool("lb", "edge", &[1, 2, 3, 4, 5])], rules);
-    bench.observe(&of(vec![rule(1, "edge")]));
-    bench.observe(&of(vec![edge_rule(false)]));
-    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4, 5])), (Some(HeldReason::Fraction), 0));
+    fixture.observe(&of(vec![rule(1, "edge")]));
+    fixture.observe(&of(vec![edge_rule(false)]));
+    assert_eq!((fixture.held(), fixture.going(&[1, 2, 3, 4, 5])), (Some(HeldReason::Fraction), 0));
 }
 
 #[test]
 fn g3_what_a_source_takes_back_is_asked_for_again_and_nothing_goes() {
-    let mut bench = at_once(&[1, 2, 3, 4]);
-    bench.source(came(Provenance::FirstList, all(&[1])));
-    bench.pass(10_000);
-    bench.source(all(&[1, 2, 3, 4]));
-    assert_eq!((bench.held(), bench.members().0), (None, ips(&[1, 2, 3, 4])));
-    bench.pass(600_000);
-    assert_eq!(bench.going(&[1, 2, 3, 4]), 0);
+    let mut fixture = at_once(&[1, 2, 3, 4]);
+    fixture.source(came(Provenance::FirstList, all(&[1])));
+    fixture.pass(10_000);
+    fixture.source(all(&[1, 2, 3, 4]));
+    assert_eq!((fixture.held(), fixture.members().0), (None, ips(&[1, 2, 3, 4])));
+    fixture.pass(600_000);
+    assert_eq!(fixture.going(&[1, 2, 3, 4]), 0);
 }
 
 #[test]
 fn g3_with_an_error_of_the_source_its_first_assignment_is_not_certain() {
-    let mut bench = at_once(&[1, 2, 3, 4]);
-    bench.source(came(Provenance::Relist, all(&[1])));
-    bench.pass(10_000);
-    bench.source(beside(came(Provenance::Relist, all(&[1])), "connection refused"));
-    assert_eq!(bench.edge().held.as_ref().map(|held| held.waits), Some(Waits::Facts));
-    bench.pass(600_000);
-    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (Some(HeldReason::Fraction), 0));
-    bench.source(came(Provenance::Relist, all(&[1])));
+    let mut fixture = at_once(&[1, 2, 3, 4]);
+    fixture.source(came(Provenance::Relist, all(&[1])));
+    fixture.pass(10_000);
+    fixture.source(beside(came(Provenance::Relist, all(&[1])), "connection refused"));
+    assert_eq!(fixture.edge().held.as_ref().map(|held| held.waits), Some(Waits::Facts));
+    fixture.pass(600_000);
+    assert_eq!((fixture.held(), fixture.going(&[1, 2, 3, 4])), (Some(HeldReason::Fraction), 0));
+    fixture.source(came(Provenance::Relist, all(&[1])));
     assert_eq!(
-        bench.held(),
+        fixture.held(),
         Some(HeldReason::Fraction),
         "that a server is reached again says nothing of what it assigns"
     );
-    let again = bench.now.plus(Duration::from_secs(30));
-    assert_eq!(bench.edge().held.as_ref().map(|held| held.waits), Some(Waits::Time(again)));
-    bench.pass(29_999);
-    assert_eq!(bench.going(&[1, 2, 3, 4]), 0);
-    bench.pass(1);
-    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 3), "it has stood for long enough");
+    let again = fixture.now.plus(Duration::from_secs(30));
+    assert_eq!(fixture.edge().held.as_ref().map(|held| held.waits), Some(Waits::Time(again)));
+    fixture.pass(29_999);
+    assert_eq!(fixture.going(&[1, 2, 3, 4]), 0);
+    fixture.pass(1);
+    assert_eq!((fixture.held(), fixture.going(&[1, 2, 3, 4])), (None, 3), "it has stood for long enough");
 }
 
 #[test]
 fn g3_g5_a_small_part_goes_at_first_and_a_large_one_after_a_release() {
-    let mut bench = at_once(&[1, 2, 3, 4]);
-    bench.source(came(Provenance::FirstList, all(&[1, 2])));
-    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 2));
-    let mut bench = at_once(&[1, 2, 3, 4]);
-    bench.source(came(Provenance::FirstList, all(&[1])));
-    bench.request_release(Scope::Pool(id("lb", "edge")));
-    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 3));
+    let mut fixture = at_once(&[1, 2, 3, 4]);
+    fixture.source(came(Provenance::FirstList, all(&[1, 2])));
+    assert_eq!((fixture.held(), fixture.going(&[1, 2, 3, 4])), (None, 2));
+    let mut fixture = at_once(&[1, 2, 3, 4]);
+    fixture.source(came(Provenance::FirstList, all(&[1])));
+    fixture.request_release(Scope::Pool(id("lb", "edge")));
+    assert_eq!((fixture.held(), fixture.going(&[1, 2, 3, 4])), (None, 3));
 }
 
 #[test]
 fn g2_a_first_assignment_of_nothing_has_to_last_like_any_other() {
-    let mut bench = at_once(&[1, 2]);
-    bench.source(came(Provenance::FirstList, empty()));
-    let waits = Waits::Time(bench.now.plus(Duration::from_secs(60)));
+    let mut fixture = at_once(&[1, 2]);
+    fixture.source(came(Provenance::FirstList, empty()));
+    let waits = Waits::Time(fixture.now.plus(Duration::from_secs(60)));
     assert_eq!(
-        bench.edge().held.as_ref().map(|held| (held.reason, held.waits)),
+        fixture.edge().held.as_ref().map(|held| (held.reason, held.waits)),
         Some((HeldReason::EmptyConfirm, waits))
     );
-    bench.pass(59_999);
-    assert_eq!(bench.going(&[1, 2]), 0);
-    bench.pass(1);
-    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
+    fixture.pass(59_999);
+    assert_eq!(fixture.going(&[1, 2]), 0);
+    fixture.pass(1);
+    assert_eq!((fixture.held(), fixture.going(&[1, 2])), (None, 2));
 }
 
 #[test]
 fn g3_a_large_part_goes_at_once_with_a_change_on_a_stream() {
-    let mut bench = filled(&[1, 2, 3, 4]);
-    bench.source(all(&[1]));
-    assert_eq!(bench.held(), None);
-    bench.pass(30_000);
-    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 3));
+    let mut fixture = filled(&[1, 2, 3, 4]);
+    fixture.source(all(&[1]));
+    assert_eq!(fixture.held(), None);
+    fixture.pass(30_000);
+    assert_eq!((fixture.held(), fixture.going(&[1, 2, 3, 4])), (None, 3));
 }
 
 #[test]
 fn d6_x2_members_stay_while_no_assigned_endpoint_can_be_used() {
-    let mut bench = filled(&[1, 2]);
-    bench.source(with(&[(1, OUT), (2, OUT), (3, OUT)]));
-    assert_eq!((bench.held(), bench.going(&[1, 2])), (Some(HeldReason::NoUsableNode), 0));
-    bench.pass(600_000);
-    bench.observe(&edge(&[1, 2]));
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(with(&[(1, OUT), (2, OUT), (3, OUT)]));
+    assert_eq!((fixture.held(), fixture.going(&[1, 2])), (Some(HeldReason::NoUsableNode), 0));
+    fixture.pass(600_000);
+    fixture.observe(&edge(&[1, 2]));
     assert_eq!(
-        (bench.held(), bench.going(&[1, 2])),
+        (fixture.held(), fixture.going(&[1, 2])),
         (Some(HeldReason::NoUsableNode), 0),
         "time ends it never"
     );
-    bench.source(with(&[(1, OUT), (3, UP)]));
-    assert_eq!((bench.held(), bench.members()), (None, (ips(&[3]), ips(&[]))), "their delay is over");
-    bench.source(with(&[(1, OUT)]));
-    assert_eq!(bench.held(), Some(HeldReason::NoUsableNode));
-    bench.source(empty());
-    assert_eq!(bench.held(), Some(HeldReason::EmptyConfirm), "that there is nothing is said");
-    bench.pass(60_000);
-    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
+    fixture.source(with(&[(1, OUT), (3, UP)]));
+    assert_eq!((fixture.held(), fixture.members()), (None, (ips(&[3]), ips(&[]))), "their delay is over");
+    fixture.source(with(&[(1, OUT)]));
+    assert_eq!(fixture.held(), Some(HeldReason::NoUsableNode));
+    fixture.source(empty());
+    assert_eq!(fixture.held(), Some(HeldReason::EmptyConfirm), "that there is nothing is said");
+    fixture.pass(60_000);
+    assert_eq!((fixture.held(), fixture.going(&[1, 2])), (None, 2));
 }
 
 #[test]
 fn d6_x2_a_draining_endpoint_does_not_confirm_the_removal_of_others() {
-    let mut bench = filled(&[1, 2, 3]);
-    bench.source(with(&[(1, DRAINS), (2, OUT), (3, OUT)]));
-    let held = bench.edge().held.clone().expect("held");
+    let mut fixture = filled(&[1, 2, 3]);
+    fixture.source(with(&[(1, DRAINS), (2, OUT), (3, OUT)]));
+    let held = fixture.edge().held.clone().expect("held");
     assert_eq!((held.reason, held.members), (HeldReason::NoUsableNode, ips(&[2, 3])));
-    bench.pass(600_000);
-    bench.observe(&edge(&[1, 2, 3]));
-    assert_eq!(bench.going(&[1, 2, 3]), 0, "time ends it never");
-    bench.source(with(&[(1, DRAINS), (2, UP), (3, OUT)]));
-    assert_eq!((bench.held(), bench.members()), (None, (ips(&[2]), ips(&[1]))));
-    bench.source(with(&[(1, DRAINS), (2, DRAINS)]));
-    assert_eq!((bench.held(), bench.members().1), (None, ips(&[1, 2])), "all that there is drains");
-    bench.pass(30_000);
-    assert_eq!((bench.held(), bench.going(&[1, 2, 3])), (None, 1));
+    fixture.pass(600_000);
+    fixture.observe(&edge(&[1, 2, 3]));
+    assert_eq!(fixture.going(&[1, 2, 3]), 0, "time ends it never");
+    fixture.source(with(&[(1, DRAINS), (2, UP), (3, OUT)]));
+    assert_eq!((fixture.held(), fixture.members()), (None, (ips(&[2]), ips(&[1]))));
+    fixture.source(with(&[(1, DRAINS), (2, DRAINS)]));
+    assert_eq!((fixture.held(), fixture.members().1), (None, ips(&[1, 2])), "all that there is drains");
+    fixture.pass(30_000);
+    assert_eq!((fixture.held(), fixture.going(&[1, 2, 3])), (None, 1));
 }
 
 #[test]
@@ -483,40 +503,44 @@ fn d6_x2_skipped_and_other_family_endpoints_count_as_unusable() {
     };
     let drains = [(ip(1), DRAINS)];
     for fact in [beside_skipped(&[]), beside_skipped(&drains), beside_other(&[]), beside_other(&drains)] {
-        let mut bench = filled(&[1, 2, 3]);
-        bench.source(fact.clone());
-        bench.pass(600_000);
-        bench.observe(&edge(&[1, 2, 3]));
-        assert_eq!((bench.held(), bench.going(&[1, 2, 3])), (Some(HeldReason::NoUsableNode), 0), "{fact:?}");
+        let mut fixture = filled(&[1, 2, 3]);
+        fixture.source(fact.clone());
+        fixture.pass(600_000);
+        fixture.observe(&edge(&[1, 2, 3]));
+        assert_eq!(
+            (fixture.held(), fixture.going(&[1, 2, 3])),
+            (Some(HeldReason::NoUsableNode), 0),
+            "{fact:?}"
+        );
     }
 }
 
 #[test]
 fn g2_x2_draining_endpoints_confirm_nothing_while_the_source_has_an_error() {
-    let mut bench = at_once(&[1, 2, 3]);
-    bench.source(all(&[1, 2, 3]));
-    bench.source(beside(with(&[(1, DRAINS)]), "connection refused"));
-    assert_eq!((bench.held(), bench.going(&[1, 2, 3])), (Some(HeldReason::NoUsableNode), 0));
-    assert_eq!(bench.edge().level.states.down, ips(&[1]), "what drains is Down all the same");
-    bench.source(with(&[(1, DRAINS)]));
-    assert_eq!((bench.held(), bench.going(&[1, 2, 3])), (None, 2));
+    let mut fixture = at_once(&[1, 2, 3]);
+    fixture.source(all(&[1, 2, 3]));
+    fixture.source(beside(with(&[(1, DRAINS)]), "connection refused"));
+    assert_eq!((fixture.held(), fixture.going(&[1, 2, 3])), (Some(HeldReason::NoUsableNode), 0));
+    assert_eq!(fixture.edge().level.states.down, ips(&[1]), "what drains is Down all the same");
+    fixture.source(with(&[(1, DRAINS)]));
+    assert_eq!((fixture.held(), fixture.going(&[1, 2, 3])), (None, 2));
 }
 
 #[test]
 fn d6_x2_a_pool_without_a_member_holds_nothing_without_usable_endpoints() {
-    let mut bench = filled(&[]);
-    bench.source(with(&[(1, OUT)]));
-    bench.observe(&edge(&[]));
-    assert_eq!((bench.held(), bench.members()), (None, (ips(&[]), ips(&[]))));
+    let mut fixture = filled(&[]);
+    fixture.source(with(&[(1, OUT)]));
+    fixture.observe(&edge(&[]));
+    assert_eq!((fixture.held(), fixture.members()), (None, (ips(&[]), ips(&[]))));
 }
 
 #[test]
 fn d6_g5_the_operator_releases_members_while_no_endpoint_can_be_used() {
-    let mut bench = filled(&[1, 2]);
-    bench.source(with(&[(1, OUT)]));
-    bench.pass(31_000);
-    bench.request_release(Scope::Pool(id("lb", "edge")));
-    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(with(&[(1, OUT)]));
+    fixture.pass(31_000);
+    fixture.request_release(Scope::Pool(id("lb", "edge")));
+    assert_eq!((fixture.held(), fixture.going(&[1, 2])), (None, 2));
 }
 
 fn address(n: u16) -> IpAddr {
@@ -531,34 +555,34 @@ fn range(of: std::ops::Range<u16>) -> SourceFact {
 #[test]
 fn g1_g3_x2_of_a_full_pool_as_much_stays_in_doubt_as_there_is_room_for() {
     for (assigned, stays) in [(1000..1400, 600), (1000..2000, 0)] {
-        let mut bench = unknown();
-        bench.observe(&balancer("lb", vec![pool("lb", "edge", &[])], vec![edge_rule(false)]));
-        bench.source(range(0..1000));
-        bench.pass(1_000);
-        bench.source(came(Provenance::Relist, range(assigned.clone())));
-        let (required, tolerated) = bench.members();
+        let mut fixture = unknown();
+        fixture.observe(&balancer("lb", vec![pool("lb", "edge", &[])], vec![edge_rule(false)]));
+        fixture.source(range(0..1000));
+        fixture.pass(1_000);
+        fixture.source(came(Provenance::Relist, range(assigned.clone())));
+        let (required, tolerated) = fixture.members();
         assert_eq!((required.len(), tolerated.len()), (assigned.len(), stays), "Azure takes no more");
-        let held = bench.edge().held.as_ref().map(|held| (held.reason, held.members.len()));
+        let held = fixture.edge().held.as_ref().map(|held| (held.reason, held.members.len()));
         assert_eq!(held, (stays > 0).then_some((HeldReason::Fraction, stays)), "what is told is what stays");
-        bench.pass(30_000);
-        assert_eq!((bench.held(), bench.members().1.len()), (None, 0));
+        fixture.pass(30_000);
+        assert_eq!((fixture.held(), fixture.members().1.len()), (None, 0));
     }
 }
 
 #[test]
 fn x2_a_full_pool_that_is_replaced_keeps_leaving_members_within_its_room() {
-    let staying = |bench: &Bench| -> BTreeSet<IpAddr> { bench.members().1 };
-    let mut bench = unknown();
-    bench.source(range(0..1000));
-    bench.observe(&edge(&[]));
-    bench.pass(1_000);
-    bench.source(range(100..1000));
-    assert_eq!(staying(&bench), (0..100).map(address).collect(), "there is room for all");
-    bench.pass(1_000);
-    bench.source(range(1100..2000));
-    let (required, tolerated) = bench.members();
+    let staying = |fixture: &Fixture| -> BTreeSet<IpAddr> { fixture.members().1 };
+    let mut fixture = unknown();
+    fixture.source(range(0..1000));
+    fixture.observe(&edge(&[]));
+    fixture.pass(1_000);
+    fixture.source(range(100..1000));
+    assert_eq!(staying(&fixture), (0..100).map(address).collect(), "there is room for all");
+    fixture.pass(1_000);
+    fixture.source(range(1100..2000));
+    let (required, tolerated) = fixture.members();
     assert_eq!((required.len(), tolerated.len()), (900, 100), "Azure takes no more");
     assert!((0..100).map(address).all(|ip| !tolerated.contains(&ip)), "what has left first goes first");
-    bench.pass(30_000);
-    assert_eq!(staying(&bench), BTreeSet::new());
+    fixture.pass(30_000);
+    assert_eq!(staying(&fixture), BTreeSet::new());
 }

@@ -167,7 +167,7 @@ struct Watched {
 }
 
 struct World {
-    bench: Bench,
+    fixture: Fixture,
     watched: [Watched; 2],
     /// Whether the load balancer existed at the last read.
     exists: Option<bool>,
@@ -178,8 +178,8 @@ impl World {
     fn new() -> World {
         let [shop, far] = sources();
         let listed = vec![listing(POOLS[0], shop, Family::V4), listing(POOLS[1], far, Family::V4)];
-        let bench = started(Params { listed, ..params() });
-        World { bench, watched: Default::default(), exists: None, add_only: false }
+        let fixture = started(Params { listed, ..params() });
+        World { fixture, watched: Default::default(), exists: None, add_only: false }
     }
 
     fn apply(&mut self, event: Event) {
@@ -193,38 +193,38 @@ impl World {
                     watched.recent.clear();
                 }
                 self.exists = Some(true);
-                self.bench.observe(&self.balancer());
+                self.fixture.observe(&self.balancer());
             }
             Event::Absent => {
                 self.exists = Some(false);
                 self.watched.iter_mut().for_each(|watched| watched.read = None);
-                self.bench.read("lb", None);
+                self.fixture.read("lb", None);
             }
             Event::Pass { millis } => {
-                let end = self.bench.now.plus(Duration::from_millis(millis));
-                while let Some(next) = self.bench.machine.deadline().filter(|next| *next <= end) {
-                    self.bench.pass(next.since(self.bench.now).as_millis() as u64);
+                let end = self.fixture.now.plus(Duration::from_millis(millis));
+                while let Some(next) = self.fixture.machine.deadline().filter(|next| *next <= end) {
+                    self.fixture.pass(next.since(self.fixture.now).as_millis() as u64);
                     self.check_safety();
                 }
-                self.bench.pass(end.since(self.bench.now).as_millis() as u64);
+                self.fixture.pass(end.since(self.fixture.now).as_millis() as u64);
             }
-            Event::Answer { pool } => self.bench.send(In::Retired(id("lb", POOLS[pool]))),
-            Event::Term(n) => self.bench.send(In::Confirmed(Epoch(n))),
-            Event::Reporting(term) => self.bench.reporting(term),
+            Event::Answer { pool } => self.fixture.send(In::Retired(id("lb", POOLS[pool]))),
+            Event::Term(n) => self.fixture.send(In::Confirmed(Epoch(n))),
+            Event::Reporting(term) => self.fixture.reporting(term),
             Event::OperatorPolicy { add_only, paused } => {
                 let mode = if add_only { Mode::AddOnly } else { Mode::Enforce };
                 let pools = paused.then(|| (id("lb", POOLS[0]), Pause::default()));
                 self.add_only = add_only;
                 policy(
-                    &mut self.bench,
+                    &mut self.fixture,
                     OperatorPolicy { mode, pools: pools.into_iter().collect(), ..OperatorPolicy::default() },
                 );
             }
             Event::Release => {
-                if self.bench.machine.reporting.is_some() {
+                if self.fixture.machine.reporting.is_some() {
                     self.watched.iter_mut().for_each(|watched| watched.released = true);
                 }
-                self.bench.send(In::Release(RequestId(1), Scope::Everything, Vec::new()));
+                self.fixture.send(In::Release(RequestId(1), Scope::Everything, Vec::new()));
             }
         }
         self.check_safety();
@@ -259,10 +259,10 @@ impl World {
         }
         let fact = SourceFact { provenance: watched.provenance, ..fact };
         let fact = if ambient { beside(fact, "timed out") } else { fact };
-        let before = self.bench.assigned.get(&id("lb", POOLS[source])).cloned();
-        self.bench.send(In::Source(sources()[source].clone(), fact));
+        let before = self.fixture.assigned.get(&id("lb", POOLS[source])).cloned();
+        self.fixture.send(In::Source(sources()[source].clone(), fact));
         if let (Some(before), true) = (before, is_note) {
-            let said = &self.bench.assigned[&id("lb", POOLS[source])];
+            let said = &self.fixture.assigned[&id("lb", POOLS[source])];
             assert!(said.level.same_members(&before.level) && said.services == before.services);
         }
     }
@@ -292,14 +292,14 @@ impl World {
     fn check_safety(&mut self) {
         for (place, name) in POOLS.into_iter().enumerate() {
             let watched = &mut self.watched[place];
-            let said = self.bench.assigned.get(&id("lb", name)).filter(|said| !said.services.is_empty());
+            let said = self.fixture.assigned.get(&id("lb", name)).filter(|said| !said.services.is_empty());
             let why = match (self.exists, &watched.read) {
                 (None, _) => None,
                 (Some(false), _) => Some("load_balancer_not_found"),
                 (Some(true), None) => Some("pool_not_found"),
                 (Some(true), Some(seen)) => seen.outbound.then_some("outbound_rule"),
             };
-            let refused = self.bench.machine.pools.get(&id("lb", name)).and_then(|pool| pool.refused());
+            let refused = self.fixture.machine.pools.get(&id("lb", name)).and_then(|pool| pool.refused());
             assert_eq!(refused.map(|refused| refused.reason.label().0), why, "{name}");
             let seen = watched.read.as_ref().filter(|seen| !seen.outbound);
             let known = watched.known.as_ref().filter(|known| !matches!(known, Known::Unknown { .. }));
@@ -322,14 +322,14 @@ impl World {
                 Known::Unknown { .. } => {}
                 Known::Dropped => {
                     assert!(said.level.is_empty(), "it is emptied at once");
-                    assert_eq!(said.level.keeps == Keeps::Nothing, !self.add_only);
+                    assert_eq!(said.level.keeps == SurplusPolicy::RemoveAll, !self.add_only);
                     let held = said.held.as_ref().map(|held| held.reason);
                     assert!(matches!(held, None | Some(HeldReason::AddOnly)), "{held:?}");
                     watched.forget();
                 }
                 Known::Usable(endpoints) => {
                     let (endpoints, probed) = (*endpoints, seen.probed);
-                    watched.check_usable(self.bench.now, &endpoints, probed, &members, said);
+                    watched.check_usable(self.fixture.now, &endpoints, probed, &members, said);
                 }
             }
         }
@@ -337,7 +337,7 @@ impl World {
 
     /// Every report about a pool carries the text about its source.
     fn check_reports(&mut self) {
-        for report in self.bench.reports_since() {
+        for report in self.fixture.reports_since() {
             let (EventKind::NotManageable { pool, .. } | EventKind::Held { pool, .. }) = &report.what else {
                 assert!(is_of_source(&report), "{report:?}");
                 continue;
@@ -355,15 +355,15 @@ impl World {
         for name in POOLS {
             // Two answers, for a pool that may be asked again.
             for _ in 0..2 {
-                let said = self.bench.assigned.get(&id("lb", name));
+                let said = self.fixture.assigned.get(&id("lb", name));
                 if said.is_some_and(|said| said.services.is_empty()) {
-                    self.bench.send(In::Retired(id("lb", name)));
+                    self.fixture.send(In::Retired(id("lb", name)));
                 }
             }
         }
-        assert_eq!(self.bench.machine.deadline(), None);
+        assert_eq!(self.fixture.machine.deadline(), None);
         // The next read shows what is written then.
-        let mut written = self.bench.assigned.clone();
+        let mut written = self.fixture.assigned.clone();
         for (place, name) in POOLS.into_iter().enumerate() {
             let watched = &mut self.watched[place];
             let (Some(said), Some(seen)) = (written.get_mut(&id("lb", name)), &mut watched.read) else {
@@ -398,7 +398,7 @@ impl World {
             self.watched.each_ref().map(|watched| watched.read.clone().unwrap_or(ABSENT)),
         ));
         for (name, watched) in POOLS.iter().zip(&self.watched) {
-            let Some(said) = self.bench.assigned.get(&id("lb", name)) else { continue };
+            let Some(said) = self.fixture.assigned.get(&id("lb", name)) else { continue };
             let seen = watched.read.as_ref().expect("it is assigned");
             let (members, down) = (ips(&seven(seen.members)), ips(&seven(seen.down)));
             assert!(said.level.is_in_sync(&members) && said.level.states.are_in_sync(&members, &down));

@@ -22,7 +22,7 @@ fn states(down: &[u8], lifted: &[u8]) -> States {
     States { down: ips(down), lifted: ips(lifted) }
 }
 
-impl Bench {
+impl Fixture {
     fn states(&self) -> &States {
         &self.edge().level.states
     }
@@ -35,59 +35,59 @@ impl Bench {
 }
 
 /// Member 2 was draining and Down, and is back in service.
-fn back() -> Bench {
-    let mut bench = filled(&[1, 2]);
-    bench.source(with(&[(1, UP), (2, DRAINS)]));
-    bench.read_later(&seen(&[1, 2], &[2]));
-    bench.source(all(&[1, 2]));
-    bench
+fn back() -> Fixture {
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(with(&[(1, UP), (2, DRAINS)]));
+    fixture.read_later(&seen(&[1, 2], &[2]));
+    fixture.source(all(&[1, 2]));
+    fixture
 }
 
 #[test]
 fn x2_draining_endpoints_stay_and_are_down_and_are_never_added() {
-    let mut bench = filled(&[1, 2]);
-    bench.source(with(&[(1, UP), (2, DRAINS), (3, DRAINS)]));
-    assert_eq!(bench.members(), (ips(&[1]), ips(&[2, 3])));
-    assert_eq!(bench.states(), &states(&[2, 3], &[]));
-    bench.pass(600_000);
-    assert_eq!(bench.members(), (ips(&[1]), ips(&[2, 3])), "for as long as it drains");
-    assert_eq!(bench.edge().level.missing(&ips(&[1, 2])).count(), 0, "3 is not there and is not added");
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(with(&[(1, UP), (2, DRAINS), (3, DRAINS)]));
+    assert_eq!(fixture.members(), (ips(&[1]), ips(&[2, 3])));
+    assert_eq!(fixture.states(), &states(&[2, 3], &[]));
+    fixture.pass(600_000);
+    assert_eq!(fixture.members(), (ips(&[1]), ips(&[2, 3])), "for as long as it drains");
+    assert_eq!(fixture.edge().level.missing(&ips(&[1, 2])).count(), 0, "3 is not there and is not added");
 }
 
 #[test]
 fn x2_what_has_left_and_then_drains_is_down_without_a_member_change() {
-    let mut bench = filled(&[1, 2]);
-    bench.source(all(&[1]));
-    assert_eq!((bench.members(), bench.states().clone()), ((ips(&[1]), ips(&[2])), states(&[], &[])));
-    bench.source(with(&[(1, UP), (2, DRAINS)]));
-    assert_eq!((bench.members(), bench.states().clone()), ((ips(&[1]), ips(&[2])), states(&[2], &[])));
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(all(&[1]));
+    assert_eq!((fixture.members(), fixture.states().clone()), ((ips(&[1]), ips(&[2])), states(&[], &[])));
+    fixture.source(with(&[(1, UP), (2, DRAINS)]));
+    assert_eq!((fixture.members(), fixture.states().clone()), ((ips(&[1]), ips(&[2])), states(&[2], &[])));
 }
 
 #[test]
 fn x2_without_admin_states_draining_endpoints_leave_as_others_do() {
     let membership = membership::Params { admin_states: AdminStates::Off, ..membership::Params::default() };
     let listed = vec![Listing { membership, ..listing("edge", shop(), Family::V4) }];
-    let mut bench = started(Params { listed, ..params() });
-    bench.observe(&edge(&[1, 2]));
-    bench.source(all(&[1, 2]));
-    bench.source(with(&[(1, UP), (2, DRAINS)]));
-    assert_eq!((bench.members(), bench.states().clone()), ((ips(&[1]), ips(&[2])), states(&[], &[])));
-    bench.pass(30_000);
-    assert_eq!(bench.members().1, ips(&[]));
+    let mut fixture = started(Params { listed, ..params() });
+    fixture.observe(&edge(&[1, 2]));
+    fixture.source(all(&[1, 2]));
+    fixture.source(with(&[(1, UP), (2, DRAINS)]));
+    assert_eq!((fixture.members(), fixture.states().clone()), ((ips(&[1]), ips(&[2])), states(&[], &[])));
+    fixture.pass(30_000);
+    assert_eq!(fixture.members().1, ips(&[]));
 }
 
 #[test]
 fn x2_in_a_full_pool_present_draining_addresses_come_before_absent_ones() {
     let membership = membership::Params { limits: Limits { members: 3 }, ..membership::Params::default() };
     let listed = vec![Listing { membership, ..listing("edge", shop(), Family::V4) }];
-    let mut bench = started(Params { listed, ..params() });
-    bench.observe(&edge(&[1, 2, 9]));
-    bench.source(with(&[(1, UP), (2, UP), (5, DRAINS), (9, DRAINS)]));
-    assert_eq!(bench.members(), (ips(&[1, 2]), ips(&[9])));
-    assert_eq!(bench.states(), &states(&[9], &[]));
+    let mut fixture = started(Params { listed, ..params() });
+    fixture.observe(&edge(&[1, 2, 9]));
+    fixture.source(with(&[(1, UP), (2, UP), (5, DRAINS), (9, DRAINS)]));
+    assert_eq!(fixture.members(), (ips(&[1, 2]), ips(&[9])));
+    assert_eq!(fixture.states(), &states(&[9], &[]));
     // With room for none of them, it leaves at once.
-    bench.source(with(&[(1, UP), (2, UP), (3, UP), (9, DRAINS)]));
-    assert_eq!(bench.members(), (ips(&[1, 2, 3]), ips(&[])));
+    fixture.source(with(&[(1, UP), (2, UP), (3, UP), (9, DRAINS)]));
+    assert_eq!(fixture.members(), (ips(&[1, 2, 3]), ips(&[])));
 }
 
 #[test]
@@ -95,18 +95,18 @@ fn n4_after_switching_off_a_down_of_a_source_ends_with_its_return() {
     let in_pool = |admin_states: AdminStates| {
         let membership = membership::Params { admin_states, ..membership::Params::default() };
         let listed = vec![Listing { membership, ..listing("edge", shop(), Family::V4) }];
-        let mut bench = started(Params { listed, ..params() });
-        bench.observe(&seen(&[1, 2, 3], &[1, 2, 3]));
-        bench.source(with(&[(1, DRAINS), (2, DRAINS), (3, UP)]));
-        bench.read_later(&seen(&[1, 2, 3], &[1, 2, 3]));
-        assert_eq!(bench.states(), &states(&[], &[]), "nothing is set");
-        bench.source(all(&[1, 2, 3]));
-        bench
+        let mut fixture = started(Params { listed, ..params() });
+        fixture.observe(&seen(&[1, 2, 3], &[1, 2, 3]));
+        fixture.source(with(&[(1, DRAINS), (2, DRAINS), (3, UP)]));
+        fixture.read_later(&seen(&[1, 2, 3], &[1, 2, 3]));
+        assert_eq!(fixture.states(), &states(&[], &[]), "nothing is set");
+        fixture.source(all(&[1, 2, 3]));
+        fixture
     };
-    let mut bench = in_pool(AdminStates::Off);
-    assert_eq!(bench.states(), &states(&[], &[1, 2]), "that of 3 is foreign");
-    bench.read_later(&seen(&[1, 2, 3], &[]));
-    assert_eq!(bench.states(), &states(&[], &[]));
+    let mut fixture = in_pool(AdminStates::Off);
+    assert_eq!(fixture.states(), &states(&[], &[1, 2]), "that of 3 is foreign");
+    fixture.read_later(&seen(&[1, 2, 3], &[]));
+    assert_eq!(fixture.states(), &states(&[], &[]));
     // Where the pool is excluded from admin states, none is touched.
     assert_eq!(in_pool(AdminStates::Excluded).states(), &states(&[], &[]));
 }
@@ -120,20 +120,20 @@ fn x2_draining_endpoints_outside_the_pool_take_no_room() {
         usable(assignment(&[&all]))
     };
     // 300 leave, 400 come, and 600 absent ones drain: there is room for all present ones.
-    let mut bench = filled(&[]);
-    bench.source(of(0..300, 0..0));
-    bench.source(of(1_000..1_400, 3_000..3_600));
-    let (_, stays) = bench.members();
+    let mut fixture = filled(&[]);
+    fixture.source(of(0..300, 0..0));
+    fixture.source(of(1_000..1_400, 3_000..3_600));
+    let (_, stays) = fixture.members();
     assert_eq!((0..300).filter(|n| stays.contains(&address(*n))).count(), 300);
     // 500 that are present, though not observed yet, drain beside 300 absent ones.
-    let mut bench = filled(&[]);
-    bench.source(of(5_000..5_500, 0..0));
+    let mut fixture = filled(&[]);
+    fixture.source(of(5_000..5_500, 0..0));
     let mut next = Vec::new();
     next.extend((5_000..5_500).chain(0..300).map(|n| (address(n), DRAINS)));
     next.extend((1_000..1_400).map(|n| (address(n), UP)));
     for _ in 0..2 {
-        bench.source(usable(assignment(&[&next])));
-        let down = &bench.states().down;
+        fixture.source(usable(assignment(&[&next])));
+        let down = &fixture.states().down;
         assert_eq!((5_000..5_500).filter(|n| down.contains(&address(*n))).count(), 500);
         next.push((address(1_400), UP));
     }
@@ -141,94 +141,94 @@ fn x2_draining_endpoints_outside_the_pool_take_no_room() {
 
 #[test]
 fn n4_a_down_of_ours_is_lifted_once_and_a_later_one_is_foreign() {
-    let mut bench = back();
-    assert_eq!((bench.members(), bench.states().clone()), ((ips(&[1, 2]), ips(&[])), states(&[], &[2])));
-    bench.read_later(&seen(&[1, 2], &[2]));
-    assert_eq!(bench.states(), &states(&[], &[2]), "it is still there");
-    bench.take();
-    bench.read_later(&seen(&[1, 2], &[]));
-    assert_eq!(bench.states(), &states(&[], &[]));
-    assert_eq!(bench.assigned_since().len(), 1, "the pool hears of it");
-    bench.read_later(&seen(&[1, 2], &[2]));
-    assert_eq!(bench.states(), &states(&[], &[]), "another client has set it");
+    let mut fixture = back();
+    assert_eq!((fixture.members(), fixture.states().clone()), ((ips(&[1, 2]), ips(&[])), states(&[], &[2])));
+    fixture.read_later(&seen(&[1, 2], &[2]));
+    assert_eq!(fixture.states(), &states(&[], &[2]), "it is still there");
+    fixture.take();
+    fixture.read_later(&seen(&[1, 2], &[]));
+    assert_eq!(fixture.states(), &states(&[], &[]));
+    assert_eq!(fixture.assigned_since().len(), 1, "the pool hears of it");
+    fixture.read_later(&seen(&[1, 2], &[2]));
+    assert_eq!(fixture.states(), &states(&[], &[]), "another client has set it");
 }
 
 #[test]
 fn n4_an_earlier_down_is_lifted_only_if_the_source_called_it_draining() {
-    let mut bench = unknown();
-    bench.observe(&seen(&[1, 2, 3], &[2, 3]));
-    bench.source(with(&[(1, UP), (2, DRAINS), (3, UP)]));
-    assert_eq!(bench.states(), &states(&[2], &[]), "that of 3 is foreign");
-    bench.read_later(&seen(&[1, 2, 3], &[2, 3]));
-    bench.source(all(&[1, 2, 3]));
-    assert_eq!(bench.states(), &states(&[], &[2]));
+    let mut fixture = unknown();
+    fixture.observe(&seen(&[1, 2, 3], &[2, 3]));
+    fixture.source(with(&[(1, UP), (2, DRAINS), (3, UP)]));
+    assert_eq!(fixture.states(), &states(&[2], &[]), "that of 3 is foreign");
+    fixture.read_later(&seen(&[1, 2, 3], &[2, 3]));
+    fixture.source(all(&[1, 2, 3]));
+    assert_eq!(fixture.states(), &states(&[], &[2]));
 }
 
 #[test]
 fn n4_a_read_before_an_endpoint_was_back_says_nothing_of_its_down() {
-    let mut bench = filled(&[1, 2]);
-    bench.source(with(&[(1, UP), (2, DRAINS)]));
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(with(&[(1, UP), (2, DRAINS)]));
     // The pool is written, and not read before the endpoint is in service again.
-    bench.pass(10_000);
-    bench.source(all(&[1, 2]));
-    assert_eq!(bench.states(), &states(&[], &[2]), "the newest look is older than the Down");
-    bench.observe(&seen(&[1, 2], &[]));
-    assert_eq!(bench.states(), &states(&[], &[2]), "the look may have begun before the write was sent");
-    bench.pass(600_000);
+    fixture.pass(10_000);
+    fixture.source(all(&[1, 2]));
+    assert_eq!(fixture.states(), &states(&[], &[2]), "the newest look is older than the Down");
+    fixture.observe(&seen(&[1, 2], &[]));
+    assert_eq!(fixture.states(), &states(&[], &[2]), "the look may have begun before the write was sent");
+    fixture.pass(600_000);
     let mut updating = Arc::unwrap_or_clone(seen(&[1, 2], &[]));
     updating.pools.iter_mut().for_each(|pool| {
         Arc::make_mut(pool).provisioning = Provisioning::Updating;
     });
-    bench.observe(&Arc::new(updating));
-    assert_eq!(bench.states(), &states(&[], &[2]), "an operation runs that may end in it");
-    bench.pass(1_000);
-    bench.observe(&seen(&[1, 2], &[]));
-    assert_eq!(bench.states(), &states(&[], &[]));
+    fixture.observe(&Arc::new(updating));
+    assert_eq!(fixture.states(), &states(&[], &[2]), "an operation runs that may end in it");
+    fixture.pass(1_000);
+    fixture.observe(&seen(&[1, 2], &[]));
+    assert_eq!(fixture.states(), &states(&[], &[]));
 }
 
 #[test]
 fn n4_an_endpoint_that_left_while_it_was_down_and_comes_back_is_lifted() {
     for seen_meanwhile in [false, true] {
-        let mut bench = filled(&[1, 2]);
-        bench.source(with(&[(1, UP), (2, DRAINS)]));
-        bench.pass(1_000);
-        bench.source(all(&[1]));
-        assert_eq!(bench.states(), &states(&[], &[]), "it goes as it is");
-        bench.pass(10_000);
+        let mut fixture = filled(&[1, 2]);
+        fixture.source(with(&[(1, UP), (2, DRAINS)]));
+        fixture.pass(1_000);
+        fixture.source(all(&[1]));
+        assert_eq!(fixture.states(), &states(&[], &[]), "it goes as it is");
+        fixture.pass(10_000);
         if seen_meanwhile {
-            bench.observe(&seen(&[1, 2], &[2]));
+            fixture.observe(&seen(&[1, 2], &[2]));
         }
-        bench.source(all(&[1, 2]));
-        assert_eq!(bench.states(), &states(&[], &[2]), "seen meanwhile: {seen_meanwhile}");
-        bench.read_later(&seen(&[1, 2], &[2]));
-        assert_eq!(bench.states(), &states(&[], &[2]));
-        bench.read_later(&seen(&[1, 2], &[]));
-        assert_eq!(bench.states(), &states(&[], &[]));
+        fixture.source(all(&[1, 2]));
+        assert_eq!(fixture.states(), &states(&[], &[2]), "seen meanwhile: {seen_meanwhile}");
+        fixture.read_later(&seen(&[1, 2], &[2]));
+        assert_eq!(fixture.states(), &states(&[], &[2]));
+        fixture.read_later(&seen(&[1, 2], &[]));
+        assert_eq!(fixture.states(), &states(&[], &[]));
     }
 }
 
 #[test]
 fn n4_a_down_of_ours_is_forgotten_with_the_entry_that_carried_it() {
-    let mut bench = filled(&[1, 2]);
-    bench.source(with(&[(1, UP), (2, DRAINS)]));
-    bench.read_later(&seen(&[1, 2], &[2]));
-    bench.source(all(&[1]));
-    bench.read_later(&seen(&[1], &[]));
-    bench.source(all(&[1, 2]));
-    assert_eq!(bench.states(), &states(&[], &[]), "a new entry is not Down");
-    bench.read_later(&seen(&[1, 2], &[2]));
-    assert_eq!(bench.states(), &states(&[], &[]));
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(with(&[(1, UP), (2, DRAINS)]));
+    fixture.read_later(&seen(&[1, 2], &[2]));
+    fixture.source(all(&[1]));
+    fixture.read_later(&seen(&[1], &[]));
+    fixture.source(all(&[1, 2]));
+    assert_eq!(fixture.states(), &states(&[], &[]), "a new entry is not Down");
+    fixture.read_later(&seen(&[1, 2], &[2]));
+    assert_eq!(fixture.states(), &states(&[], &[]));
 }
 
 #[test]
 fn n4_x3_a_down_in_a_pool_not_emptied_is_lifted_when_the_source_is_back() {
-    let mut bench = filled(&[1, 2]);
-    bench.source(with(&[(1, UP), (2, DRAINS)]));
-    bench.read_later(&seen(&[1, 2], &[2]));
-    policy(&mut bench, add_only());
-    bench.source(dropped("gone"));
-    assert_eq!(bench.states(), &states(&[], &[]), "nothing is said of what is to go");
-    bench.read_later(&seen(&[1, 2], &[2]));
-    bench.source(all(&[1, 2]));
-    assert_eq!(bench.states(), &states(&[], &[2]));
+    let mut fixture = filled(&[1, 2]);
+    fixture.source(with(&[(1, UP), (2, DRAINS)]));
+    fixture.read_later(&seen(&[1, 2], &[2]));
+    policy(&mut fixture, add_only());
+    fixture.source(dropped("gone"));
+    assert_eq!(fixture.states(), &states(&[], &[]), "nothing is said of what is to go");
+    fixture.read_later(&seen(&[1, 2], &[2]));
+    fixture.source(all(&[1, 2]));
+    assert_eq!(fixture.states(), &states(&[], &[2]));
 }

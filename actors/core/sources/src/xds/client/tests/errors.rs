@@ -124,7 +124,7 @@ fn x2_of_a_name_twice_in_a_response_the_second_is_rejected() {
     assert_eq!(run.state(&x()), "acked");
     let unwatched = vec![good(&x(), 2), good(&endpoints("z"), 1), good(&endpoints("z"), 2)];
     run.respond(ResourceKind::Endpoints, "3", "c", unwatched);
-    assert_eq!(run.requests(), ["eds 3/c x"], "what is not watched is passed over");
+    assert_eq!(run.requests(), ["eds 3/c x"], "what is not watched is ignored");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use proptest::test_runner::TestCaseResult;
 use super::*;
 use model::xds::cache::Error;
 use pool_testing::planted::each_is_found;
-use site::{Data, Delivery, Mood, Session, Site};
+use site::{Data, Delivery, ServerBehaviour, Session, Site};
 
 /// Numbers of resources, watchers and servers: small, so that they interact.
 const KEYS: usize = 5;
@@ -43,7 +43,7 @@ enum Op {
     Rewatch(usize, u64),
     /// A server's version of a resource changes.
     Change(usize, usize, Data),
-    Mood(usize, Mood),
+    ServerBehaviour(usize, ServerBehaviour),
     /// A transport connects or fails.
     Connect(usize),
     /// A transport takes a request.
@@ -131,13 +131,13 @@ fn data() -> impl Strategy<Value = Data> {
 fn op() -> impl Strategy<Value = Op> {
     let server = 0..SERVERS;
     let wait = prop_oneof![4 => 1_u64..2_000, 2 => 2_000_u64..20_000, 1 => 20_000_u64..40_000];
-    let mood = prop_oneof![3 => Just(Mood::Serves), 1 => Just(Mood::Silent), 2 => Just(Mood::Refuses)];
+    let behaviour = prop_oneof![3 => Just(ServerBehaviour::Serves), 1 => Just(ServerBehaviour::Silent), 2 => Just(ServerBehaviour::Refuses)];
     prop_oneof![
         6 => (0..KEYS, 0..WATCHERS).prop_map(|(n, watcher)| Op::Watch(n, watcher)),
         3 => (0..KEYS, 0..WATCHERS).prop_map(|(n, watcher)| Op::Unwatch(n, watcher)),
         3 => (0..KEYS, 0..WATCHERS).prop_map(|(n, watcher)| Op::Rewatch(n, watcher)),
         4 => (server.clone(), 0..KEYS, data()).prop_map(|(server, n, data)| Op::Change(server, n, data)),
-        2 => (server.clone(), mood).prop_map(|(server, mood)| Op::Mood(server, mood)),
+        2 => (server.clone(), behaviour).prop_map(|(server, behaviour)| Op::ServerBehaviour(server, behaviour)),
         4 => server.clone().prop_map(Op::Connect),
         4 => server.clone().prop_map(Op::Pull),
         5 => server.clone().prop_map(Op::Deliver),
@@ -261,8 +261,8 @@ impl World {
                 self.sites[index].set(n, data);
                 self.sites[index].push();
             }
-            Op::Mood(index, mood) => {
-                self.sites[index].mood = mood;
+            Op::ServerBehaviour(index, behaviour) => {
+                self.sites[index].behaviour = behaviour;
                 self.sites[index].push();
             }
             Op::Connect(index) => {
@@ -532,7 +532,7 @@ impl World {
     /// Connects a transport, if it is not connected; returns true if it did.
     fn connect(&mut self, index: usize) -> Result<bool, TestCaseError> {
         let site = &mut self.sites[index];
-        let refuses = site.mood == Mood::Refuses;
+        let refuses = site.behaviour == ServerBehaviour::Refuses;
         let Some(session) = site.session.as_mut().filter(|session| !session.is_connected) else {
             return Ok(false);
         };
@@ -680,7 +680,7 @@ impl World {
     fn converge(&mut self) -> TestCaseResult {
         for round in [100_u8, 150] {
             for (index, first) in [(0, round), (1, round + 20)] {
-                self.sites[index].mood = Mood::Serves;
+                self.sites[index].behaviour = ServerBehaviour::Serves;
                 for (n, number) in (0..KEYS).zip(first..) {
                     self.sites[index].set(n, Data::Good(number));
                 }

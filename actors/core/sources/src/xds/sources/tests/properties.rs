@@ -214,7 +214,7 @@ impl World {
             Op::Late => {
                 let keys: Vec<ResourceKey> = self.cache.entries().map(|entry| entry.key.clone()).collect();
                 self.cache.sent(self.now, &keys);
-                self.now = self.now.plus(PLAIN.patience());
+                self.now = self.now.plus(PLAIN.resource_timeout());
                 self.cache.tick(self.now, &mut notices);
             }
             Op::Ask => {
@@ -244,7 +244,7 @@ impl World {
             self.accounts.entry(name.clone()).or_default();
         }
         let mut out = Vec::new();
-        self.sources.step(self.now, In::Wanted(wanted), &mut out);
+        self.sources.step(self.now, In::SetSources(wanted), &mut out);
         self.on_outputs(out, None)
     }
 
@@ -320,11 +320,11 @@ impl World {
         let processed = out.iter().rposition(|output| matches!(output, Out::Processed(_)));
         prop_assert_eq!(processed.map(|at| out[at].clone()), update.map(Out::Processed));
         prop_assert!(processed.is_none_or(|at| at + 1 == out.len()), "it is processed too early");
-        let mut lets_go = false;
+        let mut releases = false;
         for output in out {
             match output {
                 Out::Watch(key, watcher) => {
-                    prop_assert!(!lets_go, "something is released before all is watched");
+                    prop_assert!(!releases, "something is released before all is watched");
                     let is_delivered =
                         key.kind == ResourceKind::Cluster || !self.has(Plant::AsksForClustersOnly);
                     let before = self.views.insert(key.clone(), (watcher, View::default()));
@@ -334,7 +334,7 @@ impl World {
                     }
                 }
                 Out::Unwatch(key, watcher) => {
-                    lets_go = true;
+                    releases = true;
                     let before = self.views.remove(&key).map(|(watcher, _)| watcher);
                     prop_assert_eq!(before, Some(watcher), "{} is not watched so", key);
                     if !self.has(Plant::KeepsWatching) {

@@ -20,7 +20,7 @@ pub(super) enum Data {
 
 /// The behaviour of a control plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Mood {
+pub(super) enum ServerBehaviour {
     Serves,
     /// The server accepts requests and answers none.
     Silent,
@@ -94,7 +94,7 @@ impl Session {
 #[derive(Debug)]
 pub(super) struct Site {
     index: usize,
-    pub mood: Mood,
+    pub behaviour: ServerBehaviour,
     data: [Data; KEYS],
     version: u32,
     pub session: Option<Session>,
@@ -102,7 +102,13 @@ pub(super) struct Site {
 
 impl Site {
     pub fn new(index: usize) -> Site {
-        Site { index, mood: Mood::Serves, data: [Data::Good(1); KEYS], version: 1, session: None }
+        Site {
+            index,
+            behaviour: ServerBehaviour::Serves,
+            data: [Data::Good(1); KEYS],
+            version: 1,
+            session: None,
+        }
     }
 
     fn version(&self) -> String {
@@ -151,12 +157,12 @@ impl Site {
     /// Sends the requested resources of a kind, if the client has not accepted them or requests other names.
     fn respond(&mut self, kind: ResourceKind) {
         let version = self.version();
-        let (mood, data) = (self.mood, self.data);
+        let (behaviour, data) = (self.behaviour, self.data);
         let Some(session) = &mut self.session else { return };
         let subscription = session.subscriptions.get_mut(kind);
         let Some(names) = subscription.names.clone().filter(|names| !names.is_empty()) else { return };
         let is_current = subscription.accepted == version && names.is_subset(&subscription.known);
-        if mood != Mood::Serves || subscription.awaits || is_current {
+        if behaviour != ServerBehaviour::Serves || subscription.awaits || is_current {
             return;
         }
         session.nonces += 1;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use model::object::{LeftOut, TO_BE_DELETED};
+use model::object::{ExclusionRule, TO_BE_DELETED};
 use serde_json::Value;
 use simulator_models::arm::ArmModel;
 use simulator_models::kube::{KubeModel, Resource};
@@ -13,20 +13,20 @@ use crate::decode::{items, text};
 
 /// Expected contents of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ExpectedPool {
     /// Required members.
     pub required: BTreeSet<IpAddr>,
     /// Allowed members; includes `required`.
     pub allowed: BTreeSet<IpAddr>,
     /// Whether the pool may stay unchanged: endpoints without any usable node (D6), or a last member that stays (G2).
     pub unusable: bool,
-    /// Nodes with endpoints that are left out, by name (D4, D5).
-    pub left_out: BTreeMap<String, LeftOut>,
+    /// Nodes with endpoints that are excluded, by name (D4, D5).
+    pub excluded: BTreeMap<String, ExclusionRule>,
 }
 
 /// Returns the expected contents of every pool of the cluster's candidates, by the pool's name: by the EndpointSlices
 /// of its family, or, as in upstream, of both (D4, C2).
-pub fn wanted_pools(kube: &KubeModel, upstream: bool) -> BTreeMap<String, Wanted> {
+pub fn expected_pools(kube: &KubeModel, upstream: bool) -> BTreeMap<String, ExpectedPool> {
     let nodes: BTreeMap<String, Value> =
         kube.list(Resource::Nodes).map(|node| (text(&node["metadata"]["name"]).to_owned(), node)).collect();
     let slices: Vec<Value> = kube.list(Resource::EndpointSlices).collect();
@@ -80,8 +80,8 @@ fn wanted(
     nodes: &BTreeMap<String, Value>,
     v6: bool,
     upstream: bool,
-) -> Wanted {
-    let (mut wanted, mut doomed) = (Wanted::default(), BTreeSet::new());
+) -> ExpectedPool {
+    let (mut wanted, mut doomed) = (ExpectedPool::default(), BTreeSet::new());
     for endpoint in endpoints {
         let Some(node) = nodes.get(text(&endpoint["nodeName"])) else { continue };
         for (place, ip) in ips(node, v6).filter(|_| !is_excluded(node)).enumerate() {
@@ -103,15 +103,15 @@ fn wanted(
         let Some(node) = nodes.get(&host).filter(|node| ips(node, v6).next().is_some()) else { continue };
         let stays = || ips(node, v6).any(|ip| wanted.required.contains(&ip));
         let why = if !hosts.contains(&host) {
-            LeftOut::OtherFamily
+            ExclusionRule::OtherFamily
         } else if is_excluded(node) {
-            LeftOut::ExcludedByLabel
+            ExclusionRule::ExcludedByLabel
         } else if is_doomed(node) && !stays() {
-            LeftOut::ToBeDeleted
+            ExclusionRule::ToBeDeleted
         } else {
             continue;
         };
-        wanted.left_out.insert(host, why);
+        wanted.excluded.insert(host, why);
     }
     wanted
 }
@@ -123,7 +123,7 @@ pub fn members(arm: &ArmModel, lb: &str, pool: &str) -> BTreeSet<IpAddr> {
 }
 
 /// Returns the first pool that is out of sync, as text.
-pub fn first_wrong(wanted: &BTreeMap<String, Wanted>, arm: &ArmModel) -> Option<String> {
+pub fn first_wrong(wanted: &BTreeMap<String, ExpectedPool>, arm: &ArmModel) -> Option<String> {
     let mut unfound: BTreeSet<&String> = wanted.keys().collect();
     for lb in arm.load_balancers() {
         for pool in arm.pools(lb) {

@@ -7,7 +7,7 @@ use crate::notation;
 
 /// One setting and its new value.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Knob {
+pub enum ModelSetting {
     /// Latency of reads.
     GetLatency(Latency),
     /// Latency of writes.
@@ -113,7 +113,7 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "a probability from 0 to 1".to_owned())
 }
 
-impl Knob {
+impl ModelSetting {
     /// Parses the words after `arm`.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ impl Knob {
                 Ok(Self::Quota(Some(Window { writes, reads, seconds: window.as_secs().max(1) })))
             }
             ["buckets", buckets @ ..] if !buckets.is_empty() => Buckets::parse(buckets).map(Self::Buckets),
-            _ => Err("a knob of ARM: get-latency, put-latency, operation, retry-after, update-status, \
+            _ => Err("a setting of ARM: get-latency, put-latency, operation, retry-after, update-status, \
                       concurrent-write, lock-retry-after, unfinished-write, visible, down, nic-admin-state, silent-loss, \
                       fault, quota or buckets, with its arguments"
                 .to_owned()),

@@ -7,22 +7,22 @@ use simulator_models::kube;
 use super::super::Disruption;
 use super::*;
 use crate::cluster::Cluster;
-use crate::story::Story;
+use crate::scenario::Scenario;
 
 const TIME: &str = "2026-11-22T16:30:35.75Z";
 const KEY: &str = "node.kubernetes.io/out-of-service";
 
 /// Returns four Services of three pods each on four nodes.
 fn stage() -> (World, Cluster) {
-    let story = Story::read("services 4\nload-balancers 1\nnodes 4\n").expect("a story");
-    let world = World::new(story.size, 1);
+    let scenario = Scenario::read("services 4\nload-balancers 1\nnodes 4\n").expect("a scenario");
+    let world = World::new(scenario.size, 1);
     let mut cluster = Cluster::new(KubeModel::new(kube::Settings::default()));
     world.fill_cluster(&mut cluster.model, TIME, 0);
     (world, cluster)
 }
 
-fn act((world, cluster): &mut (World, Cluster), act: Leaving, now_us: u64) {
-    Disruption::Leaving(act).begin(world, TIME).on_cluster(cluster, now_us);
+fn action((world, cluster): &mut (World, Cluster), action: NodeDisruption, now_us: u64) {
+    Disruption::NodeDisruption(action).begin(world, TIME).on_cluster(cluster, now_us);
 }
 
 fn node_of(cluster: &Cluster, number: usize) -> Value {
@@ -45,11 +45,14 @@ fn signals(cluster: &Cluster) -> Vec<(&str, u64, Option<u64>, Option<u64>)> {
 #[test]
 fn z2_the_oldest_nodes_are_tainted_once_and_a_key_untaints_all() {
     let mut stage = stage();
-    let taint =
-        |key: &str, value: &str| Leaving::Taint { count: 2, key: key.to_owned(), value: value.to_owned() };
-    act(&mut stage, taint("other/key", "value"), 1);
-    act(&mut stage, taint(KEY, ""), 2);
-    act(&mut stage, taint(KEY, "again"), 3);
+    let taint = |key: &str, value: &str| NodeDisruption::Taint {
+        count: 2,
+        key: key.to_owned(),
+        value: value.to_owned(),
+    };
+    action(&mut stage, taint("other/key", "value"), 1);
+    action(&mut stage, taint(KEY, ""), 2);
+    action(&mut stage, taint(KEY, "again"), 3);
     let other = json!({"key": "other/key", "value": "value", "effect": "NoSchedule"});
     let expected = json!([other, {"key": KEY, "effect": "NoExecute"}]);
     for number in [0, 1] {
@@ -57,10 +60,10 @@ fn z2_the_oldest_nodes_are_tainted_once_and_a_key_untaints_all() {
     }
     assert!(node_of(&stage.1, 2)["spec"].get("taints").is_none());
     assert_eq!(signals(&stage.1), [("node-0000", 2, None, None), ("node-0001", 2, None, None)]);
-    act(&mut stage, Leaving::Untaint(KEY.to_owned()), 4);
+    action(&mut stage, NodeDisruption::Untaint(KEY.to_owned()), 4);
     assert_eq!(node_of(&stage.1, 1)["spec"]["taints"], json!([other]));
     assert_eq!(signals(&stage.1), [("node-0000", 2, None, Some(4)), ("node-0001", 2, None, Some(4))]);
-    act(&mut stage, Leaving::Untaint("other/key".to_owned()), 5);
+    action(&mut stage, NodeDisruption::Untaint("other/key".to_owned()), 5);
     assert_eq!(node_of(&stage.1, 0)["spec"]["taints"], Value::Null);
 }
 
@@ -68,29 +71,29 @@ fn z2_the_oldest_nodes_are_tainted_once_and_a_key_untaints_all() {
 fn n1_an_eviction_has_notice_then_not_ready_then_deletion() {
     let message = "Preempt Scheduled: Sun, 22 Nov 2026 16:31:05 GMT. DurationInSeconds: -1.  For more \
                    information, see https://aka.ms/aks/scheduledevents.";
-    for form in [Form::Event, Form::EventV1, Form::Condition] {
+    for form in [NoticeForm::Event, NoticeForm::EventV1, NoticeForm::Condition] {
         let mut stage = stage();
-        let evict = |step| Leaving::Evict(7, step);
-        act(&mut stage, evict(Step::Notice { form, notice_us: 30_000_000 }), 10);
+        let evict = |step| NodeDisruption::Evict(7, step);
+        action(&mut stage, evict(Step::Notice { form, notice_us: 30_000_000 }), 10);
         let events: Vec<Value> = [Resource::Events, Resource::EventsV1]
             .into_iter()
             .flat_map(|resource| stage.1.model.list(resource).collect::<Vec<_>>())
             .collect();
         let node = node_of(&stage.1, 0);
         let announced = match form {
-            Form::Event => &events[0]["message"],
-            Form::EventV1 => events.last().map_or(&Value::Null, |event| &event["note"]),
-            Form::Condition => &node["status"]["conditions"][1]["message"],
+            NoticeForm::Event => &events[0]["message"],
+            NoticeForm::EventV1 => events.last().map_or(&Value::Null, |event| &event["note"]),
+            NoticeForm::Condition => &node["status"]["conditions"][1]["message"],
         };
         assert_eq!(announced, message, "{form:?}");
-        assert_eq!(events.is_empty(), form == Form::Condition);
+        assert_eq!(events.is_empty(), form == NoticeForm::Condition);
         assert_eq!(signals(&stage.1), [("node-0000", 10, Some(30_000_010), None)]);
         assert!(is_ready(&node));
 
-        act(&mut stage, evict(Step::NotReady), 30);
+        action(&mut stage, evict(Step::NotReady), 30);
         assert!(!is_ready(&node_of(&stage.1, 0)) && is_ready(&node_of(&stage.1, 1)));
         let before = stage.0.services().to_vec();
-        act(&mut stage, evict(Step::Gone), 45);
+        action(&mut stage, evict(Step::Gone), 45);
         assert!(stage.1.model.get(Resource::Nodes, "", "node-0000").is_none());
         assert_eq!(signals(&stage.1), [("node-0000", 10, Some(30_000_010), Some(45))]);
         for (old, new) in before.iter().zip(stage.0.services()) {
@@ -100,7 +103,7 @@ fn n1_an_eviction_has_notice_then_not_ready_then_deletion() {
         }
         assert_eq!(stage.0.oldest_nodes(9), ["node-0001", "node-0002", "node-0003"]);
         // The eviction has ended, and a repeated step has no effect.
-        act(&mut stage, evict(Step::Gone), 46);
+        action(&mut stage, evict(Step::Gone), 46);
         assert_eq!(stage.1.model.list(Resource::Nodes).count(), 3);
     }
 }
@@ -108,14 +111,14 @@ fn n1_an_eviction_has_notice_then_not_ready_then_deletion() {
 #[test]
 fn n1_evictions_remove_nodes_one_by_one_except_the_last() {
     let mut stage = stage();
-    let notice = Step::Notice { form: Form::Event, notice_us: 1 };
+    let notice = Step::Notice { form: NoticeForm::Event, notice_us: 1 };
     for number in 0..9 {
-        act(&mut stage, Leaving::Evict(number, notice), number as u64);
+        action(&mut stage, NodeDisruption::Evict(number, notice), number as u64);
     }
     let evicted: Vec<&str> = signals(&stage.1).into_iter().map(|(node, ..)| node).collect();
     assert_eq!(evicted, ["node-0000", "node-0001", "node-0002"], "one stays");
     for number in [1, 2, 0] {
-        act(&mut stage, Leaving::Evict(number, Step::Gone), 20 + number as u64);
+        action(&mut stage, NodeDisruption::Evict(number, Step::Gone), 20 + number as u64);
         let there = stage.0.oldest_nodes(9);
         assert_eq!(stage.1.model.list(Resource::Nodes).count(), there.len(), "{there:?}");
     }
@@ -128,15 +131,15 @@ fn n1_evictions_remove_nodes_one_by_one_except_the_last() {
 fn n2_a_recreated_node_has_its_name_another_uid_and_no_taints() {
     for same_addresses in [true, false] {
         let mut stage = stage();
-        act(&mut stage, Leaving::Taint { count: 1, key: KEY.to_owned(), value: String::new() }, 1);
+        action(&mut stage, NodeDisruption::Taint { count: 1, key: KEY.to_owned(), value: String::new() }, 1);
         let before = node_of(&stage.1, 0);
-        act(&mut stage, Leaving::Recreate { count: 1, same_addresses }, 2);
+        action(&mut stage, NodeDisruption::Recreate { count: 1, same_addresses }, 2);
         let after = node_of(&stage.1, 0);
         assert_ne!(before["metadata"]["uid"], after["metadata"]["uid"]);
         assert!(after["spec"].get("taints").is_none() && is_ready(&after));
         assert_eq!(before["status"]["addresses"] == after["status"]["addresses"], same_addresses);
         assert_eq!(signals(&stage.1), [("node-0000", 1, None, Some(2))]);
-        act(&mut stage, Leaving::Recreate { count: 1, same_addresses: true }, 3);
+        action(&mut stage, NodeDisruption::Recreate { count: 1, same_addresses: true }, 3);
         let again = node_of(&stage.1, 0);
         assert_ne!(again["metadata"]["uid"], after["metadata"]["uid"]);
         assert_eq!(again["status"]["addresses"], after["status"]["addresses"], "its last addresses");
@@ -146,13 +149,13 @@ fn n2_a_recreated_node_has_its_name_another_uid_and_no_taints() {
 #[test]
 fn z2_nodes_with_stopped_machines_are_not_ready() {
     let mut stage = stage();
-    act(&mut stage, Leaving::Stop(2), 1);
+    action(&mut stage, NodeDisruption::Stop(2), 1);
     let ready = |cluster: &Cluster| [0, 1, 2].map(|number| is_ready(&node_of(cluster, number)));
     assert_eq!(ready(&stage.1), [false, false, true]);
     assert_eq!(stage.1.stopped.len(), 2);
-    act(&mut stage, Leaving::Stop(1), 2);
+    action(&mut stage, NodeDisruption::Stop(1), 2);
     assert_eq!(ready(&stage.1), [false, true, true], "the others run again");
-    act(&mut stage, Leaving::Start, 3);
+    action(&mut stage, NodeDisruption::Start, 3);
     assert_eq!((ready(&stage.1), stage.1.stopped.len()), ([true; 3], 0));
     assert_eq!(signals(&stage.1), [], "they have no taints");
 }

@@ -32,7 +32,7 @@ fn ips(texts: &[&str]) -> BTreeSet<IpAddr> {
 
 #[test]
 fn d4_each_family_has_the_nodes_of_its_own_slices() {
-    let wanted = wanted_pools(&cluster());
+    let wanted = expected_pools(&cluster());
     assert_eq!(wanted.keys().collect::<Vec<_>>(), ["shop-web", "shop-web-ipv6"]);
     let v4 = &wanted["shop-web"];
     assert_eq!(v4.required, ips(&["10.0.0.1", "10.0.0.3"]));
@@ -46,7 +46,7 @@ fn d4_further_addresses_of_a_node_are_allowed() {
     let mut cluster = cluster();
     let node = build::node("n1", &["10.0.0.1", "fd00::1", "10.0.0.11"], &[], true, &[]);
     cluster.apply(node, 0).expect("a node");
-    let v4 = &wanted_pools(&cluster)["shop-web"];
+    let v4 = &expected_pools(&cluster)["shop-web"];
     assert_eq!(v4.required, ips(&["10.0.0.1", "10.0.0.3"]));
     assert_eq!(v4.allowed, ips(&["10.0.0.1", "10.0.0.11", "10.0.0.2", "10.0.0.3"]));
 }
@@ -57,15 +57,15 @@ fn d1_services_without_local_traffic_have_no_pool() {
     let mut service = build::service("Shop", "web", &[80], &[Family::V4]);
     service["spec"]["externalTrafficPolicy"] = json!("Cluster");
     cluster.apply(service, 0).expect("a Service");
-    assert!(wanted_pools(&cluster).is_empty());
+    assert!(expected_pools(&cluster).is_empty());
 }
 
 #[test]
 fn a_pool_is_wrong_with_a_missing_or_unwanted_member() {
-    let wanted = wanted_pools(&cluster());
-    let mut wanted: BTreeMap<String, Wanted> =
+    let wanted = expected_pools(&cluster());
+    let mut wanted: BTreeMap<String, ExpectedPool> =
         wanted.into_iter().filter(|(name, _)| name == "shop-web").collect();
-    let wrong_pools = |members: &[&str], wanted: &BTreeMap<String, Wanted>| {
+    let wrong_pools = |members: &[&str], wanted: &BTreeMap<String, ExpectedPool>| {
         let mut azure = ArmModel::new(arm::Settings::default());
         let members = members.iter().map(|ip| (format!("n-{ip}"), (*ip).to_owned())).collect();
         azure.add_pool("LB", "Shop-Web", &PoolSpec { members, ..PoolSpec::default() });
@@ -81,7 +81,7 @@ fn a_pool_is_wrong_with_a_missing_or_unwanted_member() {
     assert_eq!(wrong.missing, ["10.0.0.3".parse::<IpAddr>().expect("an address")]);
     assert_eq!(wrong.unwanted, ["10.0.0.9".parse::<IpAddr>().expect("an address")]);
 
-    wanted.insert("shop-gone".to_owned(), Wanted::default());
+    wanted.insert("shop-gone".to_owned(), ExpectedPool::default());
     let [nowhere] = &wrong_pools(&["10.0.0.1", "10.0.0.3"], &wanted)[..] else {
         panic!("one pool out of sync")
     };
@@ -91,21 +91,21 @@ fn a_pool_is_wrong_with_a_missing_or_unwanted_member() {
 #[test]
 fn d5_excluded_nodes_do_not_count_with_others() {
     let labelled = |node: &str, ip: &str, label: (&str, &str)| build::node(node, &[ip], &[label], true, &[]);
-    let left_out = [
+    let excluded = [
         ("node.kubernetes.io/exclude-from-external-load-balancers", ""),
         ("node-role.kubernetes.io/control-plane", ""),
         ("kubernetes.azure.com/managed", "false"),
     ];
-    for label in left_out {
+    for label in excluded {
         let mut cluster = cluster();
         cluster.apply(labelled("n1", "10.0.0.1", label), 0).expect("a node");
-        let wanted = wanted_pools(&cluster);
+        let wanted = expected_pools(&cluster);
         assert_eq!(wanted["shop-web"].required, ips(&["10.0.0.3"]), "{label:?}");
         assert_eq!(wanted["shop-web"].allowed, ips(&["10.0.0.2", "10.0.0.3"]), "{label:?}");
         for (node, ip) in [("n2", "10.0.0.2"), ("n3", "10.0.0.3")] {
             cluster.apply(labelled(node, ip, label), 0).expect("a node");
         }
-        let wanted = wanted_pools(&cluster);
+        let wanted = expected_pools(&cluster);
         assert_eq!(wanted["shop-web"].required, ips(&[]), "{label:?}");
         assert!(
             wanted["shop-web"].is_met_by(&ips(&["10.0.0.1", "10.0.0.2"])),
@@ -114,7 +114,7 @@ fn d5_excluded_nodes_do_not_count_with_others() {
     }
     let mut cluster = cluster();
     cluster.apply(labelled("n1", "10.0.0.1", ("kubernetes.azure.com/managed", "true")), 0).expect("a node");
-    assert_eq!(wanted_pools(&cluster)["shop-web"].required, ips(&["10.0.0.1", "10.0.0.3"]));
+    assert_eq!(expected_pools(&cluster)["shop-web"].required, ips(&["10.0.0.1", "10.0.0.3"]));
 }
 
 #[test]
@@ -122,10 +122,10 @@ fn d5_nodes_about_to_be_deleted_count_where_no_other_is() {
     let taint = [("ToBeDeletedByClusterAutoscaler", "1", "NoSchedule")];
     let mut cluster = cluster();
     cluster.apply(build::node("n1", &["10.0.0.1"], &[], true, &taint), 0).expect("a node");
-    let v4 = wanted_pools(&cluster).remove("shop-web").expect("a pool");
+    let v4 = expected_pools(&cluster).remove("shop-web").expect("a pool");
     assert_eq!((v4.required, v4.allowed), (ips(&["10.0.0.3"]), ips(&["10.0.0.1", "10.0.0.2", "10.0.0.3"])));
     cluster.apply(build::node("n3", &["10.0.0.3"], &[], true, &taint), 0).expect("a node");
-    assert_eq!(wanted_pools(&cluster)["shop-web"].required, ips(&["10.0.0.1", "10.0.0.3"]));
+    assert_eq!(expected_pools(&cluster)["shop-web"].required, ips(&["10.0.0.1", "10.0.0.3"]));
 }
 
 #[test]

@@ -14,10 +14,10 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::admin::stage::PROGRAM;
-use crate::support::{PATIENCE, eventually, log_lines};
+use crate::support::{TEST_TIMEOUT, eventually, log_lines};
 
 /// The running fakes, and the files with their addresses.
-pub struct Bench {
+pub struct Fixture {
     pub fakes: Fakes,
     pub folder: TempDir,
     pub files: Files,
@@ -42,7 +42,7 @@ impl Ended {
     }
 }
 
-impl Bench {
+impl Fixture {
     /// Creates fakes with this number of Services on two load balancers and six nodes, each with a pool in sync.
     pub async fn new(services: usize) -> Self {
         Self::with(services, &json!({})).await
@@ -153,24 +153,24 @@ pub struct Running {
 
 impl Running {
     /// Starts a command whose standard error is a file of this name.
-    pub fn start(bench: &Bench, command: &str, arguments: &[&str], log: &str) -> Running {
-        let log = bench.folder.path().join(log);
+    pub fn start(fixture: &Fixture, command: &str, arguments: &[&str], log: &str) -> Running {
+        let log = fixture.folder.path().join(log);
         let file = std::fs::File::create(&log).expect("the folder can be written");
-        let mut command: Command = bench.command(command, arguments);
+        let mut command: Command = fixture.command(command, arguments);
         let child = command.stdout(Stdio::piped()).stderr(file).spawn().expect("the binary under test");
         Running { child, log }
     }
 
     /// Starts a controller, waits until it leads, and returns the address of its admin API.
-    pub async fn start_leader(bench: &Bench) -> (Running, String) {
-        let running = Running::start(bench, "run", &[], "controller.log");
+    pub async fn start_leader(fixture: &Fixture) -> (Running, String) {
+        let running = Running::start(fixture, "run", &[], "controller.log");
         let admin = running.wait_until_leading().await;
         (running, admin)
     }
 
     /// Waits until the controller leads, and returns the address of its admin API.
     pub async fn wait_until_leading(&self) -> String {
-        eventually("the controller leads", PATIENCE, || async {
+        eventually("the controller leads", TEST_TIMEOUT, || async {
             let lines = self.lines();
             let leads = lines.iter().any(|line| line["message"] == "leadership" && line["role"] == "leader");
             let admin = self.listener("admin");
@@ -193,7 +193,7 @@ impl Running {
 
     /// Waits until the log contains this text.
     pub async fn wait_for_log(&self, words: &str) {
-        eventually(words, PATIENCE, || async {
+        eventually(words, TEST_TIMEOUT, || async {
             let text = std::fs::read_to_string(&self.log).unwrap_or_default();
             if text.contains(words) { Ok(()) } else { Err(text) }
         })

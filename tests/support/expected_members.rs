@@ -10,11 +10,11 @@ use super::azure::pool_name;
 use super::kubernetes::Api;
 
 /// A node with this label is no member (D5).
-pub const LEFT_OUT: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 /// Returns the members of every pool of a namespace's Services, by pool name: the InternalIPs of the nodes that host an
 /// endpoint that is not terminating, from all slices, without excluded nodes.
-pub async fn wanted(api: &Api, namespace: &str) -> Result<BTreeMap<String, BTreeSet<IpAddr>>, String> {
+pub async fn expected(api: &Api, namespace: &str) -> Result<BTreeMap<String, BTreeSet<IpAddr>>, String> {
     let nodes = nodes(api).await?;
     let services = api.items(&format!("/api/v1/namespaces/{namespace}/services")).await?;
     let slices = slices(api, namespace, None).await?;
@@ -41,7 +41,7 @@ pub async fn slices(api: &Api, namespace: &str, service: Option<&str>) -> Result
 /// Returns the InternalIP of every node that may be a member, by the node's name.
 async fn nodes(api: &Api) -> Result<BTreeMap<String, IpAddr>, String> {
     let nodes = api.items("/api/v1/nodes").await?;
-    let eligible = nodes.iter().filter(|node| node["metadata"]["labels"][LEFT_OUT].is_null());
+    let eligible = nodes.iter().filter(|node| node["metadata"]["labels"][EXCLUDE_LABEL].is_null());
     let named = eligible.filter_map(|node| {
         let mut internal =
             items(&node["status"]["addresses"]).filter(|address| address["type"] == "InternalIP");

@@ -50,7 +50,7 @@ pub(super) fn node(n: u8, taints: &[&str]) -> NodeFact {
         ips: ips(n).into(),
         instance: None,
         ready: true,
-        left_out: None,
+        excluded: None,
         taints: taints.iter().map(|key| taint(key)).collect(),
         created: None,
         preempt: None,
@@ -77,7 +77,7 @@ pub(super) fn failure(status: u16) -> AdminError {
 }
 
 /// The machine, a writer, the pools and our ConfigMap.
-pub(super) struct Bench {
+pub(super) struct Fixture {
     pub(super) now: Now,
     pub(super) machine: AdminState,
     pub(super) params: Params,
@@ -101,7 +101,7 @@ pub(super) struct Bench {
     /// The pool whose write has begun. Its end answers later withdrawals.
     pub(super) in_flight: Option<PoolId>,
     pub(super) azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
-    /// Due updates since the last call of [`Bench::take_due`], and the number of requested reads.
+    /// Due updates since the last call of [`Fixture::take_due`], and the number of requested reads.
     pub(super) requested: Vec<(PoolId, AdminUrgency)>,
     pub(super) requested_reads: usize,
     pub(super) opened: Option<Epoch>,
@@ -113,14 +113,14 @@ pub(super) struct Bench {
     pub(super) leaving: Arc<DrainingAddresses>,
 }
 
-impl Bench {
-    /// Creates a bench without any input. The pool `web` of both load balancers holds the IPv4 addresses of the first
+impl Fixture {
+    /// Creates a fixture without any input. The pool `web` of both load balancers holds the IPv4 addresses of the first
     /// nodes, and `web-ipv6` the IPv6 addresses.
-    pub(super) fn silent(role: Role, nodes: u8) -> Bench {
-        Bench::with_storage(role, RecordStorage::ConfigMap, nodes)
+    pub(super) fn silent(role: Role, nodes: u8) -> Fixture {
+        Fixture::with_storage(role, RecordStorage::ConfigMap, nodes)
     }
 
-    pub(super) fn with_storage(role: Role, storage: RecordStorage, nodes: u8) -> Bench {
+    pub(super) fn with_storage(role: Role, storage: RecordStorage, nodes: u8) -> Fixture {
         let of =
             |family: usize| (1..=nodes).map(|n| (ips(n)[family], State::None)).collect::<BTreeMap<_, _>>();
         let pools = LBS.iter().flat_map(|lb| [(pool(lb, "web"), of(0)), (pool(lb, "web-ipv6"), of(1))]);
@@ -133,7 +133,7 @@ impl Bench {
             max_backoff: Duration::from_secs(15),
             storage,
         };
-        Bench {
+        Fixture {
             now: Now::from_millis(1_000),
             machine: AdminState::new(params.clone()),
             params,
@@ -161,18 +161,18 @@ impl Bench {
     }
 
     /// Creates a leader that has observed these nodes and all pools.
-    pub(super) fn new(nodes: u8) -> Bench {
-        Bench::leading(Role::On, RecordStorage::ConfigMap, nodes)
+    pub(super) fn new(nodes: u8) -> Fixture {
+        Fixture::leading(Role::On, RecordStorage::ConfigMap, nodes)
     }
 
-    pub(super) fn leading(role: Role, storage: RecordStorage, nodes: u8) -> Bench {
-        let mut bench = Bench::with_storage(role, storage, nodes);
+    pub(super) fn leading(role: Role, storage: RecordStorage, nodes: u8) -> Fixture {
+        let mut fixture = Fixture::with_storage(role, storage, nodes);
         for n in 1..=nodes {
-            bench.deliver(node(n, &[]));
+            fixture.deliver(node(n, &[]));
         }
-        bench.observe_all();
-        bench.lead(1);
-        bench
+        fixture.observe_all();
+        fixture.lead(1);
+        fixture
     }
 
     pub(super) fn lead(&mut self, n: u64) {

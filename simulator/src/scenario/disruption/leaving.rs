@@ -19,7 +19,7 @@ const REASON: &str = "PreemptScheduled";
 
 /// A change of draining or returning nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leaving {
+pub enum NodeDisruption {
     /// The oldest nodes get a taint.
     Taint {
         /// Number of nodes.
@@ -56,7 +56,7 @@ pub struct Preemption {
     /// Time in which they begin, in microseconds.
     pub within_us: u64,
     /// Form of the notice.
-    pub form: Form,
+    pub form: NoticeForm,
     /// Time from the notice to the end of the machine, in microseconds.
     pub notice_us: u64,
     /// Time from the end of the machine to the deletion of its node, in microseconds.
@@ -65,7 +65,7 @@ pub struct Preemption {
 
 /// Form of the notice of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum NoticeForm {
     /// An Event of `v1`.
     Event,
     /// An Event of `events.k8s.io/v1`.
@@ -80,7 +80,7 @@ pub enum Step {
     /// The notice is published.
     Notice {
         /// Form of the notice.
-        form: Form,
+        form: NoticeForm,
         /// Time until the end of the machine, in microseconds.
         notice_us: u64,
     },
@@ -94,10 +94,10 @@ impl Preemption {
     /// Parses the words after `nodes preempt N within TIME`.
     fn parse(number: &str, time: &str, rest: &[&str]) -> Result<Self, String> {
         let (form, rest) = match rest {
-            ["as", "event", rest @ ..] => (Form::Event, rest),
-            ["as", "event-v1", rest @ ..] => (Form::EventV1, rest),
-            ["as", "condition", rest @ ..] => (Form::Condition, rest),
-            rest => (Form::Event, rest),
+            ["as", "event", rest @ ..] => (NoticeForm::Event, rest),
+            ["as", "event-v1", rest @ ..] => (NoticeForm::EventV1, rest),
+            ["as", "condition", rest @ ..] => (NoticeForm::Condition, rest),
+            rest => (NoticeForm::Event, rest),
         };
         let notice_us = match rest {
             [] => NOTICE_US,
@@ -113,7 +113,7 @@ impl Preemption {
 
     /// Returns the steps of all evictions, which are numbered from `first`, each with its time from the start in
     /// microseconds.
-    pub(in crate::story) fn steps(&self, first: usize) -> Vec<(u64, Leaving)> {
+    pub(in crate::scenario) fn steps(&self, first: usize) -> Vec<(u64, NodeDisruption)> {
         let Self { count, within_us, form, notice_us, gone_after_us } = *self;
         let of = |index: usize| {
             let begins = u128::from(within_us) * index as u128 / count.max(1) as u128;
@@ -124,19 +124,19 @@ impl Preemption {
                 (ends, Step::NotReady),
                 (ends.saturating_add(gone_after_us), Step::Gone),
             ]
-            .map(|(at, step)| (at, Leaving::Evict(first + index, step)))
+            .map(|(at, step)| (at, NodeDisruption::Evict(first + index, step)))
         };
         (0..count).flat_map(of).collect()
     }
 }
 
-impl Leaving {
+impl NodeDisruption {
     /// Parses an action on nodes; returns `None` for other actions.
     pub(super) fn parse(words: &[&str]) -> Option<Result<Self, String>> {
         let recreate = |number: &str, same_addresses| {
             count(number).map(|count| Self::Recreate { count, same_addresses })
         };
-        let act = match words {
+        let action = match words {
             ["nodes", "taint", number, taint] => {
                 let (key, value) = taint.split_once('=').unwrap_or((taint, ""));
                 let (key, value) = (key.to_owned(), value.to_owned());
@@ -152,7 +152,7 @@ impl Leaving {
             ["nodes", "recreate", number, "same-addresses"] => recreate(number, true),
             _ => return None,
         };
-        Some(act)
+        Some(action)
     }
 
     /// Returns the same change in a scenario that runs `speed` times as fast.
@@ -175,7 +175,7 @@ impl Leaving {
     }
 
     /// Returns whether the required members of pools change. A node that is not Ready stays in its pools.
-    pub(super) fn changes_wishes(&self) -> bool {
+    pub(super) fn changes_expected_members(&self) -> bool {
         match self {
             Self::Evict(_, Step::Gone) | Self::Recreate { .. } => true,
             Self::Evict(_, Step::Notice { .. } | Step::NotReady)
@@ -223,9 +223,11 @@ fn evict(number: usize, step: Step, world: &mut World, trigger_time: &str, shift
             let Some(node) = world.begin_eviction(number) else { return };
             let notice = Notice::new(trigger_time, notice_us);
             match form {
-                Form::Event => shift.objects.push(notice.event(&node, number)),
-                Form::EventV1 => shift.objects.push(notice.event_v1(&node, number)),
-                Form::Condition => shift.edits.push((node.clone(), Edit::Condition(notice.condition()))),
+                NoticeForm::Event => shift.objects.push(notice.event(&node, number)),
+                NoticeForm::EventV1 => shift.objects.push(notice.event_v1(&node, number)),
+                NoticeForm::Condition => {
+                    shift.edits.push((node.clone(), Edit::Condition(notice.condition())))
+                }
             }
             shift.notices.push((node, notice_us));
         }

@@ -6,22 +6,22 @@ use super::{WatchFailure, describe};
 
 /// Freshness of the observations of a kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Contact {
+pub enum WatchFreshness {
     /// Current: a watch is running.
     Current,
     /// Possibly outdated: no watch delivers at present.
-    Lost,
+    Stale,
     /// Possibly outdated: the API server denies the requests, with this message.
     Denied(Arc<str>),
 }
 
-impl Contact {
+impl WatchFreshness {
     /// Returns true if they are current.
     #[must_use]
     pub fn is_current(&self) -> bool {
         match self {
-            Contact::Current => true,
-            Contact::Lost | Contact::Denied(_) => false,
+            WatchFreshness::Current => true,
+            WatchFreshness::Stale | WatchFreshness::Denied(_) => false,
         }
     }
 }

@@ -23,14 +23,14 @@ use crate::downs::{Downs, Others};
 
 /// Required and allowed members of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ExpectedPool {
     /// Must be members.
     pub required: BTreeSet<IpAddr>,
     /// May be members; holds `required`.
     pub allowed: BTreeSet<IpAddr>,
 }
 
-impl Wanted {
+impl ExpectedPool {
     /// Returns whether every required member is present.
     pub(crate) fn is_held_by(&self, members: &BTreeSet<IpAddr>) -> bool {
         self.required.is_subset(members)
@@ -62,7 +62,7 @@ pub struct Addresses(BTreeMap<String, Addressed>);
 #[derive(Clone, Debug, Default)]
 struct Addressed {
     ips: Vec<IpAddr>,
-    left_out: bool,
+    excluded: bool,
     doomed: bool,
 }
 
@@ -70,7 +70,7 @@ struct Addressed {
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// Labels that exclude a node: with this value, or with any.
-const LEAVING_OUT: [(&str, Option<&str>); 3] = [
+const EXCLUSIONS: [(&str, Option<&str>); 3] = [
     ("node.kubernetes.io/exclude-from-external-load-balancers", None),
     ("node-role.kubernetes.io/control-plane", None),
     ("kubernetes.azure.com/managed", Some("false")),
@@ -82,25 +82,26 @@ impl Addresses {
     pub fn of(cluster: &KubeModel) -> Self {
         let nodes = cluster.list(Resource::Nodes).map(|node| {
             let labels = &node["metadata"]["labels"];
-            let left_out = LEAVING_OUT.iter().any(|(key, value)| {
+            let excluded = EXCLUSIONS.iter().any(|(key, value)| {
                 labels.get(key).is_some_and(|found| value.is_none_or(|value| found == value))
             });
             let doomed = items(&node["spec"]["taints"]).any(|taint| taint["key"] == TO_BE_DELETED);
-            let addressed = Addressed { ips: internal_ips(&node).collect(), left_out, doomed };
+            let addressed = Addressed { ips: internal_ips(&node).collect(), excluded, doomed };
             (text(&node["metadata"]["name"]).to_owned(), addressed)
         });
         Self(nodes.collect())
     }
 
     /// Returns the required and allowed members of a Service with these slices in its pool of this family.
-    pub fn wanted<'a>(&self, slices: impl IntoIterator<Item = &'a Value>, family: Family) -> Wanted {
-        let (mut wanted, mut left_out, mut doomed) = (Wanted::default(), BTreeSet::new(), BTreeSet::new());
+    pub fn wanted<'a>(&self, slices: impl IntoIterator<Item = &'a Value>, family: Family) -> ExpectedPool {
+        let (mut wanted, mut excluded, mut doomed) =
+            (ExpectedPool::default(), BTreeSet::new(), BTreeSet::new());
         let own = slices.into_iter().filter(|slice| slice["addressType"] == family.word());
         for endpoint in own.flat_map(|slice| items(&slice["endpoints"])) {
             let Some(node) = self.0.get(text(&endpoint["nodeName"])) else { continue };
             let mut ips = node.ips.iter().filter(|ip| ip.is_ipv4() == (family == Family::V4)).peekable();
-            if node.left_out {
-                left_out.extend(ips);
+            if node.excluded {
+                excluded.extend(ips);
                 continue;
             }
             if endpoint["conditions"]["terminating"] != true {
@@ -113,7 +114,7 @@ impl Addresses {
             wanted.required = doomed;
         }
         if wanted.allowed.is_empty() {
-            wanted.allowed = left_out;
+            wanted.allowed = excluded;
         }
         wanted
     }
@@ -121,7 +122,7 @@ impl Addresses {
 
 /// Returns the required and allowed members of every pool of the cluster's Services, by the pool's name.
 #[must_use]
-pub fn wanted_pools(cluster: &KubeModel) -> BTreeMap<String, Wanted> {
+pub fn expected_pools(cluster: &KubeModel) -> BTreeMap<String, ExpectedPool> {
     let addresses = Addresses::of(cluster);
     let mut slices: BTreeMap<(String, String), Vec<Value>> = BTreeMap::new();
     for slice in cluster.list(Resource::EndpointSlices) {
@@ -165,7 +166,7 @@ pub fn members(azure: &ArmModel, load_balancer: &str, pool: &str) -> BTreeSet<Ip
 
 /// Returns the pools that are out of sync or missing, in a stable order.
 #[must_use]
-pub fn wrong_pools(azure: &ArmModel, wanted: &BTreeMap<String, Wanted>) -> Vec<OutOfSyncPool> {
+pub fn wrong_pools(azure: &ArmModel, wanted: &BTreeMap<String, ExpectedPool>) -> Vec<OutOfSyncPool> {
     let mut nowhere: BTreeSet<&str> = wanted.keys().map(String::as_str).collect();
     let mut wrong = Vec::new();
     for load_balancer in azure.load_balancers() {

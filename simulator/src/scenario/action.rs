@@ -8,21 +8,21 @@ use simulator_models::arm::{self, Latency, Method, Request};
 use simulator_models::kube::Resource;
 
 use super::disruption::{Disruption, Shift};
-use super::knob::Knob;
+use super::model_setting::ModelSetting;
 use super::reach::Reach;
 use crate::azure::{Azure, FOREIGN_AGENT};
 use crate::cluster::Cluster;
 use crate::convergence::PoolName;
+use crate::expected_members;
 use crate::notation;
 use crate::process_control::ProcessControl;
-use crate::truth;
 use crate::world::World;
 
 /// An action.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Act {
+pub enum Action {
     /// A setting of ARM changes.
-    Arm(Knob),
+    Arm(ModelSetting),
     /// ARM aborts every connection, or serves again.
     ArmDown(bool),
     /// The API server refuses every connection, or serves again.
@@ -68,7 +68,7 @@ pub enum Act {
 /// The kinds that lists can hide.
 const LISTED: [Resource; 3] = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
 
-impl Act {
+impl Action {
     /// Parses the words after the time.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Act {
         match words {
             ["arm", "down"] => Ok(Self::ArmDown(true)),
             ["arm", "up"] => Ok(Self::ArmDown(false)),
-            ["arm", knob @ ..] => Knob::parse(knob).map(Self::Arm),
+            ["arm", setting @ ..] => ModelSetting::parse(setting).map(Self::Arm),
             ["apiserver", "down"] => Ok(Self::ApiDown(true)),
             ["apiserver", "up"] => Ok(Self::ApiDown(false)),
             ["apiserver", "slow", time] => Ok(Self::ApiSlow(notation::duration(time)?)),
@@ -116,7 +116,7 @@ impl Act {
             ["controller", "files", number] => {
                 count(number).map(|files| Self::FilesLimit(Some(files as u64)))
             }
-            _ => Err("arm down|up|KNOB, apiserver down|up|slow TIME|restart|throttle N retry-after S, \
+            _ => Err("arm down|up|SETTING, apiserver down|up|slow TIME|restart|throttle N retry-after S, \
                       lists empty [KIND]|full, etcd save|restore, nodes add|delete|vanish N, nodes return, \
                       nodes fail N, nodes label N KEY|unlabel KEY, nodes taint N KEY[=VALUE]|untaint KEY, \
                       nodes stop N|start, nodes preempt N within TIME [as event|event-v1|condition] [notice TIME], \
@@ -132,7 +132,7 @@ impl Act {
     #[must_use]
     pub fn faster(self, speed: u32) -> Self {
         match self {
-            Self::Arm(knob) => Self::Arm(knob.faster(speed)),
+            Self::Arm(setting) => Self::Arm(setting.faster(speed)),
             Self::ApiSlow(time) => Self::ApiSlow(time / speed.max(1)),
             Self::ApiThrottle { requests, seconds } => {
                 Self::ApiThrottle { requests, seconds: seconds.div_ceil(u64::from(speed.max(1))) }
@@ -204,7 +204,7 @@ impl Act {
 
     fn scene(&self) -> Scene {
         let needs_process = matches!(self, Self::StandStill(_) | Self::FilesLimit(_) | Self::Restart);
-        Scene { act: self.clone(), shift: Shift::default(), touched: None, done: !needs_process }
+        Scene { action: self.clone(), shift: Shift::default(), touched: None, done: !needs_process }
     }
 
     /// Applies the action to the planned cluster, and returns the resulting changes of the models.
@@ -227,7 +227,7 @@ impl Act {
 /// An action with the objects that it writes and deletes.
 #[derive(Clone, Debug)]
 pub struct Scene {
-    act: Act,
+    action: Action,
     /// Changes of the models for a disruption.
     shift: Shift,
     /// A changed Service: namespace, name, and time.
@@ -241,19 +241,19 @@ impl Scene {
     pub fn on_cluster(&self, cluster: &mut Cluster, now_us: u64) {
         self.shift.on_cluster(cluster, now_us);
         let model = &mut cluster.model;
-        match &self.act {
-            Act::ApiDown(down) => model.down(*down),
-            Act::ApiSlow(time) => model.slow(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
-            Act::ApiRestart => model.restart(),
-            Act::ApiThrottle { requests, seconds } => model.answer_429(*requests, *seconds),
-            Act::ListsEmpty(empty) => {
+        match &self.action {
+            Action::ApiDown(down) => model.down(*down),
+            Action::ApiSlow(time) => model.slow(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+            Action::ApiRestart => model.restart(),
+            Action::ApiThrottle { requests, seconds } => model.answer_429(*requests, *seconds),
+            Action::ListsEmpty(empty) => {
                 for resource in LISTED {
                     model.hide(resource, empty.contains(&resource));
                 }
                 model.restart();
             }
-            Act::EtcdSave => cluster.backup = Some(model.resource_version()),
-            Act::EtcdRestore => {
+            Action::EtcdSave => cluster.backup = Some(model.resource_version()),
+            Action::EtcdRestore => {
                 if let Some(backup) = cluster.backup {
                     // A backup that is too old no longer exists; then nothing happens.
                     model.rollback(backup);
@@ -261,22 +261,22 @@ impl Scene {
                     cluster.record_holder(now_us);
                 }
             }
-            Act::TouchService(_) => {
+            Action::TouchService(_) => {
                 let Some((namespace, name, time)) = &self.touched else { return };
                 if let Some(mut service) = model.get(Resource::Services, namespace, name) {
                     service["metadata"]["annotations"]["simulator/changed-at"] = time.clone().into();
                     model.apply(service, now_us).expect("it was served before");
                 }
             }
-            Act::ClocksJump(seconds) => cluster.ahead_s = cluster.ahead_s.saturating_add(*seconds),
-            Act::Arm(_)
-            | Act::ArmDown(_)
-            | Act::Disruption(_)
-            | Act::TakeMembers(_)
-            | Act::SetDown(_)
-            | Act::StandStill(_)
-            | Act::FilesLimit(_)
-            | Act::Restart => {}
+            Action::ClocksJump(seconds) => cluster.ahead_s = cluster.ahead_s.saturating_add(*seconds),
+            Action::Arm(_)
+            | Action::ArmDown(_)
+            | Action::Disruption(_)
+            | Action::TakeMembers(_)
+            | Action::SetDown(_)
+            | Action::StandStill(_)
+            | Action::FilesLimit(_)
+            | Action::Restart => {}
         }
     }
 
@@ -284,73 +284,73 @@ impl Scene {
     /// none, and nothing happens.
     pub(crate) async fn on_process(&mut self, control: Option<&ProcessControl>) {
         let Some(control) = control else { return };
-        match self.act {
-            Act::StandStill(still) => self.done = control.set_suspended(still),
-            Act::FilesLimit(files) => self.done = control.limit_files(files),
-            Act::Restart => self.done = control.restart().await,
+        match self.action {
+            Action::StandStill(still) => self.done = control.set_suspended(still),
+            Action::FilesLimit(files) => self.done = control.limit_files(files),
+            Action::Restart => self.done = control.restart().await,
             // The controller exits when its Lease has an older version than before, and the kubelet restarts it.
-            Act::EtcdRestore => self.done = control.restart_on_failure(),
-            Act::Arm(_)
-            | Act::ArmDown(_)
-            | Act::ApiDown(_)
-            | Act::ApiSlow(_)
-            | Act::ApiRestart
-            | Act::ApiThrottle { .. }
-            | Act::ListsEmpty(_)
-            | Act::EtcdSave
-            | Act::Disruption(_)
-            | Act::TakeMembers(_)
-            | Act::SetDown(_)
-            | Act::TouchService(_)
-            | Act::ClocksJump(_) => {}
+            Action::EtcdRestore => self.done = control.restart_on_failure(),
+            Action::Arm(_)
+            | Action::ArmDown(_)
+            | Action::ApiDown(_)
+            | Action::ApiSlow(_)
+            | Action::ApiRestart
+            | Action::ApiThrottle { .. }
+            | Action::ListsEmpty(_)
+            | Action::EtcdSave
+            | Action::Disruption(_)
+            | Action::TakeMembers(_)
+            | Action::SetDown(_)
+            | Action::TouchService(_)
+            | Action::ClocksJump(_) => {}
         }
     }
 
     /// Applies the changes to Azure, which records the counts before them.
     pub fn on_azure(&self, azure: &mut Azure, now_us: u64) {
-        Reach::record(azure, &self.act, self.done);
+        Reach::record(azure, &self.action, self.done);
         self.shift.on_azure(azure, now_us);
-        match &self.act {
-            Act::Arm(knob) => azure.model.reconfigure(|settings| knob.clone().turn(settings)),
-            Act::ArmDown(down) => azure.down = *down,
-            Act::TakeMembers(every) => take_members(azure, *every, now_us),
-            Act::SetDown(every) => set_down(azure, *every, now_us),
-            Act::ClocksJump(seconds) => azure.ahead_s = azure.ahead_s.saturating_add(*seconds),
-            Act::ApiDown(_)
-            | Act::ApiSlow(_)
-            | Act::ApiRestart
-            | Act::ApiThrottle { .. }
-            | Act::ListsEmpty(_)
-            | Act::EtcdSave
-            | Act::EtcdRestore
-            | Act::Disruption(_)
-            | Act::TouchService(_)
-            | Act::StandStill(_)
-            | Act::FilesLimit(_)
-            | Act::Restart => {}
+        match &self.action {
+            Action::Arm(setting) => azure.model.reconfigure(|settings| setting.clone().turn(settings)),
+            Action::ArmDown(down) => azure.down = *down,
+            Action::TakeMembers(every) => take_members(azure, *every, now_us),
+            Action::SetDown(every) => set_down(azure, *every, now_us),
+            Action::ClocksJump(seconds) => azure.ahead_s = azure.ahead_s.saturating_add(*seconds),
+            Action::ApiDown(_)
+            | Action::ApiSlow(_)
+            | Action::ApiRestart
+            | Action::ApiThrottle { .. }
+            | Action::ListsEmpty(_)
+            | Action::EtcdSave
+            | Action::EtcdRestore
+            | Action::Disruption(_)
+            | Action::TouchService(_)
+            | Action::StandStill(_)
+            | Action::FilesLimit(_)
+            | Action::Restart => {}
         }
     }
 
     /// Returns whether the required members of pools change.
-    pub(crate) fn changes_wishes(&self) -> bool {
-        match &self.act {
-            Act::Disruption(disruption) => disruption.changes_wishes(),
-            Act::EtcdRestore => true,
-            Act::Arm(_)
-            | Act::ArmDown(_)
-            | Act::ApiDown(_)
-            | Act::ApiSlow(_)
-            | Act::ApiRestart
-            | Act::ApiThrottle { .. }
-            | Act::ListsEmpty(_)
-            | Act::EtcdSave
-            | Act::TakeMembers(_)
-            | Act::SetDown(_)
-            | Act::TouchService(_)
-            | Act::ClocksJump(_)
-            | Act::StandStill(_)
-            | Act::FilesLimit(_)
-            | Act::Restart => false,
+    pub(crate) fn changes_expected_members(&self) -> bool {
+        match &self.action {
+            Action::Disruption(disruption) => disruption.changes_expected_members(),
+            Action::EtcdRestore => true,
+            Action::Arm(_)
+            | Action::ArmDown(_)
+            | Action::ApiDown(_)
+            | Action::ApiSlow(_)
+            | Action::ApiRestart
+            | Action::ApiThrottle { .. }
+            | Action::ListsEmpty(_)
+            | Action::EtcdSave
+            | Action::TakeMembers(_)
+            | Action::SetDown(_)
+            | Action::TouchService(_)
+            | Action::ClocksJump(_)
+            | Action::StandStill(_)
+            | Action::FilesLimit(_)
+            | Action::Restart => false,
         }
     }
 }
@@ -361,7 +361,7 @@ fn take_members(azure: &mut Azure, every: usize, now_us: u64) {
     azure.observe_all(now_us);
     let pools: Vec<_> = azure.convergence.names().step_by(every).cloned().collect();
     for pool in pools {
-        let members = truth::members(&azure.model, &pool.load_balancer, &pool.pool);
+        let members = expected_members::members(&azure.model, &pool.load_balancer, &pool.pool);
         let needed = azure.convergence.required(&pool).and_then(|needed| members.intersection(needed).next());
         let taken = needed.or_else(|| members.first()).copied();
         let left = members.iter().filter(|ip| Some(**ip) != taken);

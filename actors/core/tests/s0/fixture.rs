@@ -1,6 +1,6 @@
 //! The test environment: pools, writer and emitter with the modelled ARM on one simulated clock.
 //!
-//! The bench replaces the Directory (it makes the assignments), Discovery (it reads the load balancer of a missing
+//! The fixture replaces the Directory (it makes the assignments), Discovery (it reads the load balancer of a missing
 //! pool again) and both ports. Deliveries take no time unless a test delays them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,12 +38,12 @@ pub use observation::Request;
 /// Time from a missing pool to the read of its load balancer (D3).
 const DISCOVERED_AFTER: u64 = 2_000_000;
 /// Interval of the reads of every load balancer (D3).
-const DISCOVERED_EVERY: u64 = 60_000_000;
+const DISCOVERY_INTERVAL: u64 = 60_000_000;
 /// Maximum number of steps at one time, which detects endless loops.
 const MAX_AT_ONCE: usize = 10_000;
 
 /// A simulated controller without its Informer, and its ARM.
-pub struct Bench {
+pub struct Fixture {
     /// The configured profile.
     pub profile: Profile,
     /// The modelled ARM.
@@ -105,16 +105,16 @@ fn rule(service: &str) -> String {
     format!("a{service}-TCP-80")
 }
 
-impl Bench {
-    /// Creates a bench in which the pool `lb/shop-web` of the Service `web` holds member 1 and is in sync, and writes
+impl Fixture {
+    /// Creates a fixture in which the pool `lb/shop-web` of the Service `web` holds member 1 and is in sync, and writes
     /// end immediately.
-    pub fn new(profile: Profile) -> Bench {
-        Bench::with(profile, 3, Settings::default())
+    pub fn new(profile: Profile) -> Fixture {
+        Fixture::with(profile, 3, Settings::default())
     }
 
-    /// Creates such a bench with this retry budget and this ARM.
-    pub fn with(profile: Profile, max_retries: u32, settings: Settings) -> Bench {
-        let mut bench = Bench {
+    /// Creates such a fixture with this retry budget and this ARM.
+    pub fn with(profile: Profile, max_retries: u32, settings: Settings) -> Fixture {
+        let mut fixture = Fixture {
             profile,
             model: ArmModel::new(settings),
             now: 1_000_000,
@@ -129,7 +129,7 @@ impl Bench {
             wanted: BTreeMap::new(),
             agenda: BTreeMap::new(),
             number: 0,
-            next_round: DISCOVERED_EVERY,
+            next_round: DISCOVERY_INTERVAL,
             held_up: None,
             gates: [None, None],
             events: Vec::new(),
@@ -137,12 +137,12 @@ impl Bench {
             views: BTreeMap::new(),
         };
         let (term, policy) = (Some(Epoch(u64::MAX)), Arc::default());
-        bench.deliver(Delivery::Writer(writer::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
-        bench.deliver(Delivery::Events(events::In::OperatorPolicy { term, policy }));
-        bench.set_standing(Leadership::Leading { epoch: Epoch(1), until: Now::NEVER });
-        bench.open(&web(), "web");
-        bench.forget();
-        bench
+        fixture.deliver(Delivery::Writer(writer::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
+        fixture.deliver(Delivery::Events(events::In::OperatorPolicy { term, policy }));
+        fixture.set_standing(Leadership::Leading { epoch: Epoch(1), until: Now::NEVER });
+        fixture.open(&web(), "web");
+        fixture.forget();
+        fixture
     }
 
     /// Adds to Azure this pool with member 1 and the rule of one Service, which requires that member.
@@ -373,7 +373,7 @@ impl Bench {
     fn tick(&mut self) {
         let now = Now::from_micros(self.now);
         if self.next_round <= self.now {
-            self.next_round += DISCOVERED_EVERY;
+            self.next_round += DISCOVERY_INTERVAL;
             let lbs: BTreeSet<LbName> = self.wanted.keys().map(|pool| pool.lb.clone()).collect();
             lbs.iter().enumerate().for_each(|(n, lb)| self.discover(lb, n as u64 * 1_000_000));
         }

@@ -11,7 +11,7 @@ use crate::convergence::PoolName;
 use crate::world::World;
 
 use leaving::Edit;
-pub use leaving::Leaving;
+pub use leaving::NodeDisruption;
 
 /// A simultaneous change of many nodes or Services.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub enum Disruption {
     /// The deleted objects of nodes are recreated.
     ReturnNodes,
     /// Nodes start or stop draining.
-    Leaving(Leaving),
+    NodeDisruption(NodeDisruption),
     /// The first Services that have pods lose all of them.
     ScaleToZero(usize),
     /// Services that have lost pods get the same number again.
@@ -56,7 +56,7 @@ impl Disruption {
     /// Parses an action on `nodes`, `services` or `namespace`; returns `None` for other actions.
     pub(super) fn parse(words: &[&str]) -> Option<Result<Self, String>> {
         let count = |text: &str| text.parse::<usize>().map_err(|_| "a whole number".to_owned());
-        let act = match words {
+        let action = match words {
             ["nodes", "add", number] => count(number).map(Self::AddNodes),
             ["nodes", "delete", number] => {
                 count(number).map(|count| Self::LoseNodes { count, oldest: false })
@@ -76,15 +76,15 @@ impl Disruption {
             ["services", "scale-to-zero", number] => count(number).map(Self::ScaleToZero),
             ["services", "scale-back"] => Ok(Self::ScaleBack),
             ["namespace", "delete"] => Ok(Self::DeleteNamespace),
-            _ => return Leaving::parse(words).map(|act| act.map(Self::Leaving)),
+            _ => return NodeDisruption::parse(words).map(|action| action.map(Self::NodeDisruption)),
         };
-        Some(act)
+        Some(action)
     }
 
     /// Returns the same disruption in a scenario that runs `speed` times as fast.
     pub(super) fn faster(self, speed: u32) -> Self {
         match self {
-            Self::Leaving(act) => Self::Leaving(act.faster(speed)),
+            Self::NodeDisruption(action) => Self::NodeDisruption(action.faster(speed)),
             other @ (Self::AddNodes(_)
             | Self::LoseNodes { .. }
             | Self::FailNodes(_)
@@ -99,9 +99,9 @@ impl Disruption {
     }
 
     /// Returns whether the required members of pools change.
-    pub(super) fn changes_wishes(&self) -> bool {
+    pub(super) fn changes_expected_members(&self) -> bool {
         match self {
-            Self::Leaving(act) => act.changes_wishes(),
+            Self::NodeDisruption(action) => action.changes_expected_members(),
             Self::AddNodes(_)
             | Self::LoseNodes { .. }
             | Self::FailNodes(_)
@@ -143,7 +143,7 @@ impl Disruption {
                 shift.deleted = shift.hidden.iter().cloned().map(node).collect();
             }
             Self::ReturnNodes => shift.returns = true,
-            Self::Leaving(act) => return act.begin(world, trigger_time),
+            Self::NodeDisruption(action) => return action.begin(world, trigger_time),
             Self::ScaleToZero(count) => {
                 let (changed, deleted) = world.scale_to_zero(*count);
                 let slice = |(namespace, name)| (Resource::EndpointSlices, namespace, name);

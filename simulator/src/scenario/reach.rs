@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use simulator_models::arm::{Counters, Fault};
 use simulator_models::kube::FaultEffects;
 
-use super::{Act, Happening, Knob};
+use super::{Action, ModelSetting, TimelineEntry};
 use crate::azure::Azure;
 use crate::cluster::Cluster;
 
@@ -17,15 +17,15 @@ pub(crate) struct Reach {
     cluster: FaultEffects,
     arm_cut: u64,
     /// Recorded actions, in the order of time.
-    recorded: Vec<RecordedAct>,
+    recorded: Vec<RecordedAction>,
     /// Final counts.
     end: Tally,
 }
 
 /// A recorded action.
 #[derive(Clone, Debug)]
-struct RecordedAct {
-    act: Act,
+struct RecordedAction {
+    action: Action,
     /// True if the controller's process existed, for an action on it.
     done: bool,
     before: Tally,
@@ -71,9 +71,9 @@ impl Reach {
 
     /// Records an action with the counts before it. `done` is false if an action on the controller's process was not
     /// possible.
-    pub(crate) fn record(azure: &mut Azure, act: &Act, done: bool) {
+    pub(crate) fn record(azure: &mut Azure, action: &Action, done: bool) {
         let before = Tally::of(azure);
-        azure.reach.recorded.push(RecordedAct { act: act.clone(), done, before });
+        azure.reach.recorded.push(RecordedAction { action: action.clone(), done, before });
     }
 
     /// Records the effects of the API server's faults.
@@ -83,89 +83,91 @@ impl Reach {
 
     /// Returns the texts of the actions without an effect, each once. Actions with the same text count together, and so
     /// do actions of one kind on the API server: of two restarts close together a watcher notices one.
-    pub(crate) fn missed(&self, happenings: &[Happening]) -> Vec<String> {
-        let missed = happenings.iter().filter(|happening| !self.reached(&happening.act));
-        let words: BTreeSet<&String> = missed.map(|happening| &happening.words).collect();
+    pub(crate) fn missed(&self, timeline: &[TimelineEntry]) -> Vec<String> {
+        let missed = timeline.iter().filter(|entry| !self.reached(&entry.action));
+        let words: BTreeSet<&String> = missed.map(|entry| &entry.words).collect();
         words.into_iter().cloned().collect()
     }
 
     /// Returns whether an action had an effect. The end of a fault affects the next request; a change of the cluster is
     /// visible in the cluster.
-    fn reached(&self, act: &Act) -> bool {
+    fn reached(&self, action: &Action) -> bool {
         let fault_effects = &self.cluster;
-        match act {
-            Act::Arm(knob) => self.knob_reached(act, knob),
-            Act::ArmDown(down) => !down || self.arm_cut > 0,
-            Act::ApiDown(down) => !down || fault_effects.refused > 0,
-            Act::ApiSlow(time) => time.is_zero() || fault_effects.slowed > 0,
-            Act::ApiRestart => fault_effects.expired > 0,
-            Act::ApiThrottle { requests, .. } => *requests == 0 || fault_effects.throttled > 0,
-            Act::ListsEmpty(kinds) => {
+        match action {
+            Action::Arm(setting) => self.setting_reached(action, setting),
+            Action::ArmDown(down) => !down || self.arm_cut > 0,
+            Action::ApiDown(down) => !down || fault_effects.refused > 0,
+            Action::ApiSlow(time) => time.is_zero() || fault_effects.slowed > 0,
+            Action::ApiRestart => fault_effects.expired > 0,
+            Action::ApiThrottle { requests, .. } => *requests == 0 || fault_effects.throttled > 0,
+            Action::ListsEmpty(kinds) => {
                 kinds.iter().all(|kind| fault_effects.hidden.get(kind).is_some_and(|times| *times > 0))
             }
-            Act::EtcdRestore => fault_effects.rollbacks > 0,
-            Act::TakeMembers(_) => self.grew(act, |_| false, |tally| tally.taken),
-            Act::SetDown(_) => self.grew(act, |_| false, |tally| tally.set_down),
-            Act::ClocksJump(seconds) => *seconds == 0 || self.answered(act),
-            Act::StandStill(true) | Act::FilesLimit(_) => self.was_done(act),
+            Action::EtcdRestore => fault_effects.rollbacks > 0,
+            Action::TakeMembers(_) => self.grew(action, |_| false, |tally| tally.taken),
+            Action::SetDown(_) => self.grew(action, |_| false, |tally| tally.set_down),
+            Action::ClocksJump(seconds) => *seconds == 0 || self.answered(action),
+            Action::StandStill(true) | Action::FilesLimit(_) => self.was_done(action),
             // The process was suspended or restarted, and works.
-            Act::StandStill(false) | Act::Restart => self.was_done(act) && self.answered(act),
-            Act::EtcdSave | Act::Disruption(_) | Act::TouchService(_) => true,
+            Action::StandStill(false) | Action::Restart => self.was_done(action) && self.answered(action),
+            Action::EtcdSave | Action::Disruption(_) | Action::TouchService(_) => true,
         }
     }
 
-    fn knob_reached(&self, act: &Act, knob: &Knob) -> bool {
-        match knob {
-            Knob::Faults(faults) => {
-                let over = |later: &Act| matches!(later, Act::Arm(Knob::Faults(_)));
-                faults.iter().all(|fault| self.grew(act, over, |tally| tally.times(fault)))
+    fn setting_reached(&self, action: &Action, setting: &ModelSetting) -> bool {
+        match setting {
+            ModelSetting::Faults(faults) => {
+                let over = |later: &Action| matches!(later, Action::Arm(ModelSetting::Faults(_)));
+                faults.iter().all(|fault| self.grew(action, over, |tally| tally.times(fault)))
             }
-            Knob::Quota(Some(_)) => {
-                let over = |later: &Act| matches!(later, Act::Arm(Knob::Quota(_)));
-                self.grew(act, over, |tally| tally.sums.throttled)
+            ModelSetting::Quota(Some(_)) => {
+                let over = |later: &Action| matches!(later, Action::Arm(ModelSetting::Quota(_)));
+                self.grew(action, over, |tally| tally.sums.throttled)
             }
-            Knob::Buckets(_) => {
-                let over = |later: &Act| matches!(later, Act::Arm(Knob::Buckets(_) | Knob::Quota(None)));
-                self.grew(act, over, Tally::by_buckets)
+            ModelSetting::Buckets(_) => {
+                let over = |later: &Action| {
+                    matches!(later, Action::Arm(ModelSetting::Buckets(_) | ModelSetting::Quota(None)))
+                };
+                self.grew(action, over, Tally::by_buckets)
             }
-            Knob::SilentLoss(share) => {
-                let over = |later: &Act| matches!(later, Act::Arm(Knob::SilentLoss(_)));
-                *share <= 0.0 || self.grew(act, over, |tally| tally.sums.silently_lost)
+            ModelSetting::SilentLoss(share) => {
+                let over = |later: &Action| matches!(later, Action::Arm(ModelSetting::SilentLoss(_)));
+                *share <= 0.0 || self.grew(action, over, |tally| tally.sums.silently_lost)
             }
-            Knob::Quota(None)
-            | Knob::GetLatency(_)
-            | Knob::PutLatency(_)
-            | Knob::Operation(_)
-            | Knob::RetryAfter(_)
-            | Knob::UpdateStatus(_)
-            | Knob::ConcurrentWrite(_)
-            | Knob::UnfinishedWrite(_)
-            | Knob::Visibility(_)
-            | Knob::DownResetsFlows(_)
-            | Knob::NicAdminState(_)
-            | Knob::LockRetryAfter { .. } => true,
+            ModelSetting::Quota(None)
+            | ModelSetting::GetLatency(_)
+            | ModelSetting::PutLatency(_)
+            | ModelSetting::Operation(_)
+            | ModelSetting::RetryAfter(_)
+            | ModelSetting::UpdateStatus(_)
+            | ModelSetting::ConcurrentWrite(_)
+            | ModelSetting::UnfinishedWrite(_)
+            | ModelSetting::Visibility(_)
+            | ModelSetting::DownResetsFlows(_)
+            | ModelSetting::NicAdminState(_)
+            | ModelSetting::LockRetryAfter { .. } => true,
         }
     }
 
     /// Returns whether a count has increased between an action and the action that ends it, or the end of the run.
-    fn grew(&self, act: &Act, ends: impl Fn(&Act) -> bool, sum: impl Fn(&Tally) -> u64) -> bool {
-        let grows = |(from, recorded): (usize, &RecordedAct)| {
-            let later = self.recorded.iter().skip(from + 1).find(|later| ends(&later.act));
-            recorded.act == *act
+    fn grew(&self, action: &Action, ends: impl Fn(&Action) -> bool, sum: impl Fn(&Tally) -> u64) -> bool {
+        let grows = |(from, recorded): (usize, &RecordedAction)| {
+            let later = self.recorded.iter().skip(from + 1).find(|later| ends(&later.action));
+            recorded.action == *action
                 && sum(&recorded.before) < sum(later.map_or(&self.end, |later| &later.before))
         };
         self.recorded.iter().enumerate().any(grows)
     }
 
     /// Returns whether the controller got an answer of ARM after an action. The answer has a date of ARM's clock.
-    fn answered(&self, act: &Act) -> bool {
-        let over = |later: &Act| matches!((act, later), (Act::ClocksJump(_), Act::ClocksJump(_)));
-        self.grew(act, over, |tally| tally.sums.answered)
+    fn answered(&self, action: &Action) -> bool {
+        let over = |later: &Action| matches!((action, later), (Action::ClocksJump(_), Action::ClocksJump(_)));
+        self.grew(action, over, |tally| tally.sums.answered)
     }
 
     /// Returns whether an action on the controller's process was possible.
-    fn was_done(&self, act: &Act) -> bool {
-        self.recorded.iter().any(|recorded| recorded.done && recorded.act == *act)
+    fn was_done(&self, action: &Action) -> bool {
+        self.recorded.iter().any(|recorded| recorded.done && recorded.action == *action)
     }
 }
 
@@ -174,13 +176,13 @@ mod tests {
     use simulator_models::kube::Resource;
 
     use super::*;
-    use crate::story::Story;
+    use crate::scenario::Scenario;
 
     /// A function that removes an effect, and the actions that then have none.
     type Less = (fn(&mut Reach), &'static [&'static str]);
 
     /// Actions that need a client to have an effect.
-    const ACTS: [&str; 19] = [
+    const ACTIONS: [&str; 19] = [
         "apiserver down",
         "apiserver restart",
         "apiserver slow 2s",
@@ -203,24 +205,27 @@ mod tests {
     ];
 
     /// Returns all of these actions, and then those that end them or change the cluster.
-    fn happenings() -> Vec<Happening> {
-        let lines: Vec<String> = ACTS.iter().map(|act| format!("at 1s {act}\n")).collect();
+    fn timeline() -> Vec<TimelineEntry> {
+        let lines: Vec<String> = ACTIONS.iter().map(|action| format!("at 1s {action}\n")).collect();
         let ends = "at 2s apiserver up\nat 2s apiserver slow 0\nat 2s arm up\nat 2s arm fault none\n\
                     at 2s lists full\nat 2s etcd save\nat 2s arm silent-loss 0\nat 2s nodes add 3\n\
                     at 2s arm quota none\n";
-        Story::read(&(lines.concat() + ends)).expect("a story").timetable()
+        Scenario::read(&(lines.concat() + ends)).expect("a scenario").timetable()
     }
 
     /// Returns recorded actions without an effect.
     fn nothing() -> Reach {
-        let recorded =
-            |one: &Happening| RecordedAct { act: one.act.clone(), done: false, before: Tally::default() };
-        Reach { recorded: happenings().iter().map(recorded).collect(), ..Reach::default() }
+        let recorded = |one: &TimelineEntry| RecordedAction {
+            action: one.action.clone(),
+            done: false,
+            before: Tally::default(),
+        };
+        Reach { recorded: timeline().iter().map(recorded).collect(), ..Reach::default() }
     }
 
     fn faults() -> Vec<Fault> {
-        let all = happenings();
-        let Act::Arm(Knob::Faults(faults)) = &all[6].act else { panic!("faults") };
+        let all = timeline();
+        let Action::Arm(ModelSetting::Faults(faults)) = &all[6].action else { panic!("faults") };
         faults.clone()
     }
 
@@ -249,7 +254,7 @@ mod tests {
         let mut recorded = nothing().recorded;
         for (number, one) in recorded.iter_mut().enumerate() {
             one.done = true;
-            if number >= ACTS.len() {
+            if number >= ACTIONS.len() {
                 one.before = end.clone();
             }
         }
@@ -258,7 +263,7 @@ mod tests {
 
     /// Changes the counts at the end, and at the actions that end others.
     fn less(reach: &mut Reach, take: impl Fn(&mut Tally)) {
-        for recorded in &mut reach.recorded[ACTS.len()..] {
+        for recorded in &mut reach.recorded[ACTIONS.len()..] {
             take(&mut recorded.before);
         }
         take(&mut reach.end);
@@ -268,17 +273,17 @@ mod tests {
         (tally.sums.throttled, tally.sums.throttled_by_provider) = (0, 0);
     }
 
-    fn undo(reach: &mut Reach, undone: &Act) {
+    fn undo(reach: &mut Reach, undone: &Action) {
         for recorded in &mut reach.recorded {
-            recorded.done &= recorded.act != *undone;
+            recorded.done &= recorded.action != *undone;
         }
     }
 
     #[test]
     fn z2_a_fault_without_a_request_is_named() {
-        assert_eq!(Reach::default().missed(&happenings()), ACTS, "the action was not recorded");
-        assert_eq!(nothing().missed(&happenings()), ACTS);
-        assert_eq!(all().missed(&happenings()), Vec::<String>::new());
+        assert_eq!(Reach::default().missed(&timeline()), ACTIONS, "the action was not recorded");
+        assert_eq!(nothing().missed(&timeline()), ACTIONS);
+        assert_eq!(all().missed(&timeline()), Vec::<String>::new());
     }
 
     #[test]
@@ -310,10 +315,10 @@ mod tests {
                 |reach| less(reach, |tally| tally.sums.answered = 0),
                 &["clocks jump 1h", "controller goes on", "controller restarts"],
             ),
-            (|reach| undo(reach, &Act::Restart), &["controller restarts"]),
-            (|reach| undo(reach, &Act::StandStill(true)), &["controller stands still"]),
-            (|reach| undo(reach, &Act::StandStill(false)), &["controller goes on"]),
-            (|reach| undo(reach, &Act::FilesLimit(Some(9))), &["controller files 9"]),
+            (|reach| undo(reach, &Action::Restart), &["controller restarts"]),
+            (|reach| undo(reach, &Action::StandStill(true)), &["controller stands still"]),
+            (|reach| undo(reach, &Action::StandStill(false)), &["controller goes on"]),
+            (|reach| undo(reach, &Action::FilesLimit(Some(9))), &["controller files 9"]),
             // Only the web page, and only the body in PascalCase.
             (
                 |reach| less(reach, |tally| drop(tally.effects.remove(0))),
@@ -327,24 +332,24 @@ mod tests {
         for (take, missed) in cases {
             let mut reach = all();
             take(&mut reach);
-            assert_eq!(reach.missed(&happenings()), missed);
+            assert_eq!(reach.missed(&timeline()), missed);
         }
     }
 
     #[test]
     fn z2_effects_outside_of_the_time_of_a_fault_do_not_count() {
-        let timed = [ACTS[4], ACTS[6], ACTS[7], ACTS[8]];
-        assert!(timed.iter().all(|act| act.starts_with("arm ")), "{timed:?}");
+        let timed = [ACTIONS[4], ACTIONS[6], ACTIONS[7], ACTIONS[8]];
+        assert!(timed.iter().all(|action| action.starts_with("arm ")), "{timed:?}");
         let mut late = all();
         for recorded in &mut late.recorded {
             recorded.before = Tally::default();
         }
-        assert_eq!(late.missed(&happenings()), timed, "all of them had ended before the requests");
+        assert_eq!(late.missed(&timeline()), timed, "all of them had ended before the requests");
         let mut early = all();
         for recorded in &mut early.recorded {
             recorded.before = early.end.clone();
         }
-        let missed = early.missed(&happenings());
+        let missed = early.missed(&timeline());
         let since_then = [
             "clocks jump 1h",
             "controller goes on",

@@ -1,9 +1,9 @@
 //! Scenarios: a cluster, the behaviour of ARM and of the cloud-controller-manager, changes of pods, and actions with
 //! their times. Owns the language of scenario files (simulator/scenarios/README.md) and the named scenarios.
 
-mod act;
+mod action;
 mod disruption;
-mod knob;
+mod model_setting;
 mod reach;
 
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::notation;
 use crate::pace;
 use crate::world::Size;
 
-pub use act::Act;
-pub use disruption::{Disruption, Leaving};
-pub use knob::Knob;
+pub use action::Action;
+pub use disruption::{Disruption, NodeDisruption};
+pub use model_setting::ModelSetting;
 pub(crate) use reach::Reach;
 
 /// The named scenarios, with their texts.
@@ -91,30 +91,32 @@ impl CcmMode {
 
 /// An action with its time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Happening {
+pub struct TimelineEntry {
     /// Time, in microseconds from the start.
     pub at_us: u64,
     /// The text in the scenario.
     pub words: String,
-    /// The act.
-    pub act: Act,
+    /// The action.
+    pub action: Action,
 }
 
-impl Happening {
+impl TimelineEntry {
     /// Returns the timed steps of an action with several steps, and any other action unchanged; `number` counts
     /// evictions.
     fn steps(self, number: &mut usize) -> Vec<Self> {
-        let Act::Disruption(Disruption::Leaving(Leaving::Preempt(preemption))) = &self.act else {
+        let Action::Disruption(Disruption::NodeDisruption(NodeDisruption::Preempt(preemption))) =
+            &self.action
+        else {
             return vec![self];
         };
         let steps = preemption.steps(*number);
         *number += preemption.count;
-        let happening = |(after_us, step)| Self {
+        let entry = |(after_us, step)| Self {
             at_us: self.at_us.saturating_add(after_us),
             words: self.words.clone(),
-            act: Act::Disruption(Disruption::Leaving(step)),
+            action: Action::Disruption(Disruption::NodeDisruption(step)),
         };
-        steps.into_iter().map(happening).collect()
+        steps.into_iter().map(entry).collect()
     }
 }
 
@@ -129,12 +131,12 @@ pub struct Guarded {
 
 /// The scenario of a run.
 #[derive(Clone, Debug)]
-pub struct Story {
+pub struct Scenario {
     /// The scenario's name; `None` if it consists only of command-line flags.
     pub name: Option<String>,
     /// Size of the cluster.
     pub size: Size,
-    /// ARM's knobs at the start.
+    /// ARM's settings at the start.
     pub arm: arm::Settings,
     /// Pattern of changes of pods.
     pub pattern: Pattern,
@@ -153,12 +155,12 @@ pub struct Story {
     /// Maximum time until pools are in sync after the last change and the last action.
     pub settle: Duration,
     /// Single actions, in the order of time.
-    pub happenings: Vec<Happening>,
+    pub timeline: Vec<TimelineEntry>,
     /// Actions that are repeated while pods change; their time is the interval.
-    pub repeats: Vec<Happening>,
+    pub repeats: Vec<TimelineEntry>,
 }
 
-impl Default for Story {
+impl Default for Scenario {
     fn default() -> Self {
         Self {
             name: None,
@@ -172,7 +174,7 @@ impl Default for Story {
             guarded: Guarded::default(),
             reached: None,
             settle: Duration::from_secs(180),
-            happenings: Vec::new(),
+            timeline: Vec::new(),
             repeats: Vec::new(),
         }
     }
@@ -250,14 +252,14 @@ pub struct BadLine {
     expected: String,
 }
 
-impl Story {
+impl Scenario {
     /// Returns the scenario of this name.
     ///
     /// # Errors
     /// A text that ships with the program has a bad line, which a test excludes.
     pub fn named(name: &str) -> Option<Result<Self, BadLine>> {
         let (name, text) = NAMED.iter().find(|(known, _)| *known == name)?;
-        Some(Self::read(text).map(|story| Self { name: Some((*name).to_owned()), ..story }))
+        Some(Self::read(text).map(|scenario| Self { name: Some((*name).to_owned()), ..scenario }))
     }
 
     /// Reads a scenario.
@@ -265,20 +267,20 @@ impl Story {
     /// # Errors
     /// The first line that says nothing.
     pub fn read(text: &str) -> Result<Self, BadLine> {
-        let mut story = Self::default();
+        let mut scenario = Self::default();
         for line in Line::read(text)? {
-            story.take(line.when, &line.words).map_err(|expected| line.bad(expected))?;
+            scenario.take(line.when, &line.words).map_err(|expected| line.bad(expected))?;
         }
-        story.happenings.sort_by_key(|happening| happening.at_us);
-        Ok(story)
+        scenario.timeline.sort_by_key(|entry| entry.at_us);
+        Ok(scenario)
     }
 
     fn take(&mut self, when: When, words: &[&str]) -> Result<(), String> {
-        let happening = |time| {
-            Ok::<_, String>(Happening {
+        let entry = |time| {
+            Ok::<_, String>(TimelineEntry {
                 at_us: micros(time),
                 words: words.join(" "),
-                act: Act::parse(words)?,
+                action: Action::parse(words)?,
             })
         };
         match (when, words) {
@@ -291,7 +293,7 @@ impl Story {
             (When::Given, ["ccm", word]) => self.ccm_mode = CcmMode::parse(word)?,
             (When::Given, ["controller", key, value]) => pace::set(&mut self.controller, key, value),
             (When::Given, ["pods", rest @ ..]) => self.pattern = pattern(rest)?,
-            (When::Given, ["arm", rest @ ..]) => Knob::parse(rest)?.turn(&mut self.arm),
+            (When::Given, ["arm", rest @ ..]) => ModelSetting::parse(rest)?.turn(&mut self.arm),
             (When::Given, ["log", "full"]) => self.log_full = true,
             (When::Expect, ["log", "ERROR", text @ ..]) if !text.is_empty() => {
                 self.errors.push(text.join(" "))
@@ -302,8 +304,8 @@ impl Story {
             }
             (When::Expect, ["nodes", "reached", least]) => self.reached = Some(number(least)?),
             (When::Every(time), _) if time.is_zero() => return Err("a time that is not 0".to_owned()),
-            (When::Every(time), _) => self.repeats.push(happening(time)?),
-            (When::At(time), _) => self.happenings.push(happening(time)?),
+            (When::Every(time), _) => self.repeats.push(entry(time)?),
+            (When::At(time), _) => self.timeline.push(entry(time)?),
             (When::Given | When::Expect | When::After(_) | When::Finally, _) => {
                 let known = "services, load-balancers, nodes, endpoints, dual-stack, pods, arm, ccm, \
                              controller, log, expect, settle, at or every";
@@ -329,10 +331,10 @@ impl Story {
         }
         self.pattern = self.pattern.faster(speed);
         self.settle /= speed;
-        knob::faster(&mut self.arm, speed);
-        for happening in self.happenings.iter_mut().chain(&mut self.repeats) {
-            happening.at_us /= u64::from(speed);
-            happening.act = happening.act.clone().faster(speed);
+        model_setting::faster(&mut self.arm, speed);
+        for entry in self.timeline.iter_mut().chain(&mut self.repeats) {
+            entry.at_us /= u64::from(speed);
+            entry.action = entry.action.clone().faster(speed);
         }
         pace::faster(&mut self.controller, speed);
         self
@@ -340,18 +342,18 @@ impl Story {
 
     /// Returns all actions in the order of time, divided into their steps.
     #[must_use]
-    pub fn timetable(&self) -> Vec<Happening> {
-        let mut all = self.happenings.clone();
+    pub fn timetable(&self) -> Vec<TimelineEntry> {
+        let mut all = self.timeline.clone();
         for repeat in &self.repeats {
             let count = self.pattern.length_us() / repeat.at_us.max(1);
             all.extend((1..=count).map(|number| {
-                let act = repeat.act.clone().nth(usize::try_from(number).unwrap_or(0));
-                Happening { at_us: repeat.at_us * number, words: repeat.words.clone(), act }
+                let action = repeat.action.clone().nth(usize::try_from(number).unwrap_or(0));
+                TimelineEntry { at_us: repeat.at_us * number, words: repeat.words.clone(), action }
             }));
         }
         let mut evictions = 0;
-        let mut all: Vec<Happening> = all.into_iter().flat_map(|one| one.steps(&mut evictions)).collect();
-        all.sort_by_key(|happening| happening.at_us);
+        let mut all: Vec<TimelineEntry> = all.into_iter().flat_map(|one| one.steps(&mut evictions)).collect();
+        all.sort_by_key(|entry| entry.at_us);
         all
     }
 

@@ -1,6 +1,6 @@
-//! The acts of a story: each line changes the cluster, Azure, or, before the start, the configuration.
+//! The actions of a scenario: each line changes the cluster, Azure, or, before the start, the configuration.
 //!
-//! What the simulator's stories can do too is theirs (`simulator::Act`). Only here a line names one node, Service, slice
+//! What the simulator's scenarios can do too is theirs (`simulator::Action`). Only here a line names one node, Service, slice
 //! or pool, as there a world of hundreds has none to name.
 
 mod nodes;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use simulator::models::arm::{PoolSpec, SyncMode};
 use simulator::models::kube::build::{self, Family};
 use simulator::models::kube::{Resource, StreamingLists};
-use simulator::{Act, duration};
+use simulator::{Action, duration};
 
 use super::stage::Stage;
 use super::world::{self, Service, ServiceName, split_pool};
@@ -43,8 +43,8 @@ impl Stage {
                 self.dry_run = true;
                 Ok(())
             }
-            ["patience", time] => {
-                self.patience = duration(time)?;
+            ["timeout", time] => {
+                self.timeout = duration(time)?;
                 Ok(())
             }
             ["service", name, rest @ ..] => {
@@ -56,7 +56,7 @@ impl Stage {
                 Ok(())
             }
             ["pool", pool, "holds", nodes @ ..] => self.fill_pool(pool, nodes).await,
-            other => self.act(other).await,
+            other => self.action(other).await,
         }
     }
 
@@ -93,11 +93,11 @@ impl Stage {
     }
 
     /// Changes something.
-    pub async fn act(&mut self, words: &[&str]) -> Done {
+    pub async fn action(&mut self, words: &[&str]) -> Done {
         match words {
             ["node", name, rest @ ..] => self.change_node(name, rest).await,
             ["service", name, rest @ ..] => self.change_service(name, rest).await,
-            ["slice", target, "garbled"] => self.garble_slice(target).await,
+            ["slice", target, "malformed"] => self.garble_slice(target).await,
             ["slice", target, rest @ ..] => {
                 let (service, number) = slice_target(target)?;
                 let (family, rest) = match rest {
@@ -141,8 +141,12 @@ impl Stage {
             return Err("a new Service is [dual] on <load balancer> [endpoints]".to_owned());
         };
         let key = ServiceName::parse(name);
-        let service =
-            Service { families: families.clone(), policy: "Local".to_owned(), paused: false, garbled: false };
+        let service = Service {
+            families: families.clone(),
+            policy: "Local".to_owned(),
+            paused: false,
+            malformed: false,
+        };
         self.world.set_service(&key, service);
         for family in families {
             let (balancer, rule, pool) = ((*load_balancer).to_owned(), key.rule(family), key.pool(family));
@@ -184,8 +188,8 @@ impl Stage {
             ["policy", policy] => (*policy).clone_into(&mut self.world.service_mut(&key)?.policy),
             ["paused"] => self.world.service_mut(&key)?.paused = true,
             ["unpaused"] => self.world.service_mut(&key)?.paused = false,
-            ["garbled"] => self.world.service_mut(&key)?.garbled = true,
-            ["mended"] => self.world.service_mut(&key)?.garbled = false,
+            ["malformed"] => self.world.service_mut(&key)?.malformed = true,
+            ["repaired"] => self.world.service_mut(&key)?.malformed = false,
             other => return Err(format!("a Service does not know {other:?}")),
         }
         self.apply(vec![self.world.service_object(&key)?]).await
@@ -260,7 +264,7 @@ impl Stage {
             ["foreign", state @ ("down" | "up" | "none"), pool, node] => {
                 self.set_state(state, pool, node).await?;
             }
-            other => return Err(format!("unknown act {other:?}")),
+            other => return Err(format!("unknown action {other:?}")),
         }
         Ok(())
     }
@@ -304,9 +308,10 @@ impl Stage {
         Ok((found, name.to_owned()))
     }
 
-    /// Carries out an act of the simulator's own stories on ARM and the API server, in the same words.
+    /// Carries out an action of the simulator's own scenarios on ARM and the API server, in the same words.
     async fn happens(&self, words: &[&str]) -> Done {
-        let scene = Act::parse(words)?.alone().ok_or_else(|| format!("{words:?} needs a simulated world"))?;
+        let scene =
+            Action::parse(words)?.alone().ok_or_else(|| format!("{words:?} needs a simulated world"))?;
         let on_azure = scene.clone();
         self.fakes.cluster.ask(move |cluster, now_us| scene.on_cluster(cluster, now_us)).await;
         self.fakes.azure.ask(move |azure, now_us| on_azure.on_azure(azure, now_us)).await;
