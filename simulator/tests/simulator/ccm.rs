@@ -121,7 +121,7 @@ async fn z2_actions_of_a_scenario_reach_both_models_in_time() {
     let world = World::new(scenario.size, 1);
     world.populate(&fakes, &vnet_id()).await;
     let play =
-        Play::new(&fakes, world.clone(), Churn::new(scenario.pattern, 1)).await.with(&scenario.happenings);
+        Play::new(&fakes, world.clone(), Churn::new(scenario.pattern, 1)).await.with(&scenario.timetable());
     let outcome = play.run(Duration::from_millis(1), |_| ()).await;
     assert!(!outcome.wrong_pools.is_empty(), "nothing repairs it");
     let (nodes, down) = fakes
