@@ -129,7 +129,7 @@ fn shared_lease(lease: &SharedLeaseView, show: &Show) -> Option<String> {
                 left(lease.until)
             )
         }
-        "off" => {
+        "cooldown" => {
             format!("the shared Lease, wanted for {wanted}, is left to other clients{}", left(lease.until))
         }
         state => format!("the shared Lease, wanted for {wanted}, is {state}"),

@@ -21,10 +21,10 @@ fn pass(fixture: &mut Fixture, watch: &mut CallId, second: u64) {
 }
 
 /// The remaining cooldown in seconds.
-fn off_for(fixture: &Fixture) -> u64 {
+fn cooldown_seconds(fixture: &Fixture) -> u64 {
     let view = |output: &Out| if let Out::SharedLease(view) = output { Some(view.clone()) } else { None };
     let view = fixture.shown.iter().rev().find_map(view).expect("it is shown");
-    let until = view.until.filter(|_| view.state == "off");
+    let until = view.until.filter(|_| view.state == "cooldown");
     until.map_or(0, |until| until.since(at(fixture.now)).as_secs())
 }
 
@@ -119,7 +119,7 @@ fn w7_a_service_that_comes_while_another_has_no_ingress_counts() {
         version += 1;
         let (count, _) = counted(&fixture.lease(call, state(version, None)));
         fixture.step(In::LockFailures(count, Some(0)));
-        off_for(fixture)
+        cooldown_seconds(fixture)
     };
     fixture.step(In::AwaitingIngress(Some(1)));
     assert_eq!(hold(&mut fixture, 10), 60);
@@ -235,5 +235,5 @@ fn w7_waiting_clients_are_counted_before_the_lease_is_taken_again() {
     assert!(none_replaced(&fixture.step(In::LockFailures(count, Some(1)))));
     let shown = |output: &Out| if let Out::SharedLease(view) = output { Some(view.clone()) } else { None };
     let view = fixture.shown.iter().rev().find_map(shown).expect("it is shown");
-    assert_eq!((view.state, view.until), ("off", Some(at(89_500))));
+    assert_eq!((view.state, view.until), ("cooldown", Some(at(89_500))));
 }

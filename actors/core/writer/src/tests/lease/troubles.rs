@@ -473,7 +473,7 @@ fn w7_a_service_that_stays_without_ingress_counts_once() {
         if let Some(call) = output.iter().find_map(count) {
             fixture.step(In::LockFailures(call, Some(0)));
         }
-        Some(last_view(fixture)).filter(|view| view.state == "off").and_then(|view| view.until)
+        Some(last_view(fixture)).filter(|view| view.state == "cooldown").and_then(|view| view.until)
     };
     fixture.step(In::AwaitingIngress(Some(1)));
     assert_eq!(hold(&mut fixture, 10), Some(at(70_000)));
