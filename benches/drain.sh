@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # The drain row of the product's goals, and a storm of evictions.
 #   drain  120 times, one after another, a node of a hundred is tainted and two seconds later untainted; 100 Services on 10
-#          load balancers, nobody else takes the shared Lease, ARM takes 20 ms for a read and 100 ms for a write, the API
-#          server 5 ms for each answer. Goal: of 100 drains 99 have their first PUT on its way within 100 ms after the API
-#          server took the taint; every node is drained, and every one is taken back.
+#          load balancers, no other client takes the shared Lease, ARM takes 20 ms for a read and 100 ms for a write, the
+#          API server 5 ms for each answer. Goal: of 100 drains 99 have their first PUT on its way within 100 ms after the API
+#          server took the taint; every node is drained, and every one is restored.
 #   storm  simulator/scenarios/spot-storm.txt: 30 nodes are evicted within 30 s, each with 30 s of notice, during a rolling
-#          restart. Goals: at most two PUTs for each pool, none for nodes that have come back or gone. Prints who was cut
-#          off in which order, and how many were in time of those that could have been: if each load balancer had served
-#          the pools of these nodes alone, the earliest deadline first, each in the time that its writes have taken.
+#          restart. Goals: at most two PUTs for each pool, none for nodes that have come back or gone. Prints in which
+#          order the nodes were drained, and how many were in time of those that could have been: if each load balancer had
+#          served the pools of these nodes alone, the earliest deadline first, each in the time that its writes have taken.
 # Real times: about 20 minutes. The reports stay in the folder given as $1 (default: target). Fails when a goal is missed.
 # Needs python3 to read the reports.
 set -euo pipefail

@@ -5,7 +5,7 @@
 # minutes; the simulation of pool-core's tests plays the same on simulated time, for several seeds. Goals: no pool out of sync;
 # half of the additions are there within two lane turns (what one write takes of a lane at the median, as long as its
 # operation is polled when ARM asks for that); the shared Lease is held for at most half of the time, and never for more
-# than 60 s at once, so that the service starves nobody for longer. Prints our numbers, and beside them upstream's
+# than 60 s at once, so that no other client waits longer. Prints our numbers, and beside them upstream's
 # updater with the same scenario and seed, on simulated time; realistic.html in the folder given as $1 (default: target)
 # shows both. Fails when a goal is missed. Needs python3 to read the report.
 set -euo pipefail

@@ -43,7 +43,7 @@ const LOAD_BALANCERS: [&str; 3] = ["kubernetes", "lb-1", "lb-2"];
 /// The finalizer of a Pod whose process has not ended.
 const RUNS: &str = "example.com/runs";
 
-/// Number of tests that are played at the same time. Their control plane needs CPU time, and most other tests wait.
+/// Number of tests that run at the same time. Their control plane needs CPU time, and most other tests wait.
 static PLACES: Semaphore = Semaphore::const_new(6);
 
 /// The environment of a test: a namespace with nodes in a control plane, and a fake Azure for its Services.
@@ -62,7 +62,7 @@ impl<C: Deref<Target = Cluster>> TestEnvironment<C> {
         Self::begin_on(cluster, namespace, nodes, &LOAD_BALANCERS).await
     }
 
-    /// The same with these load balancers; which Service is on which is for the test to say, when it has them
+    /// The same with these load balancers. The test decides which Service is on which, when it has them
     /// provisioned.
     async fn begin_on(cluster: C, namespace: &'static str, nodes: u8, load_balancers: &[&str]) -> Self {
         let permit = PLACES.acquire().await.expect("it is never closed");

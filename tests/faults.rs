@@ -1,6 +1,6 @@
 //! Every named scenario (`simulate --scenario NAME`) with the real binary: `simulate` runs it, and the test checks its
-//! exit code, its report and the controller's log. `SCENARIO_SPEED=N` runs all of them N times as fast as written, instead
-//! of the speeds below.
+//! exit code, its report and the controller's log. `SCENARIO_SPEED=N` runs all of them N times as fast as written,
+//! instead of the speeds below.
 //!
 //! No scenario may end with a pool out of sync, with an unexpected error in the log, or with pending work.
 
@@ -35,7 +35,7 @@ const SLOWER: [(&str, u32); 10] = [
     ("etcd-catches-up", 2),
 ];
 
-/// Scenarios that take many minutes at any speed: they are measurements (`fixtures/realistic.sh`).
+/// Scenarios that take many minutes at any speed: they are measurements (`benches/realistic.sh`).
 const TOO_LONG: [&str; 1] = ["realistic"];
 
 /// Scenarios in which another client empties pools.

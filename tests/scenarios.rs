@@ -1,5 +1,5 @@
 //! Scenarios as text files, run against the real binary over loopback HTTP, with the simulator's models of ARM and the
-//! API server as its world: the language of docs/simulator.md, with acts and expectations that name single objects.
+//! API server as its world: the language of docs/simulator.md, with actions and expectations that name single objects.
 //! Each scenario has its own fake servers, configuration and process; each file of `tests/scenarios/*.txt`
 //! is a test: `cargo test --test main scenarios::files::d1_paused`.
 //!
@@ -10,8 +10,8 @@
 //!
 //! A Service `web` is `shop/web` with the pool `shop-web` (and `shop-web-ipv6`); `team.web` is `team/web`. Nodes are
 //! `node-1` with the address 10.0.0.1 (and fd00::1) and so on. In lists of members, an address is written literally,
-//! and `no-members` is the empty list. A pool is named `<pool>`, or `<load balancer>/<pool>` if several load balancers have
-//! a pool of this name, or none has yet.
+//! and `no-members` is the empty list. Lists of nodes, such as those with records, use the same word. A pool is named
+//! `<pool>`, or `<load balancer>/<pool>` if several load balancers have a pool of this name, or none has yet.
 //!
 //! ```text
 //! # A comment. The first one names the rules that the scenario tests.

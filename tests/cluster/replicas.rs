@@ -18,7 +18,7 @@ const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(75);
 /// After SIGTERM another replica writes within this time of the answer to the last write in flight.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Two replicas and their test.
+/// Two replicas, and the environment of their test.
 struct Pair<C: Deref<Target = Cluster>> {
     env: TestEnvironment<C>,
     names: Vec<String>,

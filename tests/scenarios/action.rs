@@ -1,7 +1,7 @@
 //! The actions of a scenario: each line changes the cluster, Azure, or, before the start, the configuration.
 //!
-//! What the simulator's scenarios can do too is theirs (`simulator::Action`). Only here a line names one node, Service, slice
-//! or pool, as there a world of hundreds has none to name.
+//! What the simulator's scenarios can do too is theirs (`simulator::Action`). Only here a line names one node, Service,
+//! slice or pool, as there a world of hundreds has none to name.
 
 mod nodes;
 

@@ -12,8 +12,8 @@ use super::stage::Stage;
 type Done = Result<(), String>;
 
 impl Stage {
-    /// Records a `finally` line: the members of a pool at the end (`POOL node-1 node-2`, `POOL no-members`, or `any POOL`),
-    /// pending work, unchecked admin states, or unlisted refused PUTs.
+    /// Records a `finally` line: the members of a pool at the end (`POOL node-1 node-2`, `POOL no-members`, or `any
+    /// POOL`), pending work, unchecked admin states, or unlisted refused PUTs.
     pub fn expect_at_end(&mut self, words: &[&str]) -> Done {
         let (pool, members) = match words {
             ["pending", "work"] => {

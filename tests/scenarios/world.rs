@@ -1,5 +1,5 @@
-//! The cluster of a scenario: nodes with their addresses, Services with their families and load balancers, and the objects
-//! that these make.
+//! The cluster of a scenario: nodes with their addresses, Services with their families and load balancers, and the
+//! objects that these make.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -39,7 +39,7 @@ pub struct ServiceName {
     pub name: String,
 }
 
-/// A Service as the scenario has it.
+/// A Service as the scenario describes it.
 #[derive(Clone)]
 pub struct Service {
     /// Its IP families.

@@ -1,4 +1,4 @@
-//! Invalid assignments, and remarks about valid assignments that a pool cannot apply exactly (X2).
+//! Invalid assignments, and diagnostics about valid assignments that a pool cannot apply exactly (X2).
 
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::Nacked;
 use envoy_types::pb::google::protobuf::Any;
@@ -85,7 +85,7 @@ fn renamed(assignment: &Any, name: &str) -> Any {
     simulator::control_plane::packed(Kind::Endpoints, &message)
 }
 
-/// Returns valid assignments, the resulting members of a pool, and the expected remark.
+/// Returns valid assignments, the resulting members of a pool, and the expected diagnostic.
 fn with_diagnostics() -> [(&'static str, Any, Vec<String>, Option<&'static str>); 4] {
     let of_members = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<String>>();
     let skipped = Locality { weight: Some(0), ..Locality::of([("10.1.0.2", 8080)]) };

@@ -4,7 +4,7 @@
 //! All machines but the Leader share one thread, so the longest turn is the longest delay that one of them can cause
 //! for the others. A turn is the shell's work for one message: a batch of inputs, the ticks that are due, and sorting
 //! the outputs into outboxes. The tests assert counts: a turn does the required work and no more. Times are printed
-//! (`fixtures/turns.sh`).
+//! (`benches/turns.sh`).
 
 #[path = "turns/admin_state.rs"]
 mod admin_state;

@@ -25,7 +25,8 @@ const GRACE_US: u64 = 1_000_000;
 pub struct DrainReport {
     /// Number of drained nodes that were in pools.
     pub nodes: usize,
-    /// Nodes that were drained in time: before the eviction if a notice named its time, otherwise before they came back.
+    /// Nodes that were drained in time: before the eviction if a notice named its time, otherwise before they came
+    /// back.
     pub reached_in_time: usize,
     /// Nodes that were drained too late.
     pub late: usize,

@@ -1,4 +1,4 @@
-//! The flags of `simulate`, and the scenario that follows from them and a scenario.
+//! The flags of `simulate`, and the scenario that they select and change.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -132,6 +132,8 @@ fn shared_lease(lease: &SharedLeaseView, show: &Show) -> Option<String> {
         "cooldown" => {
             format!("the shared Lease, wanted for {wanted}, is left to other clients{}", left(lease.until))
         }
+        "acquiring" => format!("the shared Lease, wanted for {wanted}, is being acquired"),
+        "releasing" => format!("the shared Lease, wanted for {wanted}, is being released"),
         state => format!("the shared Lease, wanted for {wanted}, is {state}"),
     };
     let error = lease.last_error.as_ref().map_or_else(String::new, |error| format!(" ({error})"));

@@ -32,7 +32,7 @@ impl Gates {
     }
 }
 
-/// Aborts a try while the gate of its verb is closed, before a token is requested for it.
+/// Aborts a try while the gate of its request class is closed, before a token is requested for it.
 pub(crate) struct GatePolicy {
     gates: Arc<Gates>,
     now: Arc<dyn Fn() -> Now + Send + Sync>,

@@ -1,6 +1,6 @@
-//! The verb classes that ARM throttles apart from each other (docs/design/writer.md, W6).
+//! The request classes that ARM throttles apart from each other (docs/design/writer.md, W6).
 
-/// The two verb classes of the throttle gate and the budget (W6).
+/// The two request classes of the throttle gate and the budget (W6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum GateClass {
     /// GET and HEAD.

@@ -135,7 +135,7 @@ pub struct StoppedView {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedLeaseView {
     /// The state of this process: `free` (no write needs the Lease), `waiting` (another client holds it), `acquiring`,
-    /// `held`, `releasing` or `cooldown` (left to others during the cooldown).
+    /// `held`, `releasing` or `cooldown` (left to others for a while).
     pub state: &'static str,
     /// The holder of the Lease as last read.
     pub holder: Option<Arc<str>>,

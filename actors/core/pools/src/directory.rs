@@ -429,8 +429,8 @@ impl Directory {
         }
     }
 
-    /// Reports lasting conditions once more at the end of the turn: in a new term another client may read them, or an
-    /// earlier report was dropped (E1).
+    /// Reports lasting conditions once more at the end of the turn: a new leader reports them too, and an earlier report
+    /// may have been dropped (E1).
     fn on_reporting(&mut self, now: Now, term: Option<Epoch>) {
         if std::mem::replace(&mut self.reporting, term) == term || term.is_none() {
             return;

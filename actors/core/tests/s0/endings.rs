@@ -7,8 +7,8 @@ use crate::fixture::{Fixture, Request, web};
 use crate::profile::{NOT_COMPARED, Playing, Profile, TICK, both};
 use crate::texts::{exhausted, failed, retrying, updated};
 
-/// Returns a fixture whose Service changes from member 1 to member 2; times count from the moment at which the change is
-/// due.
+/// Returns a fixture whose Service changes from member 1 to member 2; times count from the moment at which the change
+/// is due.
 fn changed(profile: Profile, max_retries: u32) -> Fixture {
     let mut fixture = Fixture::with(profile, max_retries, Settings::default());
     fixture.mark(profile.window());

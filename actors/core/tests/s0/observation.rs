@@ -1,4 +1,4 @@
-//! The fixture as operators, ARM and the metrics see it.
+//! What operators, ARM and the metrics see of the fixture.
 
 use std::sync::Arc;
 use std::time::Duration;

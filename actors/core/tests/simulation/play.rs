@@ -322,7 +322,7 @@ fn shown(
             excluded.into_iter().map(|of| (of.node.as_str().to_owned(), of.why)).collect();
         let expected = wanted.get(id.pool.folded()).map(|wanted| &wanted.excluded);
         if Some(&excluded) != expected {
-            return Err(format!("H3: {id} is shown with {excluded:?} left out, and it is {expected:?}"));
+            return Err(format!("H3: {id} is shown with {excluded:?} excluded, and it is {expected:?}"));
         }
     }
     for (lb, lane) in &snapshot.lanes {

@@ -1,7 +1,7 @@
 //! The AdminState machine at the same size: 10,000 pools with ten members each, 1,000 nodes.
 //!
 //! The tests assert counts: which pools a change of the draining set makes due, and no others. The times of the turns
-//! are printed (`fixtures/turns.sh`), and with `QUIET_MACHINE=1` they must reach the goals.
+//! are printed (`benches/turns.sh`), and with `QUIET_MACHINE=1` they must reach the goals.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -209,7 +209,7 @@ impl SharedLease {
             Some(Holder::None | Holder::Ours) | None => self.observed = ObservedSharedLease::Nothing,
         }
         if leads {
-            // A request of the previous term may still be carried out. Its result is not another client's.
+            // A request of the previous term may still take effect. The result is then our own write.
             let open_request = self.open_request.take();
             open_request.into_iter().for_each(|open_request| self.record_lost_request(now, &open_request));
             self.end_hold(now, out);

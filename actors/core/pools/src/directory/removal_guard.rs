@@ -204,8 +204,8 @@ impl RemovalGuard {
         self.doubts.evaluate_fraction(inputs, leaving, all);
     }
 
-    /// Returns the nodes of endpoints that are excluded from all pools, if there are any (D5): those whose addresses are
-    /// held back, or all of them where no endpoint is usable.
+    /// Returns the nodes of endpoints that are excluded from all pools, if there are any (D5): those whose addresses
+    /// are held back, or all of them where no endpoint is usable.
     pub(super) fn excluded(&self, family: Family, held: &Held) -> Option<ExcludedNodes> {
         let is_meant = |node: &ExcludedNode| {
             let is_held = held.reason == HeldReason::NoUsableNode || !node.ips.is_disjoint(&held.members);

@@ -21,7 +21,7 @@ use model::services::ServiceFact;
 /// Least number of members of a pool of which a fraction is evaluated (G3).
 const MIN_MEMBERS: usize = 3;
 
-/// Time for which a source that again assigns an address it had left out delays the confirmation of the others. The
+/// Time for which a source that again assigns an address it had omitted delays the confirmation of the others. The
 /// limit gives every held removal an end.
 const REASSIGNMENT_WINDOW: Duration = Duration::from_secs(600);
 

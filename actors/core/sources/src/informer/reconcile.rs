@@ -77,7 +77,8 @@ impl Informer {
         }
     }
 
-    /// Updates the resource of a candidate's slices from their current states. Slices in `omitted_slices` do not count (X5).
+    /// Updates the resource of a candidate's slices from their current states. Slices in `omitted_slices` do not count
+    /// (X5).
     fn update_resource(&mut self, now: Now, key: &ServiceKey, omitted_slices: &BTreeSet<Arc<str>>) {
         let Some(entry) = self.cache.entries.get(key) else { return };
         let unread = || {

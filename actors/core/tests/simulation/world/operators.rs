@@ -1,4 +1,4 @@
-//! Manual changes by operators: they take Leases from their holders, write another client into them, and delete them
+//! Manual changes by operators: they take Leases from their holders, write another holder into them, and delete them
 //! (W7, W8).
 
 use model::lease::LeaseName;

@@ -152,11 +152,7 @@ mod tests {
         assert!(cooldown.on_contention(at(1_000), false));
         assert_eq!(cooldown.until(at(1_000)), Some(at(1_080)));
         cooldown.on_foreign_release(at(1_003), LEAST);
-        assert_eq!(
-            cooldown.until(at(1_003)),
-            Some(at(1_020)),
-            "it is off as long as it was held all the same"
-        );
+        assert_eq!(cooldown.until(at(1_003)), Some(at(1_020)), "the cooldown is still as long as the hold");
         cooldown.on_foreign_release(at(1_018), LEAST);
         assert_eq!(cooldown.until(at(1_018)), Some(at(1_023)), "it has come again");
         cooldown.on_foreign_release(at(1_078), LEAST);

@@ -100,7 +100,7 @@ impl SharedLease {
     }
 
     /// The author of a new state. A state in our name that appears after the first read of this term, and is not the
-    /// result of our requests, is another client's.
+    /// result of our requests, was written by another client.
     fn author(&self, now: Now, holder: Holder, provenance: LeaseProvenance) -> LeaseAuthor {
         let begins = self.freshness == Freshness::TermBegins;
         let by_us = matches!(provenance, LeaseProvenance::Written(_)) || begins || self.may_yet_be_ours(now);

@@ -1,5 +1,5 @@
-//! Tests of the shared Lease with restored storage, short watches, other clients in our name, unknown successors, and API
-//! servers that refuse, rewrite or do not answer (docs/design/writer.md, W7; W8).
+//! Tests of the shared Lease with restored storage, short watches, other clients in our name, unknown successors, and
+//! API servers that refuse, rewrite or do not answer (docs/design/writer.md, W7; W8).
 
 use super::*;
 use model::object::{GIVE_UP_AFTER, RequestFailure};

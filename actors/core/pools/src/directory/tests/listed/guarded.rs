@@ -331,7 +331,7 @@ fn g3_while_a_source_still_adds_what_it_omitted_the_rest_is_in_doubt() {
     fixture.source(all(&[1, 2]));
     fixture.pass(29_999);
     assert_eq!((fixture.held(), fixture.going(&members)), (Some(HeldReason::Fraction), 0));
-    // New members do not affect the doubts about those excluded.
+    // New members do not affect the doubts about those that the source omits.
     fixture.source(all(&[1, 2, 9]));
     fixture.pass(1);
     assert_eq!((fixture.held(), fixture.going(&members)), (None, 6));
