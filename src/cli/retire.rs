@@ -35,7 +35,7 @@ const NOT_ENDED: u8 = 3;
 /// The time between an answer and the next request.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the command tries to remove the key `admin-state.off`.
-const SWITCH_ON_TIMEOUT: Duration = Duration::from_secs(2);
+const SWITCH_ON_TIMEOUT: Duration = Duration::from_secs(15);
 /// Timeout of a request to the API server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// The maximum length of the API server's error message, in bytes.

@@ -38,7 +38,12 @@ pub(super) fn check_notes(map: Value, name: &NamespacedName, clock: Clock, findi
         let what = format!(
             "the key {key} of the controller's ConfigMap {name} looks like a pause and cannot be read: {reason}"
         );
-        let means = "the pause has no effect: its pool or Service may be written";
+        // A value that is not text still pauses everything.
+        let means = if policy.everything.is_some() && key.eq_ignore_ascii_case("pause.everything") {
+            NOTHING_WRITTEN
+        } else {
+            "the pause has no effect: its pool or Service may be written"
+        };
         findings.warning(Check::OwnObjects, what, means, "correct or remove this key");
     }
 }

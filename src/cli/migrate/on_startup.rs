@@ -181,7 +181,7 @@ fn log_finished(finished: Finished, is_asked_to_stop: bool) {
                 );
             }
             let guide = guide.lines();
-            tracing::info!(?guide, "steps to continue the migration from Basic load balancers");
+            tracing::warn!(?guide, "steps to continue the migration from Basic load balancers");
         }
         Finished::RunResult(RunResult::Interrupted(stage)) => tracing::warn!(
             stage = stage.title(),

@@ -129,7 +129,7 @@ mod tests {
                 "properties": { "text": text },
                 "additionalProperties": false,
             },
-            "Whole": {
+            "FullSchema": {
                 "type": "object",
                 "required": ["text", "parts", "counts"],
                 "properties": {

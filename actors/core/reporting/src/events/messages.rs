@@ -117,13 +117,13 @@ pub(super) fn message(what: &EventKind, of_source: bool) -> String {
             around(&head, &error(failure), "")
         }
         EventKind::FailedTerminal { pool, failure, compared_again_in } => {
-            let tail = format!(".{}", compared_again(pool, *compared_again_in));
+            let tail = format!(".{}", compared_again(pool, *compared_again_in, of_source));
             around("Backend pool update failed (non-retriable): ", &whole(failure), &tail)
         }
         EventKind::FailedExhausted { pool, retries, failure, compared_again_in } => {
             let head = format!("Backend pool update failed after {retries} retries: ");
             let guidance = if of_source { GUIDANCE_OF_SOURCE } else { GUIDANCE };
-            let tail = format!(". {guidance}{}", compared_again(pool, *compared_again_in));
+            let tail = format!(". {guidance}{}", compared_again(pool, *compared_again_in, of_source));
             around(&head, &whole(failure), &tail)
         }
         EventKind::NotManageable { pool, reason, attempted: _ } => {
@@ -435,9 +435,12 @@ fn whole(failure: &Failure) -> String {
     text.trim_end_matches('.').to_owned()
 }
 
-fn compared_again(pool: &PoolId, after: Option<Duration>) -> String {
+fn compared_again(pool: &PoolId, after: Option<Duration>, of_source: bool) -> String {
     match after {
         Some(after) => format!(" Backend pool {pool} is compared again in {} s.", after.as_secs_f64().ceil()),
+        None if of_source => {
+            format!(" Backend pool {pool} is not compared again until its assignment changes.")
+        }
         None => format!(" Backend pool {pool} is not compared again until an endpoint changes."),
     }
 }

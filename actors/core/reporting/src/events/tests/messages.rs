@@ -540,7 +540,7 @@ fn x4_the_note_of_a_source_comes_last_in_its_events() {
     };
     let message = with_note(retries, "refused");
     let guidance = "To retrigger, have the control plane send a changed assignment, or request an attempt of the pool. \
-                    Backend pool kubernetes/shop-web is not compared again until an endpoint changes. [refused]";
+                    Backend pool kubernetes/shop-web is not compared again until its assignment changes. [refused]";
     assert!(message.ends_with(guidance), "{message}");
     for (reason, words) in [
         (
