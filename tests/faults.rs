@@ -60,7 +60,7 @@ const ORGANIC: [(&str, &[(&str, u32)]); 6] = [
 const SLACK: f64 = 5.0;
 
 /// Maximum number of waiting items per Service: its pool, the pool's entry in a lane, and one or two messages in
-/// flight. Pods change more often, so a queue that only grows exceeds this number.
+/// flight. Each Node can have one more message. Pods change more often, so a queue that only grows exceeds this number.
 const MAX_PER_SERVICE: u64 = 4;
 
 /// Maximum time of a scenario on a slow and shared machine.
@@ -133,7 +133,8 @@ fn check(name: &str, scenario: &Scenario, played: &Played) -> Result<(), String>
     if report["queue_depth_end"] != 0 {
         return Err(format!("{name}: work is pending: {}", summary(report)));
     }
-    let most = report["services"].as_u64().unwrap_or(0) * MAX_PER_SERVICE;
+    let count = |key: &str| report[key].as_u64().unwrap_or(0);
+    let most = count("services") * MAX_PER_SERVICE + count("nodes");
     if report["queue_depth_max"].as_u64().is_none_or(|depth| depth > most) {
         return Err(format!("{name}: more than {most} things waited at once: {}", summary(report)));
     }
