@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Measures the turns of machines at the size that the product must reach: 10,000 pools, 1,000 nodes, 50 load balancers.
+# Measures turns (what a machine and its shell do for one message; actors/core/tests/turns.rs) at the target size:
+# 10,000 pools, 1,000 nodes, 50 load balancers.
 # Prints, for each case, the number of turns, their sum, the 99th percentile and the longest ones.
 #
 #   benches/turns.sh [NAME]     NAME: a part of a test's name, for example admin_state

@@ -16,7 +16,7 @@
 //! ```text
 //! # A comment. The first one names the rules that the scenario tests.
 //! given nodes 3 [dual]                            given load balancers kubernetes lb-2
-//! given load balancer single prod                 and prod-internal, filled by NICs; no Service has a pool
+//! given load balancer single prod                 and prod-internal, NIC-based; no Service has a pool
 //! given service web [dual] on kubernetes hosted node-1     with rules, and pools that are in sync
 //! given pool shop-web holds node-9                given controller batching.quietPeriod 2s
 //! given dry run                                   given timeout 2s
@@ -228,7 +228,7 @@ mod files {
         n1_only_notices_that_are_less_than_60_s_overdue_count
         n2_a_deletion_while_the_pool_waits_is_no_failure
         n2_a_service_shows_its_required_members_that_are_down
-        n2_a_single_load_balancer_that_network_interfaces_fill
+        n2_a_single_load_balancer_with_nic_based_pools
         n2_a_taint_removed_halfway_cancels_the_other_writes
         n2_every_load_balancer_family_and_kind_of_pool
         n2_one_put_has_all_draining_nodes_and_due_members

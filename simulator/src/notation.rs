@@ -7,7 +7,7 @@ use simulator_models::arm::{
 };
 use thiserror::Error;
 
-/// A text that says nothing.
+/// An invalid duration, waiting time or fault.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{found:?} is not {expected}")]
 pub struct BadNotation {

@@ -123,9 +123,9 @@ impl TimelineEntry {
 /// Expectations of a scenario about the guards that hold removals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guarded {
-    /// True if all removals must be stopped at some time. Otherwise the scenario fails if they are.
+    /// True if the breaker must stop all removals at some time; false if it must never do so.
     pub stopped: bool,
-    /// Reasons for which pools are held, each with the minimum number at the same time.
+    /// Reasons for held removals, each with the minimum number of pools at the same time.
     pub held: Vec<(String, usize)>,
 }
 
@@ -140,7 +140,7 @@ pub struct Scenario {
     pub arm: arm::Settings,
     /// Pattern of changes of pods.
     pub pattern: Pattern,
-    /// Other writers.
+    /// Mode of the model of the cloud-controller-manager.
     pub ccm_mode: CcmMode,
     /// Keys of controller.yaml.
     pub controller: Value,
@@ -150,7 +150,7 @@ pub struct Scenario {
     pub errors: Vec<String>,
     /// Expectations about the controller's guards.
     pub guarded: Guarded,
-    /// Number of draining nodes that must be taken out of traffic in time; `None` if it is not checked.
+    /// Minimum number of draining nodes whose entries must all be Down in time; `None` if it is not checked.
     pub reached: Option<usize>,
     /// Maximum time until pools are in sync after the last change and the last action.
     pub settle: Duration,
@@ -187,13 +187,13 @@ pub enum When {
     Given,
     /// This long after the start.
     At(Duration),
-    /// This long after the line before was done; in tests alone.
+    /// This long after the previous line was carried out. Only in tests.
     After(Duration),
-    /// Each time when so long has passed; not in tests.
+    /// Repeatedly, at this interval. Not in tests.
     Every(Duration),
     /// An expectation.
     Expect,
-    /// How the end differs from what is expected of each; in tests alone.
+    /// An exception from the expectations about the end of each scenario. Only in tests.
     Finally,
 }
 
@@ -243,7 +243,7 @@ impl Line<'_> {
     }
 }
 
-/// A line of a scenario that says nothing.
+/// An invalid line of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: `{text}`: expected {expected}")]
 pub struct BadLine {
@@ -256,7 +256,7 @@ impl Scenario {
     /// Returns the scenario of this name.
     ///
     /// # Errors
-    /// A text that ships with the program has a bad line, which a test excludes.
+    /// The text has an invalid line; a test checks that none has.
     pub fn named(name: &str) -> Option<Result<Self, BadLine>> {
         let (name, text) = NAMED.iter().find(|(known, _)| *known == name)?;
         Some(Self::read(text).map(|scenario| Self { name: Some((*name).to_owned()), ..scenario }))
@@ -265,7 +265,7 @@ impl Scenario {
     /// Reads a scenario.
     ///
     /// # Errors
-    /// The first line that says nothing.
+    /// The first invalid line.
     pub fn read(text: &str) -> Result<Self, BadLine> {
         let mut scenario = Self::default();
         for line in Line::read(text)? {
@@ -357,8 +357,8 @@ impl Scenario {
         all
     }
 
-    /// Returns the median time that one write occupies a lane, in microseconds: read, answer, and operation, whose end
-    /// is seen by polls at Retry-After.
+    /// Returns the median time that one write occupies a lane, in microseconds: read, PUT, and operation, whose
+    /// end is found by a poll after Retry-After.
     pub(crate) fn lane_turn_us(&self) -> u64 {
         let operation_us = self.arm.operation.map_or(0, |operation| {
             let every = u64::from(self.arm.operation_retry_after_s.unwrap_or(1).max(1)) * 1_000_000;

@@ -1,5 +1,5 @@
-//! `check-config`: validates both files and prints the effective configuration (C1). It refuses the same configurations
-//! as `run`; it contacts neither ARM nor reads the identity's files.
+//! `check-config`: validates both configuration files and prints the effective configuration (C1). It refuses the same
+//! configurations as `run`, but does not contact ARM and does not read the files of the identity.
 
 use std::path::PathBuf;
 

@@ -24,17 +24,17 @@ use super::problem::problem_until;
 
 /// A response with a longer body is large, in bytes.
 const LARGE: usize = 64 << 10;
-/// How many large responses of one listener may wait for their clients at a time.
+/// Maximum number of large responses of one listener that wait for their clients at the same time.
 pub(super) const MAX_LARGE: usize = 16;
 /// After so many seconds there may be room for another one.
 const ROOM_AFTER: u64 = 5;
-/// How much of a large body is handed to its connection at a time, in bytes.
+/// Size of the pieces in which a large body is passed to its connection, in bytes.
 const PIECE: usize = 16 << 10;
 /// How long a rendering of the metrics is new, and answers each request: the period of the snapshot.
 const NEW_FOR: Duration = Duration::from_millis(250);
 /// How long a rendering of the metrics is shared with those that ask while it is sent.
 const SHARED_FOR: Duration = Duration::from_secs(1);
-/// How many renderings are sent at a time at most; the newest is shared while there are as many.
+/// Maximum number of renderings that are sent at the same time. Once it is reached, requests share the newest.
 const MAX_RENDERINGS: usize = 4;
 
 /// A body that is sent in pieces, and what lasts as long as it.

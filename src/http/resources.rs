@@ -57,13 +57,13 @@ pub(super) struct Resources<'a> {
 pub(super) struct ControlPlanes<'a> {
     /// The servers, in the order of preference.
     servers: Vec<ControlPlaneServer<'a>>,
-    /// How many sources pools are filled from.
+    /// Number of sources of pools.
     sources: usize,
-    /// How many of them have an error, whether or not an assignment is in use.
+    /// Number of sources with an error, whether or not an assignment is in use.
     wrong: usize,
     /// The first source with an error; those without an assignment in use come first. Null: there is no error.
     worst: Option<WorstSource<'a>>,
-    /// How many of their pools are not written, because the controller may not manage them or they do not exist.
+    /// Number of their pools that are not written, because the controller may not manage them or they do not exist.
     not_manageable: usize,
 }
 
@@ -119,10 +119,10 @@ struct Resource<'a> {
     error: Option<ResourceError<'a>>,
 }
 
-/// How many addresses there are in all priorities, by health.
+/// Number of addresses in all priorities, by health.
 #[derive(Serialize, ToSchema)]
 struct AssignedAddresses {
-    /// How many priorities there are.
+    /// Number of priorities.
     priorities: usize,
     /// Addresses that are healthy.
     healthy: usize,
@@ -207,7 +207,7 @@ pub(super) async fn resources(request: HttpRequest, about: web::Data<About>) -> 
     json_response(ResourceFilter::of(&request).map(|asked| answer(&snapshot, &show, &asked, &about.listed)))
 }
 
-/// What of it is asked for.
+/// The filters in a request's query.
 struct ResourceFilter {
     kind: Option<ResourceKind>,
     state: Option<ResourceState>,

@@ -13,22 +13,22 @@ use model::view::{Candidacy, ExcludedNodeView, PoolView, ServiceView, Snapshot};
 
 use super::show::{Show, family, pause, wall};
 
-/// What a verdict is about, the most important first. Services are filtered and sorted by it.
+/// The reason of a verdict, most important first. Services are filtered and sorted by it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum VerdictReason {
-    /// The controller has found an error of its own.
+    /// A pool is not written because of an internal error.
     Quarantined,
-    /// A pool was not written, or what was tried last has failed.
+    /// The last attempt for a pool has failed, or Azure reports a failed operation.
     Failed,
-    /// A pool is not written, because it is not ours to write.
+    /// The controller may not write a pool (D2).
     NotManageable,
-    /// A pool is compared and not written.
+    /// A pool is paused: it is compared, but not written.
     Paused,
-    /// A pool lacks members, or its writes are stopped for a fault.
+    /// A pool lacks members, or a fault stops writes on its load balancer.
     MissingMembers,
     /// A removal is held back.
     Held,
-    /// Anything else that is out of sync.
+    /// A pool is out of sync for any other reason.
     OutOfSync,
     /// No load-balancing rule was found yet.
     NoRule,
@@ -36,12 +36,12 @@ pub(super) enum VerdictReason {
     Incomplete,
     /// All its pools are in sync.
     InSync,
-    /// It is not for this controller.
+    /// The controller does not manage the Service.
     NotManaged,
 }
 
 impl VerdictReason {
-    /// All of them, in their order.
+    /// All reasons, most important first.
     pub(super) const ALL: [VerdictReason; 11] = [
         VerdictReason::Quarantined,
         VerdictReason::Failed,
@@ -56,7 +56,7 @@ impl VerdictReason {
         VerdictReason::NotManaged,
     ];
 
-    /// The word for it.
+    /// Returns its name in the API.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             VerdictReason::Quarantined => "quarantined",
@@ -74,7 +74,7 @@ impl VerdictReason {
     }
 }
 
-/// What the verdict about a Service is about. It costs less than the sentence.
+/// Returns the reason of the verdict about a Service. This is cheaper than the sentence.
 pub(super) fn verdict_reason(service: &ServiceView, snapshot: &Snapshot) -> VerdictReason {
     if not_managed(service.candidacy).is_some() {
         return VerdictReason::NotManaged;
@@ -96,18 +96,18 @@ pub(super) fn verdict_reason(service: &ServiceView, snapshot: &Snapshot) -> Verd
     worst.unwrap_or_else(|| if is_whole() { VerdictReason::InSync } else { VerdictReason::Incomplete })
 }
 
-/// Whether a Service that takes part has a pool that the controller may not write.
+/// Returns whether a managed Service has a pool that the controller may not write.
 pub(super) fn is_not_manageable(service: &ServiceView) -> bool {
     not_managed(service.candidacy).is_none() && !service.not_manageable.is_empty()
 }
 
-/// Why a pool is out of sync, in words; `None`: it is.
+/// Returns why a pool is out of sync or holds a removal, in words. `None`: neither is the case.
 pub(super) fn why(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<String> {
     let (_, said) = of_pool(pool, snapshot, show)?;
     Some(said.trim_start_matches([':', ' ']).to_owned())
 }
 
-/// The sentence.
+/// Returns the verdict about a Service: one sentence.
 pub(super) fn verdict(service: &ServiceView, snapshot: &Snapshot, show: &Show) -> String {
     if let Some(why) = not_managed(service.candidacy) {
         return format!("not managed: {why}");
@@ -130,7 +130,7 @@ pub(super) fn verdict(service: &ServiceView, snapshot: &Snapshot, show: &Show) -
     }
 }
 
-/// The required members of its pools that are Down, the first of them by name (N2, N4).
+/// Returns the clause about required members that are Down (N2, N4), with the name of the first; empty if none is.
 fn down(service: &ServiceView, snapshot: &Snapshot) -> String {
     let pools = service.pools.iter().filter_map(|id| snapshot.pools.get(id));
     let mut down = pools.flat_map(|pool| {
@@ -157,7 +157,7 @@ fn down(service: &ServiceView, snapshot: &Snapshot) -> String {
     )
 }
 
-/// The first node with endpoints of it that is excluded, and how many others are (D4, D5).
+/// Returns the clause about excluded nodes with endpoints of the Service (D4, D5): the first, and the number of others.
 fn excluded(service: &ServiceView) -> String {
     let Some(ExcludedNodeView { node, family: of, ips: _, why }) = service.excluded.first() else {
         return String::new();
@@ -170,7 +170,7 @@ fn excluded(service: &ServiceView) -> String {
     format!("; node {node} is excluded from its {} pool, because {why}{more}", family(*of))
 }
 
-/// Why it is not a candidate (D1).
+/// Returns why a Service is not managed (D1), or `None` if it is a candidate.
 fn not_managed(candidacy: Candidacy) -> Option<&'static str> {
     match candidacy {
         Candidacy::Candidate => None,
@@ -184,7 +184,7 @@ fn not_managed(candidacy: Candidacy) -> Option<&'static str> {
     }
 }
 
-/// What there is to say about one pool; nothing when it is in sync and nothing is held back there.
+/// Returns the reason and the clause about one pool. `None`: it is in sync, and no removal is held.
 fn about(id: &PoolId, snapshot: &Snapshot, show: &Show) -> Option<(VerdictReason, String)> {
     let Some(pool) = snapshot.pools.get(id) else {
         return Some((VerdictReason::OutOfSync, format!("pool {id} has not been read yet")));
@@ -193,14 +193,14 @@ fn about(id: &PoolId, snapshot: &Snapshot, show: &Show) -> Option<(VerdictReason
     Some((reason, format!("pool {id}{said}")))
 }
 
-/// The same of a pool that was looked at, as it goes on behind its name.
+/// Returns the same for a pool in the snapshot. The clause continues after the pool's name.
 fn of_pool(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<(VerdictReason, String)> {
     let reason = reason_of(pool, snapshot)?;
     let said = match (of_state(pool, snapshot, show), pool.held.as_ref().map(held)) {
         (None, None) => return None,
         (None, Some(held)) => format!(": {held}"),
         (Some(said), None) => format!(" {said}"),
-        // What the controller knows of it is not to be trusted.
+        // After an internal error, the held removal may be wrong too.
         (Some(said), Some(_)) if reason == VerdictReason::Quarantined => format!(" {said}"),
         (Some(said), Some(held)) if reason < VerdictReason::Held => format!(" {said}; besides, {held}"),
         (Some(said), Some(held)) => format!(": {held}; besides, it {said}"),
@@ -208,7 +208,7 @@ fn of_pool(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<(Verdict
     Some((reason, said))
 }
 
-/// What matters most of a pool; `None`: it is in sync.
+/// Returns the most important reason of a pool. `None`: it is in sync, and no removal is held.
 fn reason_of(pool: &PoolView, snapshot: &Snapshot) -> Option<VerdictReason> {
     let is_in_sync = pool.state == PoolState::InSync && !pool.provisioning_failed;
     let state = (!is_in_sync).then(|| rank(pool, snapshot));
@@ -236,7 +236,7 @@ fn held(held: &Held) -> String {
     format!("a removal is held back ({}), {why}", held.reason.as_str())
 }
 
-/// What its state says, with the missing and the surplus members; nothing when it is in sync.
+/// Describes the state of a pool, with the numbers of missing and surplus members. `None`: it is in sync.
 fn of_state(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<String> {
     let said = match pool.state {
         PoolState::InSync if pool.provisioning_failed => {
@@ -267,7 +267,7 @@ fn of_state(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<String>
     let difference = difference(pool);
     Some(match (&pool.last_error, pool.state) {
         (None, _) => format!("{said}{difference}"),
-        // The pause is not why it was not written.
+        // The error, not the pause, is why it was not written.
         (Some(error), PoolState::Paused) => {
             format!("was not written; last error: {error}; now it {said}{difference}")
         }
@@ -275,7 +275,7 @@ fn of_state(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<String>
     })
 }
 
-/// How much it matters what its state says.
+/// Returns the reason that follows from the state of a pool that is not in sync.
 fn rank(pool: &PoolView, snapshot: &Snapshot) -> VerdictReason {
     match pool.state {
         PoolState::Quarantined => VerdictReason::Quarantined,
@@ -305,7 +305,7 @@ fn rank(pool: &PoolView, snapshot: &Snapshot) -> VerdictReason {
     }
 }
 
-/// How many members are missing and how many must go, where it was seen and is known to differ.
+/// Returns the clause with the numbers of missing and surplus members; empty if they are not known to differ.
 fn difference(pool: &PoolView) -> String {
     match pool.deviation() {
         None => String::new(),
@@ -313,7 +313,7 @@ fn difference(pool: &PoolView) -> String {
     }
 }
 
-/// All that pauses a pool: one that ends leaves the others.
+/// Describes all pauses of a pool. Each must end before the pool is written.
 fn paused(pool: &PoolView, snapshot: &Snapshot) -> String {
     let one = |by: &PausedBy| match by {
         PausedBy::Mode => "the mode is observe".to_owned(),

@@ -39,7 +39,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Returns an entry with an address.
+    /// Parses an entry of a pool. Returns `None` if the pool has no name or the entry no IP address.
     fn of(pool: &Value, entry: &Value) -> Option<Self> {
         let properties = &entry["properties"];
         Some(Self {
@@ -56,7 +56,7 @@ impl<C: Deref<Target = Cluster>> TestEnvironment<C> {
         self.cluster.kubectl(&["taint", "node", &self.node(number), taint]).await;
     }
 
-    /// Creates a notice of a node's eviction in half a minute, and returns the event.
+    /// Creates an event that announces a node's eviction in 30 seconds, and returns it.
     pub(super) async fn create_notice(&self, number: u8) -> Value {
         let event = problem(&self.node(number), PREEMPT_SCHEDULED, &notice());
         self.api.create(EVENTS, &event).await
@@ -87,7 +87,7 @@ impl<C: Deref<Target = Cluster>> TestEnvironment<C> {
         .await;
     }
 
-    /// Waits until a node has no taint: Kubernetes has found it Ready.
+    /// Waits until a node has no taint, which also means that Kubernetes has found it Ready.
     pub(super) async fn is_bare(&self, number: u8) {
         eventually(&format!("node {number} has no taint"), TEST_TIMEOUT, || async {
             let node = self.api.get(&self.node_path(number)).await?;
@@ -165,7 +165,7 @@ impl<C: Deref<Target = Cluster>> TestEnvironment<C> {
     }
 }
 
-/// Returns an event about a node like that of a node problem detector, with the node's name as its UID.
+/// Returns an event about a node, in the form that the node problem detector uses: with the node's name as its UID.
 pub(super) fn problem(node: &str, reason: &str, message: &str) -> Value {
     let now = format!("{:.0}", Timestamp::now());
     json!({
@@ -180,7 +180,7 @@ pub(super) fn problem(node: &str, reason: &str, message: &str) -> Value {
     })
 }
 
-/// Returns the message of an event about an eviction in half a minute.
+/// Returns the message of an event that announces an eviction in 30 seconds.
 pub(super) fn notice() -> String {
     let at = Timestamp::now() + SignedDuration::from_secs(30);
     let at = at.strftime("%a, %d %b %Y %H:%M:%S GMT");

@@ -61,7 +61,7 @@ impl Stage {
     }
 
     /// One load balancer and its internal one, as in a cluster without `multipleStandardLoadBalancerConfigurations`:
-    /// no Service has a pool of its own there, and network interfaces fill those of the cluster as a whole.
+    /// no Service has a pool of its own there, and those of the whole cluster are NIC-based.
     async fn prepare_single(&mut self, name: &str) -> Done {
         let keys = self.cloud.as_object_mut().ok_or("the cloud configuration is no map")?;
         keys.remove("multipleStandardLoadBalancerConfigurations");

@@ -2,8 +2,8 @@
 //! state by CSDS (H5).
 //!
 //! It makes no decisions. `sources::xds::client` decides which streams to open, what to request and answer, and
-//! which responses are valid. Its callers decide which resources to watch and how to use them. It reads no clock of
-//! other crates: wall time is an argument.
+//! which responses are valid. Its callers decide which resources to watch and how to use them. It gets
+//! the wall time from its callers.
 
 mod bootstrap;
 mod csds;

@@ -42,7 +42,7 @@ impl Port {
 }
 
 /// A listener that ends when it is dropped. A child process that is being started has a copy of each descriptor until
-/// it executes its program: closing ours alone leaves the port open for so long.
+/// it executes its program: closing only ours leaves the port open until then.
 pub(super) struct Listener(TcpListener);
 
 impl Listener {

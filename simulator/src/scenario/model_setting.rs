@@ -33,7 +33,7 @@ pub enum ModelSetting {
     Visibility(Visibility),
     /// True if `adminState: Down` resets existing flows.
     DownResetsFlows(bool),
-    /// Azure's treatment of admin states in pools that network interfaces fill.
+    /// Azure's treatment of admin states in NIC-based pools.
     NicAdminState(NicAdminState),
     /// The probability that a write reports success and is lost.
     SilentLoss(f64),

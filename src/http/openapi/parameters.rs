@@ -25,7 +25,7 @@ pub(super) fn parameters(schemas: &mut Schemas) -> Vec<(String, RefOr<Parameter>
         .enum_values(Some(["name", "verdict"]))
         .default(Some("name".into()));
     vec![
-        query("limit", "limit", "How many entries a page has at most.", limit),
+        query("limit", "limit", "Maximum number of entries of a page.", limit),
         query("after", "after", "The `next` of the page before.", text()),
         query("ofLb", "lb", "A load balancer (case-insensitive).", text()),
         query("state", "state", "A state of pools.", schemas.of::<enums::PoolState>()),

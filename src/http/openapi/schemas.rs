@@ -15,7 +15,7 @@ use super::super::values::SnapshotAge;
 pub(super) struct Schemas(BTreeMap<String, RefOr<Schema>>);
 
 impl Schemas {
-    /// Takes in a type with all that it is made of, and gives the reference to it.
+    /// Adds the schema of a type with all types that it contains, and returns the reference to it.
     pub(super) fn of<T: ToSchema>(&mut self) -> Ref {
         let mut parts = Vec::new();
         T::schemas(&mut parts);
@@ -24,7 +24,7 @@ impl Schemas {
         Ref::from_schema_name(T::name())
     }
 
-    /// The same of pages with entries of this type, which have this name.
+    /// Adds the schema of pages with entries of this type, under this name, and returns the reference to it.
     pub(super) fn listing<T: ToSchema>(&mut self, name: &str) -> Ref {
         self.of::<T>();
         self.of::<SnapshotAge>();
@@ -32,7 +32,7 @@ impl Schemas {
         Ref::from_schema_name(name)
     }
 
-    /// All of them, complete, with those of what is asked.
+    /// Returns all schemas, completed, together with those of request bodies.
     pub(super) fn finished(self, asked: impl IntoIterator<Item = (&'static str, RefOr<Schema>)>) -> Value {
         let json = |schema: RefOr<Schema>| serde_json::to_value(schema).expect("a schema is JSON");
         let answers = self.0.into_iter().map(|(name, schema)| {

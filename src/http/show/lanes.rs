@@ -19,7 +19,7 @@ pub(super) struct Source<'a> {
     phase: &'static str,
     /// Whether the first list is complete.
     synced: bool,
-    /// How many objects are known.
+    /// Number of known objects.
     objects: usize,
     /// How long ago the last line of a watch or list arrived, in seconds. Null: none has.
     heard_seconds: Option<Seconds>,
@@ -39,7 +39,7 @@ pub(super) struct LoadBalancer<'a> {
     exists: Option<bool>,
     /// How long ago it was last read, in seconds.
     read_seconds: Option<Seconds>,
-    /// How many backend pools it has.
+    /// Number of its backend pools.
     pools: usize,
     /// The last error, until a read succeeds.
     last_error: Option<&'a str>,
@@ -95,7 +95,7 @@ pub(super) struct Gate {
     blocked_by: Option<enums::BlockedBy>,
     /// How long that lasts, in seconds. Null: one may start.
     blocked_for_seconds: Option<Seconds>,
-    /// How many requests may be sent now.
+    /// Number of requests that may be sent now.
     budget_left: f64,
     /// The maximum number of requests that may be sent in a burst.
     #[schema(minimum = 0)]

@@ -33,9 +33,9 @@ pub(in crate::http) struct PoolLine<'a> {
     services: Vec<String>,
     /// `kubernetes`, or the source of an xDS control plane: `eds:…` or `cluster:…`.
     source: String,
-    /// How many members it must have.
+    /// Number of required members.
     required: usize,
-    /// How many members it had when it was last read. Null: it was not.
+    /// Number of members at the last read. Null: it was not read yet.
     observed: Option<usize>,
     /// How long its oldest change has waited, in seconds. Null: none waits, or it is paused.
     waiting_seconds: Option<Seconds>,
@@ -90,7 +90,7 @@ pub(in crate::http) struct Pool<'a> {
     last_attempt: Option<LastAttempt<'a>>,
     /// What a write would change, if the pool is only compared. Null: nothing, or it is written.
     would_change: Option<PoolWouldChange>,
-    /// How many writes of it were lost since the start of the process.
+    /// Number of its lost writes since the start of the process.
     lost_writes: u64,
     /// The pauses that apply to it.
     paused_by: Vec<PausedBy<'a>>,
@@ -163,7 +163,7 @@ struct LastAttempt<'a> {
 /// Members that an attempt has changed.
 #[derive(Serialize, ToSchema)]
 struct ChangedMembers<'a> {
-    /// How many there are.
+    /// Number of changed members.
     count: usize,
     /// The first 200 of them.
     members: Vec<ChangedMember<'a>>,
@@ -229,9 +229,9 @@ pub(in crate::http) struct Guards {
 struct RemovalsStopped {
     /// How long, in seconds.
     seconds: Seconds,
-    /// How many pools would lose most of their members.
+    /// Number of pools that would lose most of their members.
     pools: usize,
-    /// How many pools there are.
+    /// Number of all pools.
     of: usize,
 }
 

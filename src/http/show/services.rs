@@ -32,9 +32,9 @@ struct Service<'a> {
     paused: bool,
     /// Everything that pauses it, in any of its pools.
     paused_by: Vec<PausedBy<'a>>,
-    /// How many EndpointSlices it has.
+    /// Number of its EndpointSlices.
     endpoint_slices: usize,
-    /// How many endpoints they have.
+    /// Number of endpoints in them.
     endpoints: usize,
     /// The errors in its data, as text.
     data_errors: Vec<&'a str>,

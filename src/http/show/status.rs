@@ -17,7 +17,7 @@ use super::lanes::{Gate, Lane, LoadBalancer, Source};
 use super::leadership::{Leadership, Pauses, SharedLease};
 use super::pools::{Guards, Held, PoolLine, differs};
 
-/// How many of the pools that are out of sync are shown.
+/// Maximum number of out-of-sync pools that are shown.
 const MAX_OUT_OF_SYNC: usize = 10;
 
 /// A summary of the controller's state.
@@ -41,13 +41,14 @@ pub(in crate::http) struct Status<'a> {
     shared_lease: Option<SharedLease<'a>>,
     /// What the start of this process still waits for.
     synced: Synced,
-    /// How many pools there are.
+    /// Number of pools.
     pools: PoolCounts,
     /// What a write would change in pools that are only compared.
     would_change: WouldChange,
-    /// How many Services of type LoadBalancer there are.
+    /// Number of Services of type LoadBalancer.
     services: usize,
-    /// How many Services have a pool that is not written, because nothing proves that it belongs to this Service alone.
+    /// Number of Services with a pool that is not written, because nothing proves that it belongs to this Service
+    /// alone.
     not_manageable_services: usize,
     /// How long the oldest change has waited, in seconds. Null: none waits.
     oldest_waiting_change_seconds: Option<Seconds>,
@@ -80,16 +81,16 @@ struct Synced {
     discovery: bool,
 }
 
-/// How many pools are in each state.
+/// Number of pools in each state.
 type PoolStateCounts = Counts<enums::PoolState>;
 
-/// How many pools there are.
+/// Numbers of pools.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct PoolCounts {
-    /// All of them.
+    /// Number of all pools.
     total: usize,
-    /// How many there are in each state.
+    /// Number of pools in each state.
     #[schema(inline)]
     by_state: PoolStateCounts,
 }
@@ -124,7 +125,7 @@ struct WouldHold {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct OutOfSync<'a> {
-    /// How many there are.
+    /// Number of these pools.
     pools: usize,
     /// The pool that has been out of sync for longest. Null: there is none.
     longest: Option<String>,
@@ -185,8 +186,8 @@ impl<'a> Status<'a> {
     }
 }
 
-/// How many pools that are to be written are out of sync, and those that have been for longest; behind them pools that
-/// are only compared and would be changed.
+/// Returns the number of pools that should be written and are out of sync, and those that have been so for longest.
+/// Pools that are only compared and would be changed follow them.
 fn out_of_sync<'a>(snapshot: &'a Snapshot, show: &Show) -> OutOfSync<'a> {
     let late = || snapshot.pools.values().filter(|pool| pool.late_since().is_some());
     let longest = late().min_by_key(|pool| pool.late_since());

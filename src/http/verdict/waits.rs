@@ -8,12 +8,12 @@ use model::view::{LeadershipView, LeaseHolderKind, PoolView, SharedLeaseView, Sn
 use super::super::show::Show;
 use super::super::values::Seconds;
 
-/// A span as operators read it, of whole seconds.
+/// Returns a time span as text, in whole seconds.
 pub(super) fn span(Seconds(seconds): Seconds) -> String {
     format!("{seconds:.0} s")
 }
 
-/// What a pool says that is due: for how long, and what it waits for.
+/// Describes the wait of a due pool: its duration, and the reason.
 pub(super) fn due(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> String {
     let cause = match snapshot.blocked(show.now, pool) {
         Some(blocked) => cause(blocked, pool, snapshot, show),
@@ -22,7 +22,7 @@ pub(super) fn due(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> String {
     format!("has waited for {}: {cause}", span(show.age(pool.since)))
 }
 
-/// What a pool says that has an attempt: whether it is at work, or waits for its next try.
+/// Describes the attempt of a pool: it is being written, or waits for its next try.
 pub(super) fn attempting(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> String {
     let lane = snapshot.lanes.get(&pool.pool.lb).filter(|lane| !lane.is_writing(&pool.pool));
     match lane.and_then(|lane| lane.waiting(&pool.pool)) {
@@ -34,7 +34,7 @@ pub(super) fn attempting(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> S
     }
 }
 
-/// What a pool says that is not due, for a reason of its own.
+/// Describes the wait of a pool that is not due.
 pub(super) fn own(blocked: BlockedUntil, show: &Show) -> String {
     let meaning = blocked.why.meaning();
     match blocked.until {
@@ -43,7 +43,7 @@ pub(super) fn own(blocked: BlockedUntil, show: &Show) -> String {
     }
 }
 
-/// Why a due pool is not written.
+/// Describes why a due pool is not written.
 fn cause(blocked: BlockedUntil, pool: &PoolView, snapshot: &Snapshot, show: &Show) -> String {
     let said = match blocked.why {
         Blocked::NotLeader => snapshot.leadership.as_ref().map(|leadership| no_leader(leadership, show)),
@@ -71,17 +71,17 @@ fn cause(blocked: BlockedUntil, pool: &PoolView, snapshot: &Snapshot, show: &Sho
     said.unwrap_or_else(|| format!("it {}", own(blocked, show)))
 }
 
-/// For how much longer, in words.
+/// Returns the remaining time, as text.
 fn more(blocked: BlockedUntil, show: &Show) -> String {
     blocked.until.map_or_else(|| "some time".to_owned(), |until| format!("{} more", span(show.until(until))))
 }
 
-/// The class of the gate that gives this reason.
+/// Returns the request class (reads or writes) of the gate that blocks.
 fn class_of(blocked: BlockedUntil, snapshot: &Snapshot) -> Option<GateClass> {
     snapshot.gates.iter().find(|(_, gate)| gate.blocked == Some(blocked)).map(|(class, _)| *class)
 }
 
-/// This replica does not write (W8).
+/// Describes why this replica does not write (W8).
 fn no_leader(leadership: &LeadershipView, show: &Show) -> String {
     let role = leadership.role;
     let since = span(show.age(leadership.since));
@@ -91,20 +91,20 @@ fn no_leader(leadership: &LeadershipView, show: &Show) -> String {
     }
 }
 
-/// Writes fail for good in the same way (W10).
+/// Describes the fault that stops writes (W10).
 fn fault(pool: &PoolView, snapshot: &Snapshot) -> Option<String> {
     let fault = snapshot.lanes.get(&pool.pool.lb)?.fault.as_ref()?;
     Some(format!("writes on its load balancer fail in the same way, so one is tried at a time: {fault}"))
 }
 
-/// Its load balancer is at work on another pool (W1).
+/// Describes the write of another pool on the same load balancer (W1).
 fn busy(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<String> {
     let (other, phase, since) = snapshot.lanes.get(&pool.pool.lb)?.writing.as_ref()?;
     let since = span(show.age(*since));
     Some(format!("its load balancer has been at work on pool {other} for {since} ({phase})"))
 }
 
-/// The shared Lease is wanted, and is not ours (W7).
+/// Describes why the controller does not hold the shared Lease (W7). `None`: it does, or does not need it.
 fn shared_lease(lease: &SharedLeaseView, show: &Show) -> Option<String> {
     let wanted = span(show.age(lease.wanted_since?));
     let left = |until: Option<Now>| match until.filter(|until| *until != Now::NEVER) {
@@ -140,7 +140,7 @@ fn shared_lease(lease: &SharedLeaseView, show: &Show) -> Option<String> {
     Some(said + &error)
 }
 
-/// Too little is saved up (W9).
+/// Describes the wait for the budget (W9).
 fn budget(class: GateClass, blocked: BlockedUntil, show: &Show) -> String {
     let key = match class {
         GateClass::Reads => "readsPer5Minutes",

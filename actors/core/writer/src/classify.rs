@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn w5_what_was_not_answered_or_not_sent_has_its_class() {
+    fn w5_failures_without_an_answer_have_a_class() {
         expect(FailureKind::Connection, "", &[], FailureClass::ClientRetry);
         expect(FailureKind::NotConnected, "", &[], FailureClass::ClientRetry);
         expect(FailureKind::Timeout, "", &[], FailureClass::ClientRetry);

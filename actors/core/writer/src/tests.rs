@@ -682,7 +682,7 @@ fn w5_an_operation_that_ended_badly_is_classed_by_its_codes() {
 }
 
 #[test]
-fn w5_what_a_get_or_put_answers_decides_the_outcome() {
+fn w5_the_failure_of_a_get_or_put_decides_the_outcome() {
     type Expected = fn(&Outcome) -> bool;
     let table: [(Arc<Failure>, Expected); 6] = [
         (failed(404, "NotFound", RetryAfter::Absent), |o| matches!(o, Outcome::Stale)),

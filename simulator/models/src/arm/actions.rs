@@ -1,5 +1,5 @@
 //! Sub-resources and actions: instance views, interfaces of scale sets, usages, the resource group, tags of load
-//! balancers, and the change of pools from interfaces to IP addresses.
+//! balancers, and the migration of pools from NIC-based to IP-based.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use super::{ArmModel, Call, Method};
 const POOLS: &str = "loadBalancerBackendAddressPools";
 
 impl ArmModel {
-    /// GET of a path below a resource that is not a resource itself.
+    /// GET of a path below a resource, such as `instanceView`, which is not a resource itself.
     pub(super) fn get_below(&self, call: &Call, path: &ResourcePath, action: &str) -> Answer {
         let id = self.resource_id(path);
         if path.kind == ResourceType::VirtualNetwork && action == "checkipaddressavailability" {
@@ -116,7 +116,7 @@ impl ArmModel {
         Answer::json(200, render::text(&view))
     }
 
-    /// Returns a POST to a load balancer.
+    /// Handles a POST to a load balancer.
     pub(super) fn act_on_load_balancer(&mut self, call: &Call, name: &str, action: &str) -> Answer {
         if action != "migratetoipbased" || call.request.method != Method::Post {
             return elsewhere();
@@ -183,7 +183,7 @@ impl ArmModel {
         members
     }
 
-    /// Removes the references of interfaces, instances, and models that instances follow automatically.
+    /// Removes the references to a pool from all resources, except scale sets whose upgrade policy is manual.
     fn forget_pool(&mut self, lb_key: &str, pool_key: &str) {
         let by_hand = |one: &Resource| {
             let policy =

@@ -21,7 +21,7 @@ pub struct PoolSpec {
     /// True if network interfaces are the members; such addresses have GUIDs as names and no IP.
     pub nic_backed: bool,
     /// Virtual machines whose network interfaces are members: `<scale set>/<number>`, a number in the scale set
-    /// `vmss`, or the name of one outside of scale sets. With any, the pool is filled by interfaces.
+    /// `vmss`, or the name of one outside of scale sets. With any, the pool is NIC-based.
     pub instances: Vec<String>,
     /// The pool's `syncMode`. None: absent.
     pub sync_mode: Option<SyncMode>,

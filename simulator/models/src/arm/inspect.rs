@@ -17,7 +17,7 @@ pub struct Member {
     pub ip: String,
     /// Admin state; the text `None` if not set.
     pub admin_state: String,
-    /// Id of its network interface configuration, in pools that interfaces fill.
+    /// Id of its network interface configuration, in NIC-based pools.
     pub network_interface: Option<String>,
 }
 
@@ -43,7 +43,7 @@ impl ArmModel {
         Some(ips)
     }
 
-    /// Returns the body that a GET of the pool would answer now.
+    /// Returns the body that a GET of the pool would return now.
     pub fn pool_json(&self, load_balancer: &str, pool: &str) -> Option<Value> {
         let lb = self.balancers.get(&key(load_balancer))?;
         let pool_key = key(pool);
@@ -90,13 +90,13 @@ impl ArmModel {
     }
 
     /// Returns how often each planned fault has taken effect. Faults that are no longer planned stay; faults that
-    /// never took effect are missing. Of several faults for one request, only those count that determine the outcome.
+    /// never took effect are missing. If several faults match one request, only those that determine the outcome count.
     pub fn fault_effects(&self) -> &[(Fault, u64)] {
         self.faults.effects()
     }
 
-    /// Returns the IPs that the last write of a pool removes, if another client made it. The write may be running, or
-    /// not succeed.
+    /// Returns the IPs that the last write of a pool removes, if another client made it. The write may still be
+    /// running, or may have failed.
     pub fn taken_by_others(&self, load_balancer: &str, pool: &str) -> &[String] {
         self.journal.taken(load_balancer, pool)
     }

@@ -85,7 +85,7 @@ pub struct Settings {
     /// True if `adminState: Down` resets existing flows, as the API's description says, instead of letting them end, as
     /// the documentation says. Default false.
     pub down_resets_flows: bool,
-    /// Behaviour for a write of admin states in a pool that network interfaces fill. Default allow.
+    /// Behaviour for a write of admin states in a NIC-based pool. Default allow.
     pub nic_admin_state: NicAdminState,
     /// Most addresses in one pool. Default 1000.
     pub max_addresses_per_pool: usize,
@@ -197,7 +197,7 @@ pub enum UnfinishedWrite {
     Kept,
 }
 
-/// Behaviour for a write of an admin state in a pool that network interfaces fill.
+/// Behaviour for a write of an admin state in a NIC-based pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NicAdminState {

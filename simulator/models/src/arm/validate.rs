@@ -73,7 +73,7 @@ impl Checked<'_> {
         Ok(content)
     }
 
-    /// Returns a pool that network interfaces fill accepts new admin states, but no changes of its members.
+    /// Returns the new addresses of a NIC-based pool, which accepts new admin states, but no changes of its members.
     fn interfaces(&self, pool: &Pool, listed: Option<Vec<Address>>) -> Result<Vec<Address>, Answer> {
         let Some(mut listed) = listed else {
             return Ok(pool.content.addresses.clone());

@@ -8,7 +8,7 @@ use super::facts::Facts;
 use crate::kube::build::Family;
 
 const ADDRESSES: &str = "loadBalancerBackendAddresses";
-/// Fields of the models of api-version 2025-05-01; all others are lost on a round trip.
+/// Fields that the SDK's types for api-version 2025-05-01 have; all others are lost on a round trip.
 const POOL: [&str; 5] = ["id", "name", "etag", "type", "properties"];
 const POOL_PROPERTIES: [&str; 12] = [
     "backendIPConfigurations",
@@ -46,7 +46,7 @@ fn addresses(pool: &mut Value) -> &mut Vec<Value> {
     listed.as_array_mut().expect("an array was put there")
 }
 
-/// Returns the value as an object; replaces any other type by an empty one.
+/// Returns the value as an object; replaces a value of another type with an empty object.
 pub(super) fn object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -64,7 +64,7 @@ pub(super) fn ips(pool: &Value) -> BTreeSet<String> {
     listed.map(|address| ip_of(address).to_owned()).filter(|ip| !ip.is_empty()).collect()
 }
 
-/// Returns whether network interfaces fill the pool.
+/// Returns whether the pool is NIC-based.
 pub(super) fn is_filled_by_interfaces(pool: &Value) -> bool {
     pool["properties"]["backendIPConfigurations"].as_array().is_some_and(|list| !list.is_empty())
 }
@@ -89,7 +89,7 @@ pub(super) fn ensure_hosts(
         .iter()
         .map(ip_of)
         .filter(|ip| {
-            // An IP without a known name stays, as long as some node has it.
+            // An IP stays if its node's name is unknown, as long as an eligible node has the IP.
             let name = facts.name_of(ip);
             !of_nodes.contains(ip) || (!name.is_empty() && !is_host(name))
         })
@@ -101,7 +101,7 @@ pub(super) fn ensure_hosts(
     added || !surplus.is_empty()
 }
 
-/// Adds missing IPs; the virtual network goes to the pool if neither names one.
+/// Adds missing IPs. Sets the virtual network of the pool if neither the pool nor one of its addresses has one.
 pub(super) fn add(pool: &mut Value, wanted: &[String], facts: &Facts, network: &str) -> bool {
     let listed = addresses(pool);
     let named = listed.iter().any(|address| !address["properties"]["virtualNetwork"].is_null());
@@ -118,7 +118,7 @@ pub(super) fn add(pool: &mut Value, wanted: &[String], facts: &Facts, network: &
     added
 }
 
-/// Removes IPs, and entries without any.
+/// Removes these IPs, and entries without an IP.
 pub(super) fn remove(pool: &mut Value, unwanted: &BTreeSet<String>) -> bool {
     let listed = addresses(pool);
     let before = listed.len();
@@ -129,7 +129,7 @@ pub(super) fn remove(pool: &mut Value, unwanted: &BTreeSet<String>) -> bool {
     listed.len() != before
 }
 
-/// Removes every field of a pool that the models do not know.
+/// Removes every field of a pool that the SDK's types do not have.
 pub(super) fn keep_known_fields(pool: &mut Value) {
     keep(pool, &POOL);
     keep(&mut pool["properties"], &POOL_PROPERTIES);

@@ -1,4 +1,5 @@
-//! Clusters for the migration: Azure accepts them, both sides of their references agree, and every frontend serves.
+//! Clusters for the migration: the model accepts them, references between resources agree on both sides, and each
+//! frontend has backends if its cluster has nodes in the pools.
 
 use serde_json::Value;
 use simulator_models::arm::topology::{Frontend, LOAD_BALANCER, Topology, frontend_name, public_ip_name};

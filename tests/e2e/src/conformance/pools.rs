@@ -24,11 +24,7 @@ pub(super) const QUESTIONS: [Question; 8] = [
         "Is adminState Down accepted in a pool that an outbound rule uses?",
         down_outbound
     ),
-    question!(
-        "nic-admin-state",
-        "Is adminState Down accepted in a pool that network interfaces fill?",
-        down_interfaces
-    ),
+    question!("nic-admin-state", "Is adminState Down accepted in a NIC-based pool?", down_interfaces),
     question!("delete", "How is the DELETE of a pool answered?", delete),
 ];
 

@@ -6,19 +6,20 @@
 //! only if it is left with fewer members than it has lost for causes that count.
 //!
 //! The breaker counts, and decides whether the present levels trip it; `reconcile` holds the removals back. For each
-//! assigned pool it keeps how many members the pool is left with and how many it had five minutes ago. A required
-//! member counts as had once it was observed in the pool. A leaving member counts as had until a read shows that it is
-//! gone, whichever client removed it: a level that falls while nothing is written takes no member away. Members that
-//! only drain do not count any more, or each change of all nodes would look like a loss. A pool that had no members
-//! cannot be compared: what it receives counts as had once it has lasted for a while.
+//! assigned pool it keeps how many members the pool is left with, and its *baseline*: how many it had five minutes ago.
+//! A required member is part of the baseline once it was observed in the pool. A leaving member stays part of it until
+//! a read shows that it is gone, whichever client removed it: a level that falls while nothing is written takes no
+//! member away. Members that only drain are no longer part of it, or each change of all nodes would look like a loss. A
+//! pool that had no members cannot be compared: members that it receives become part of the baseline once they have
+//! lasted for a while.
 //!
-//! A paused pool had what is in it, and is compared with that when the pause ends: the operator may have restored
-//! members. A pool that is paused alone loses nothing for now and does not count; but pausing a pool that was counted
-//! when the breaker tripped does not end the stop.
+//! The baseline of a paused pool is what is in it, also when the pause ends: the operator may have restored members. A
+//! pool that is paused alone loses nothing for now and does not count; but pausing a pool that was counted when the
+//! breaker tripped does not end the stop.
 //!
-//! While the breaker is tripped, time changes nothing: each pool is still compared with what it had before. The stop
-//! ends when the operator releases it, when the levels no longer trip it, or when nothing that it counts is left to
-//! remove.
+//! While the breaker is tripped, time changes nothing: each pool is still compared with its baseline before the trip.
+//! The stop ends when the operator releases it, when the levels no longer trip it, or when nothing that it counts is
+//! left to remove.
 
 mod history;
 #[cfg(test)]

@@ -166,7 +166,7 @@ fn saying(level: Level, down: &[u8], lifted: &[u8]) -> Level {
 }
 
 #[test]
-fn x2_what_a_source_calls_draining_is_down_until_it_is_back() {
+fn x2_a_draining_endpoint_is_down_until_it_is_back() {
     let facts = pool(vec![
         state(1, AdminState::None),
         state(2, AdminState::Up),

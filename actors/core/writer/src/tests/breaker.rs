@@ -119,7 +119,7 @@ fn w10_downs_pass_until_one_has_met_the_fault_itself() {
 }
 
 #[test]
-fn w10_what_admin_parts_meet_alone_stops_admin_parts_and_never_membership() {
+fn w10_failures_of_admin_parts_alone_never_stop_membership() {
     let mut breaker = WriteBreaker::default();
     let refuse = |breaker: &mut WriteBreaker, name: &str| {
         breaker.failed(at(0), &pool(name, "nics"), &denied(), WriteKind::Down)
@@ -407,7 +407,7 @@ fn w10_the_outcome_of_an_older_term_does_not_count() {
 }
 
 #[test]
-fn w10_what_ends_neither_well_nor_for_good_counts_for_nothing() {
+fn w10_failures_with_404_409_or_412_do_not_count() {
     let mut fixture = Fixture::leading(params());
     for (number, problem) in [
         failed(404, "", RetryAfter::Absent),

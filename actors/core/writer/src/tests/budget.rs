@@ -619,7 +619,7 @@ fn e2_a_grant_that_waits_for_a_configured_rate_is_counted_once() {
 }
 
 #[test]
-fn e2_what_waits_for_our_own_budget_alone_is_not_counted() {
+fn e2_waits_for_our_own_budget_alone_are_not_counted() {
     for rate_limit in
         [None, Some(RateLimit { reads_at_once: 50, writes_at_once: 50, ..one_at_once(10.0, 1.0) })]
     {

@@ -55,7 +55,7 @@ fn w8_a_load_balancer_is_seen_at_rest_before_the_first_put_of_a_term() {
 }
 
 #[test]
-fn w2_what_runs_when_a_term_begins_is_read_after_5_10_20_and_30_s() {
+fn w2_operations_at_the_start_are_polled_at_5_to_30_s() {
     let mut fixture = fresh(Params { turns: 1, ..params() });
     let web = pool("lb", "web");
     let mut call = lb_read(&fixture.due(&web, due(0, MembershipUrgency::Revive)), "lb");

@@ -306,7 +306,7 @@ fn w7_it_is_renewed_every_15_s_and_released_60_s_after_the_taking() {
 }
 
 #[test]
-fn w7_starts_end_20_seconds_after_the_taking_and_what_runs_keeps_it() {
+fn w7_no_write_starts_20_s_after_the_lease_is_acquired() {
     let (mut fixture, web, attempt) = Fixture::with_hold(leased());
     let read = fixture.take_level(&web, attempt, &[1]);
     let (renewal, ..) = replaces(&fixture.until(19_999));

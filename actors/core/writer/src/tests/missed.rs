@@ -90,7 +90,7 @@ fn n2_a_finished_write_of_members_alone_does_not_send_the_pool() {
 }
 
 #[test]
-fn n2_what_a_put_leaves_is_as_old_as_its_acceptance() {
+fn n2_the_state_after_a_put_is_as_old_as_its_acceptance() {
     for (provisioning, known) in [(Provisioning::Succeeded, 100), (Provisioning::Updating, 200)] {
         let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");
@@ -143,7 +143,7 @@ fn n4_a_read_of_a_pool_is_as_old_as_its_beginning() {
 }
 
 #[test]
-fn n2_what_a_put_has_restored_is_missed_when_its_node_drains_again() {
+fn n2_an_entry_restored_as_its_node_drains_again_is_missed() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let restored = Draining { restorable: of(&[1]), ..draining(1, &[]) };
@@ -229,7 +229,7 @@ fn n2_possible_additions_of_an_unanswered_put_are_reported() {
 }
 
 #[test]
-fn n2_what_the_next_read_finds_as_wanted_is_not_missed() {
+fn n2_an_entry_that_the_next_read_finds_down_is_not_missed() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = fixture.begin_put(&web, &[1, 2]);

@@ -84,7 +84,7 @@ fn g6_while_everything_is_paused_nothing_is_granted_and_then_all_is() {
 }
 
 #[test]
-fn g6_what_was_granted_when_a_pause_comes_sends_no_put_and_spends_nothing() {
+fn g6_a_pause_after_the_grant_sends_no_put_and_costs_nothing() {
     let mut fixture = Fixture::leading(params());
     let (asked, reading) = (pool("a", "web"), pool("b", "web"));
     let taking = take(&fixture.due(&asked, due(0, MembershipUrgency::Add)));

@@ -72,7 +72,7 @@ fn a_service_that_changes_all_the_time_is_still_written() {
 }
 
 #[test]
-fn n3_a_down_does_not_wait_for_what_was_read() {
+fn n3_a_down_does_not_wait_for_unprocessed_changes() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     fixture.step(In::Draining(drains(1)));

@@ -1,13 +1,15 @@
-//! Tests of withdrawals of admin parts: each is answered once, when nothing is left in a slot or in flight.
+//! Tests of withdrawn admin parts (W1): each withdrawal is answered once, when no admin part is left in the slot or in
+//! flight.
 
 use super::*;
 
-/// The next generation of the set, in which nothing drains.
+/// Returns generation 2 of the draining set, which is empty.
 fn nothing_drains() -> In {
     In::Draining(Arc::new(Draining { generation: 2, ..Draining::default() }))
 }
 
-/// The pools whose part was withdrawn under the second set and has ended, and the set with which its write ended.
+/// Returns the pools whose withdrawn admin part has ended at generation 2 of the draining set, each with the generation
+/// of its write, if there was one.
 fn withdrawn(output: &[Out]) -> Vec<(&PoolId, Option<u64>)> {
     let mut withdrawn = Vec::new();
     for output in output {
@@ -27,7 +29,7 @@ fn failing() -> Arc<Failure> {
 }
 
 #[test]
-fn n3_a_part_that_has_not_begun_is_withdrawn_without_a_call() {
+fn n3_an_unstarted_admin_part_is_withdrawn_without_a_call() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     fixture.step(In::Leadership(Leadership::Standby));
@@ -76,7 +78,7 @@ fn n3_a_waiting_write_still_reads_the_pool_after_its_withdrawal() {
 }
 
 #[test]
-fn n3_a_part_that_is_due_again_is_not_withdrawn() {
+fn n3_an_admin_part_that_is_due_again_is_not_withdrawn() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     fixture.step(In::Draining(drains(1)));

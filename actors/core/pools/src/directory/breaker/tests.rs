@@ -14,7 +14,7 @@ fn at(seconds: u64) -> Now {
     Now::from_millis(seconds * 1_000)
 }
 
-/// The size of a pool with this many required members, all just observed.
+/// Returns the size of a pool with this many required members, all just observed.
 fn asked(members: usize) -> PoolSize {
     let (seen, present, seen_at) = (members, members, Now::NEVER);
     let paused = PauseScope::No;
@@ -31,7 +31,7 @@ fn asked(members: usize) -> PoolSize {
     }
 }
 
-/// A breaker with this many pools that have had ten members for a long time.
+/// Returns a breaker with this many pools that have had ten members for a long time.
 fn settled(pools: usize) -> RemovalBreaker {
     let mut breaker = RemovalBreaker::default();
     for n in 0..pools {
@@ -41,7 +41,8 @@ fn settled(pools: usize) -> RemovalBreaker {
     breaker
 }
 
-/// Gives these pools `size` members to have, while `present` are in them. Returns whether the breaker is tripped.
+/// Sets the number of required members of these pools to `size`, while `present` are in them. Returns whether the
+/// breaker is tripped.
 fn held(
     breaker: &mut RemovalBreaker,
     seconds: u64,
@@ -58,7 +59,8 @@ fn held(
     breaker.tripped().is_some()
 }
 
-/// Gives these pools `size` members to have; the others go at once unless removals are stopped.
+/// Sets the number of required members of these pools to `size`. The others are removed at once, unless the breaker is
+/// tripped. Returns whether it is.
 fn shrink(breaker: &mut RemovalBreaker, seconds: u64, pools: std::ops::Range<usize>, size: usize) -> bool {
     for n in pools.clone() {
         let present = breaker.pools[&id(n)].newest().max(size);
@@ -98,20 +100,20 @@ fn g4_only_losses_that_count_make_it_trip() {
 }
 
 #[test]
-fn g4_what_shrinks_in_several_steps_counts_for_five_minutes() {
+fn g4_losses_within_five_minutes_add_up() {
     let mut breaker = settled(100);
     assert!(!shrink(&mut breaker, 100, 0..20, 0));
     assert!(shrink(&mut breaker, 399, 20..21, 0));
     let mut breaker = settled(100);
     assert!(!shrink(&mut breaker, 100, 0..20, 0));
-    assert!(!shrink(&mut breaker, 400, 20..40, 0), "the first are what they were five minutes ago");
+    assert!(!shrink(&mut breaker, 400, 20..40, 0), "the first losses are more than five minutes old");
     let mut breaker = settled(100);
     assert!(!shrink(&mut breaker, 100, 0..21, 7));
     assert!(shrink(&mut breaker, 200, 0..21, 4), "two steps");
 }
 
 #[test]
-fn g4_what_only_drains_is_there_and_was_not_had() {
+fn g4_draining_members_are_left_but_not_in_the_baseline() {
     let mut breaker = settled(10);
     for round in 0..6 {
         // All ten move to ten others, and those that they leave drain; three times within the removal delay.
@@ -123,7 +125,7 @@ fn g4_what_only_drains_is_there_and_was_not_had() {
     let mut breaker = settled(10);
     let still = PoolSize { asked: 1, ..asked(10) };
     (0..10).for_each(|n| breaker.record(at(100), &id(n), still));
-    assert!(!breaker.evaluate(at(100)), "they are still there");
+    assert!(!breaker.evaluate(at(100)), "the members are still in the pools");
     assert!(shrink(&mut breaker, 130, 0..10, 1), "now they go");
 }
 
@@ -150,38 +152,38 @@ fn g4_members_that_go_after_a_long_delay_count_against_the_earlier_size() {
 }
 
 #[test]
-fn g4_what_is_gone_already_does_not_trip_it() {
+fn g4_earlier_losses_alone_do_not_trip_it() {
     let mut breaker = settled(10);
     (0..10).for_each(|n| breaker.record(at(100), &id(n), asked(30)));
     (0..10).for_each(|n| breaker.record(at(200), &id(n), asked(10)));
     assert!(!breaker.evaluate(at(200)));
     assert!(!breaker.evaluate(at(400)), "five minutes ago there were more for a while");
     assert_eq!(breaker.counted(), (10, 10));
-    assert!(!held(&mut breaker, 401, 3..4, 10, 11), "one takes the place of another");
-    assert!(held(&mut breaker, 402, 3..4, 9, 10), "now one more goes");
+    assert!(!held(&mut breaker, 401, 3..4, 10, 11), "another client replaces one");
+    assert!(held(&mut breaker, 402, 3..4, 9, 10), "one more would be removed");
 }
 
 #[test]
-fn g4_it_ends_when_another_client_has_taken_out_all_that_it_counts() {
+fn g4_it_ends_when_other_clients_removed_all_that_counts() {
     let mut breaker = settled(10);
     assert!(held(&mut breaker, 100, 0..10, 1, 10) && !breaker.evaluate(at(1_000)));
     assert!(held(&mut breaker, 1_001, 0..9, 1, 1), "one is left");
     assert!(!held(&mut breaker, 1_002, 9..10, 1, 1));
-    assert!(!breaker.evaluate(at(1_003)), "and it stays so");
+    assert!(!breaker.evaluate(at(1_003)), "it does not trip again");
     let mut again = settled(10);
     assert!(held(&mut again, 100, 0..10, 1, 10) && !held(&mut again, 1_000, 0..10, 1, 1));
-    assert!(held(&mut again, 1_060, 0..10, 1, 10), "they were not seen for a moment, and are there again");
-    assert!(!held(&mut breaker, 1_302, 0..10, 1, 2), "five minutes later it is what pools had");
+    assert!(held(&mut again, 1_060, 0..10, 1, 10), "one read missed them, and the next one finds them");
+    assert!(!held(&mut breaker, 1_302, 0..10, 1, 2), "five minutes later the baseline is one");
 }
 
 #[test]
-fn g4_what_a_pool_is_to_lose_it_had_until_it_is_gone() {
+fn g4_unwritten_removals_stay_in_the_baseline() {
     // Few at a time, and none of it is written for an hour; then it would all go at once.
     let mut breaker = settled(10);
     for n in 0..5 {
         assert!(!held(&mut breaker, 100 + 600 * n as u64, n..n + 1, 1, 10));
     }
-    assert!(held(&mut breaker, 4_000, 5..6, 1, 10), "six pools still have what they had");
+    assert!(held(&mut breaker, 4_000, 5..6, 1, 10), "six pools still have their baseline");
     // Members that are gone do not count any more five minutes later, whichever client has removed them.
     let mut breaker = settled(10);
     assert!(!held(&mut breaker, 100, 0..5, 1, 10) && !held(&mut breaker, 200, 0..5, 1, 1));
@@ -192,13 +194,14 @@ fn g4_what_a_pool_is_to_lose_it_had_until_it_is_gone() {
 }
 
 #[test]
-fn g4_what_other_clients_add_was_not_had() {
+fn g4_members_of_other_clients_are_not_in_the_baseline() {
     let mut breaker = settled(10);
     assert!(!held(&mut breaker, 100, 0..10, 10, 30) && !held(&mut breaker, 500, 0..10, 10, 30));
     assert_eq!(breaker.counted(), (0, 10));
 }
 
-/// Gives these pools `size` members to have, while they are paused with `present` members.
+/// Sets the number of required members of these pools to `size`, while they are paused and `seen` members were
+/// observed. Returns whether the breaker is tripped.
 fn paused(
     breaker: &mut RemovalBreaker,
     (seconds, paused): (u64, PauseScope),
@@ -217,7 +220,7 @@ fn paused(
 }
 
 #[test]
-fn g4_what_is_restored_during_a_pause_was_had_when_the_pause_ends() {
+fn g4_members_restored_in_a_pause_count_when_it_ends() {
     for kind in [PauseScope::Alone, PauseScope::WithAll] {
         let mut breaker = settled(10);
         assert!(held(&mut breaker, 100, 0..10, 1, 10));
@@ -246,16 +249,19 @@ fn g4_what_is_restored_during_a_pause_was_had_when_the_pause_ends() {
 fn g4_a_pool_paused_by_itself_neither_trips_it_nor_ends_it() {
     let mut breaker = settled(20);
     assert!(!paused(&mut breaker, (100, PauseScope::Alone), 0..19, 1, 10));
-    assert!(!held(&mut breaker, 110, 19..20, 1, 10), "what goes elsewhere goes");
+    assert!(!held(&mut breaker, 110, 19..20, 1, 10), "other pools are not stopped");
     let mut breaker = settled(20);
-    assert!(paused(&mut breaker, (100, PauseScope::WithAll), 0..19, 1, 10), "who pauses everything sees it");
+    assert!(
+        paused(&mut breaker, (100, PauseScope::WithAll), 0..19, 1, 10),
+        "a pause of everything does not hide it"
+    );
     let mut breaker = settled(20);
     assert!(
         held(&mut breaker, 100, 0..20, 1, 10) && paused(&mut breaker, (110, PauseScope::Alone), 0..20, 1, 10)
     );
     breaker.release(at(111));
     assert!(!held(&mut breaker, 120, 19..20, 1, 10), "the operator releases the others");
-    assert!(held(&mut breaker, 130, 0..19, 1, 10), "and what was paused is judged again");
+    assert!(held(&mut breaker, 130, 0..19, 1, 10), "and the formerly paused pools are evaluated again");
 }
 
 #[test]
@@ -267,28 +273,28 @@ fn g4_pools_paused_by_themselves_do_not_count_for_the_fifth() {
 }
 
 #[test]
-fn g4_what_was_paused_before_it_tripped_does_not_keep_it_from_ending() {
+fn g4_pools_paused_before_the_trip_do_not_prolong_it() {
     let mut breaker = settled(20);
     assert!(!paused(&mut breaker, (100, PauseScope::Alone), 0..6, 1, 10));
     assert!(held(&mut breaker, 200, 6..20, 4, 10));
-    assert!(!held(&mut breaker, 300, 6..20, 10, 10), "the fourteen have theirs again");
+    assert!(!held(&mut breaker, 300, 6..20, 10, 10), "the fourteen require their members again");
 }
 
 #[test]
-fn g4_what_is_restored_counts_though_it_was_not_seen_before_the_resume() {
+fn g4_members_first_seen_after_the_resume_count() {
     let mut breaker = settled(10);
     paused(&mut breaker, (100, PauseScope::WithAll), 0..10, 1, 1);
     paused(&mut breaker, (9_000, PauseScope::WithAll), 0..10, 1, 1);
     let stale = PoolSize { going: 0, seen_at: at(8_990), ..asked(1) };
     (0..10).for_each(|n| breaker.record(at(9_020), &id(n), stale));
-    assert!(!breaker.evaluate(at(9_020)), "what was put back at 9010 s is not known yet");
+    assert!(!breaker.evaluate(at(9_020)), "members restored at 9010 s have not been read yet");
     let first = PoolSize { left: 1, asked: 1, going: 9, seen_at: at(9_080), ..asked(10) };
     (0..10).for_each(|n| breaker.record(at(9_081), &id(n), first));
     assert!(breaker.evaluate(at(9_081)) && breaker.check());
 }
 
 #[test]
-fn g4_what_is_asked_for_again_after_a_release_was_not_released() {
+fn g4_a_release_does_not_cover_members_required_again() {
     let mut breaker = settled(10);
     assert!(held(&mut breaker, 100, 0..10, 1, 10));
     breaker.release(at(600));
@@ -298,8 +304,8 @@ fn g4_what_is_asked_for_again_after_a_release_was_not_released() {
     assert!(held(&mut breaker, 100, 0..10, 1, 10));
     breaker.release(at(600));
     assert!(!held(&mut breaker, 600, 0..10, 1, 10) && !held(&mut breaker, 650, 0..10, 1, 1));
-    assert!(!held(&mut breaker, 901, 0..10, 10, 10), "what comes much later");
-    assert!(!held(&mut breaker, 950, 0..10, 1, 10), "was not had five minutes ago");
+    assert!(!held(&mut breaker, 901, 0..10, 10, 10), "members are required again much later");
+    assert!(!held(&mut breaker, 950, 0..10, 1, 10), "and were not there five minutes ago");
 }
 
 #[test]
@@ -320,11 +326,11 @@ fn g4_a_release_releases_nothing_that_only_begins_to_drain() {
     (9..40).for_each(|n| breaker.record(at(35), &id(n), drains));
     breaker.release(at(40));
     assert!(breaker.evaluate(at(40)) && breaker.tripped().is_none());
-    assert!(held(&mut breaker, 65, 9..40, 1, 10), "it was not held back when the operator released it");
+    assert!(held(&mut breaker, 65, 9..40, 1, 10), "these removals were not held at the release");
 }
 
 #[test]
-fn g4_what_trips_it_at_its_release_is_reported_as_a_new_stop() {
+fn g4_a_trip_at_the_release_is_reported_as_a_new_one() {
     let mut breaker = settled(20);
     assert!(held(&mut breaker, 100, 0..10, 1, 10) && breaker.take_due_report());
     breaker.release(at(200));
@@ -333,7 +339,7 @@ fn g4_what_trips_it_at_its_release_is_reported_as_a_new_stop() {
 }
 
 #[test]
-fn g4_the_release_of_one_pool_does_not_end_what_stops_all() {
+fn g4_the_release_of_one_pool_does_not_end_the_trip() {
     let mut breaker = settled(20);
     assert!(held(&mut breaker, 100, 0..6, 1, 10));
     breaker.release_pool(&id(0));
@@ -341,7 +347,7 @@ fn g4_the_release_of_one_pool_does_not_end_what_stops_all() {
 }
 
 #[test]
-fn g4_what_is_gone_counts_though_it_is_paused_afterwards() {
+fn g4_losses_count_if_the_pool_is_paused_afterwards() {
     let mut breaker = settled(20);
     assert!(!shrink(&mut breaker, 100, 0..5, 1));
     assert!(!paused(&mut breaker, (110, PauseScope::Alone), 0..5, 1, 1));
@@ -349,7 +355,7 @@ fn g4_what_is_gone_counts_though_it_is_paused_afterwards() {
 }
 
 #[test]
-fn g4_what_was_asked_for_and_never_written_was_not_had() {
+fn g4_members_never_written_are_not_in_the_baseline() {
     // Azure accepts nothing for an hour, in which all Services scale up and down again.
     let mut breaker = settled(10);
     for (seconds, wanted) in [(100, 25), (2_000, 12)] {
@@ -379,14 +385,14 @@ fn g4_a_source_that_breaks_again_is_compared_with_its_first_state() {
         let from = 10_000 * (round + 1);
         assert!(!shrink(&mut breaker, from, 0..10, 10), "it is whole again");
         assert!(!breaker.evaluate(at(from + 299)));
-        assert!(held(&mut breaker, from + 299, 0..10, 1, 10), "nothing of what it said was carried out");
+        assert!(held(&mut breaker, from + 299, 0..10, 1, 10), "none of its removals was carried out");
     }
     assert!(!shrink(&mut breaker, 50_000, 0..10, 10) && !shrink(&mut breaker, 50_400, 0..10, 10));
     assert!(held(&mut breaker, 50_401, 0..10, 4, 10));
 }
 
 #[test]
-fn g4_what_goes_when_levels_end_it_counts_for_five_minutes_from_then() {
+fn g4_losses_after_levels_end_it_count_for_five_minutes() {
     for (seconds, trips) in [(5_308, true), (5_309, false)] {
         let mut breaker = settled(20);
         assert!(held(&mut breaker, 100, 0..20, 0, 10));
@@ -397,7 +403,7 @@ fn g4_what_goes_when_levels_end_it_counts_for_five_minutes_from_then() {
 }
 
 #[test]
-fn g4_what_pools_had_while_it_was_tripped_is_what_was_in_them() {
+fn g4_the_baseline_during_a_trip_is_what_was_observed() {
     // Ten more each: 200 seconds before the trip, then 15 and 5 seconds before it, then during it.
     for added in [100, 285, 295, 400] {
         let mut breaker = settled(20);
@@ -421,7 +427,7 @@ fn g4_what_pools_had_while_it_was_tripped_is_what_was_in_them() {
     assert!(!held(&mut breaker, 30_000, 10..20, 10, 10));
 }
 
-/// A breaker with this many pools that were found empty and receive their first members.
+/// Returns a breaker with this many pools that were found empty and receive their first members.
 fn given(pools: usize, members: usize) -> RemovalBreaker {
     let mut breaker = RemovalBreaker::default();
     (0..pools).for_each(|n| breaker.record(at(1), &id(n), PoolSize { seen: 0, ..asked(members) }));
@@ -431,7 +437,7 @@ fn given(pools: usize, members: usize) -> RemovalBreaker {
 }
 
 #[test]
-fn g4_the_first_members_of_an_empty_pool_count_once_they_have_stood() {
+fn g4_first_members_of_an_empty_pool_count_after_30_s() {
     for (seconds, trips) in [(30, false), (31, true), (200, true), (900, true)] {
         assert_eq!(shrink(&mut given(10, 10), seconds, 0..10, 4), trips, "{seconds} s");
         assert!(!shrink(&mut given(10, 10), seconds, 0..10, 5), "a half stays");
@@ -453,10 +459,10 @@ fn g4_the_first_members_of_an_empty_pool_count_once_they_have_stood() {
 }
 
 #[test]
-fn g4_what_is_given_in_steps_is_compared_as_it_stands() {
+fn g4_first_members_added_in_steps_count_together() {
     let mut breaker = given(10, 3);
     assert!(!shrink(&mut breaker, 20, 0..10, 10) && !breaker.evaluate(at(50)));
-    assert!(shrink(&mut breaker, 51, 0..10, 4), "ten have stood, and not three");
+    assert!(shrink(&mut breaker, 51, 0..10, 4), "the baseline is ten, not three");
 }
 
 #[test]
@@ -478,7 +484,7 @@ fn g4_changes_within_ten_seconds_count_as_one() {
 }
 
 #[test]
-fn g4_what_goes_elsewhere_does_not_trip_it() {
+fn g4_a_small_removal_elsewhere_does_not_trip_it() {
     let mut breaker = settled(20);
     let gone = asked(1);
     (0..10).for_each(|n| breaker.record(at(100), &id(n), gone));
@@ -487,18 +493,18 @@ fn g4_what_goes_elsewhere_does_not_trip_it() {
 }
 
 #[test]
-fn g4_what_others_have_carried_out_is_what_pools_had() {
+fn g4_removals_by_other_clients_lower_the_baseline() {
     let carried_out = || {
         let mut breaker = settled(10);
         assert!(held(&mut breaker, 100, 0..10, 4, 10) && !held(&mut breaker, 200, 0..10, 4, 4));
         breaker
     };
-    assert!(!held(&mut carried_out(), 500, 0..10, 2, 4), "a half of it");
+    assert!(!held(&mut carried_out(), 500, 0..10, 2, 4), "half of the baseline");
     assert!(held(&mut carried_out(), 500, 0..10, 1, 4));
 }
 
 #[test]
-fn g4_what_drains_while_something_goes_was_not_had_either() {
+fn g4_draining_beside_removals_is_not_in_the_baseline() {
     let mut breaker = settled(10);
     (0..10).for_each(|n| breaker.record(at(100), &id(n), PoolSize { asked: 8, ..asked(18) }));
     assert!(!breaker.evaluate(at(100)) && !shrink(&mut breaker, 130, 0..10, 8));
@@ -506,7 +512,7 @@ fn g4_what_drains_while_something_goes_was_not_had_either() {
 }
 
 #[test]
-fn g4_what_the_operator_releases_in_a_pool_of_its_own_is_omitted_once() {
+fn g4_losses_released_in_single_pools_are_omitted_once() {
     let released = || {
         let mut breaker = settled(10);
         assert!((0..10).all(|n| breaker.release_pool(&id(n))));
@@ -515,12 +521,12 @@ fn g4_what_the_operator_releases_in_a_pool_of_its_own_is_omitted_once() {
         assert!(!shrink(&mut breaker, 130, 0..10, 4), "and then they go");
         breaker
     };
-    assert!(!shrink(&mut released(), 131, 0..10, 2), "a half of what is left");
-    assert!(shrink(&mut released(), 131, 0..10, 1), "what goes later is judged again");
+    assert!(!shrink(&mut released(), 131, 0..10, 2), "half of what is left");
+    assert!(shrink(&mut released(), 131, 0..10, 1), "later losses are evaluated again");
 }
 
 #[test]
-fn g4_it_is_said_when_it_changes_and_reported_once_in_each_term() {
+fn g4_a_change_is_sent_and_a_trip_reported_once_per_term() {
     let mut breaker = settled(10);
     assert_eq!(
         (breaker.take_change(), breaker.take_change(), breaker.take_due_report()),

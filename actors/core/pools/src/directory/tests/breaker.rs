@@ -45,7 +45,7 @@ fn is_stopped(fixture: &Fixture) -> bool {
 }
 
 #[test]
-fn g4_a_burst_in_one_turn_is_held_back_before_any_of_it_is_said() {
+fn g4_a_burst_in_one_turn_is_held_before_it_is_assigned() {
     let mut fixture = cluster(20, &[1, 2, 3, 4]);
     fixture.together((0..20).map(|n| of(n, &[1])));
     assert!(!is_stopped(&fixture), "the removal delay keeps them");
@@ -89,7 +89,7 @@ fn g4_a_burst_in_one_turn_is_held_back_before_any_of_it_is_said() {
 }
 
 #[test]
-fn g4_what_comes_in_several_turns_is_stopped_once_it_is_too_much() {
+fn g4_losses_of_several_turns_together_trip_it() {
     let mut fixture = cluster(20, &[1, 2, 3, 4]);
     for n in 0..20 {
         fixture.service(of(n, &[1]));
@@ -129,7 +129,7 @@ fn g4_time_does_not_end_it_and_the_levels_do() {
 }
 
 #[test]
-fn g4_the_operator_releases_it_and_what_comes_later_is_evaluated_again() {
+fn g4_losses_after_a_release_are_evaluated_again() {
     let mut fixture = cluster(20, &[1, 2, 3, 4]);
     fixture.together((0..20).map(|n| of(n, &[1, 2])));
     fixture.pass(3_600_000);
@@ -221,7 +221,7 @@ fn g4_mass_emptying_trips_it_however_often_the_source_confirms_it() {
 }
 
 #[test]
-fn x5_g4_what_is_dropped_by_configuration_is_still_bound_by_the_breaker() {
+fn x5_g4_removals_by_configuration_trip_it_too() {
     let dropped = |n| dropped(ServiceFact { slices: 0, endpoints: 0, ..of(n, &[]) });
     let mut fixture = cluster(20, &[1, 2]);
     fixture.together((0..20).map(dropped));
@@ -239,7 +239,7 @@ fn x5_g4_what_is_dropped_by_configuration_is_still_bound_by_the_breaker() {
 }
 
 #[test]
-fn g4_pools_that_initial_reads_find_are_compared_with_what_is_in_them() {
+fn g4_initial_reads_set_the_baseline() {
     let mut fixture = Fixture::running();
     fixture.together((0..20).map(|n| ServiceFact { provenance: Provenance::Watch, ..of(n, &[1]) }));
     fixture.observe(&all_with(20, &[1, 2, 3, 4]));
@@ -321,7 +321,7 @@ fn g4_a_process_that_starts_while_all_is_broken_stops_removals_at_once() {
 }
 
 #[test]
-fn g4_what_shrank_while_no_process_ran_waits_for_the_operator() {
+fn g4_losses_while_no_process_ran_trip_it() {
     let mut fixture = Fixture::running();
     fixture.together((0..20).map(|n| of(n, if n < 6 { &[1] } else { &[1, 2, 3, 4] })));
     fixture.observe(&all_with(20, &[1, 2, 3, 4]));
@@ -359,7 +359,7 @@ fn g4_winning_leadership_ends_nothing_and_forgets_nothing() {
 }
 
 #[test]
-fn g4_a_standby_follows_what_the_operator_has_released_at_the_leader() {
+fn g4_a_standby_follows_a_release_at_the_leader() {
     let mut fixture = cluster(20, &[1, 2, 3, 4]);
     fixture.reporting(None);
     fixture.together((0..20).map(|n| of(n, &[1])));
@@ -396,7 +396,7 @@ fn g4_pools_that_are_paused_count_as_if_they_were_not() {
 }
 
 #[test]
-fn g4_what_the_operator_releases_in_pools_of_their_own_does_not_trip_it() {
+fn g4_a_release_of_other_guards_does_not_trip_it() {
     let mut fixture = cluster(20, &[1, 2]);
     fixture.together((0..20).map(|n| of(n, &[])));
     fixture.pass(31_000);
@@ -475,7 +475,7 @@ fn paused(pools: std::ops::Range<u32>) -> OperatorPolicy {
 }
 
 #[test]
-fn g4_what_was_restored_in_a_pause_does_not_go_again_at_the_resume() {
+fn g4_members_restored_in_a_pause_stay_at_the_resume() {
     let everything =
         || OperatorPolicy { everything: Some(model::policy::Pause::default()), ..OperatorPolicy::default() };
     for pause in [everything as fn() -> OperatorPolicy, || paused(0..20)] {
@@ -515,7 +515,7 @@ fn g4_levels_that_fall_while_nothing_is_written_do_not_go_at_once_later() {
 }
 
 #[test]
-fn g4_what_the_operator_paused_by_itself_stops_nothing_elsewhere() {
+fn g4_pools_paused_alone_stop_no_removal_elsewhere() {
     let mut fixture = cluster(20, &[1, 2, 3, 4]);
     fixture.send(policy_input(paused(0..19)));
     fixture.together((0..20).map(|n| of(n, &[1])));
@@ -527,7 +527,7 @@ fn g4_what_the_operator_paused_by_itself_stops_nothing_elsewhere() {
 }
 
 #[test]
-fn g4_releasing_everything_includes_what_pools_hold_themselves() {
+fn g4_releasing_everything_includes_holds_of_other_guards() {
     let mut fixture = cluster(20, &[1, 2, 3, 4]);
     fixture.together((0..6).map(|n| of(n, &[1])));
     fixture.pass(30_000);

@@ -74,7 +74,7 @@ fn all_three() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn e1_what_begins_without_a_term_is_reported_once_when_a_term_begins() {
+fn e1_earlier_conditions_are_reported_when_a_term_begins() {
     let mut fixture = conditions();
     assert_eq!(told(&mut fixture), [], "a standby makes no reports");
     fixture.reporting(Some(1));
@@ -88,7 +88,7 @@ fn e1_what_begins_without_a_term_is_reported_once_when_a_term_begins() {
 }
 
 #[test]
-fn e1_what_lasts_is_reported_again_in_the_next_term() {
+fn e1_lasting_conditions_are_reported_again_in_each_term() {
     for heard in [true, false] {
         let mut fixture = conditions();
         fixture.reporting(Some(1));
@@ -103,7 +103,7 @@ fn e1_what_lasts_is_reported_again_in_the_next_term() {
 }
 
 #[test]
-fn e1_what_has_ended_in_the_turn_in_which_a_term_opens_is_not_reported() {
+fn e1_conditions_that_end_as_a_term_begins_are_not_reported() {
     let mut fixture = conditions();
     let mut out = Vec::new();
     fixture.machine.step(fixture.now, In::Reporting(Some(Epoch(1))), &mut out);

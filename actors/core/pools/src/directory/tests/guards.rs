@@ -61,7 +61,7 @@ fn d4_an_unknown_member_stays_for_the_delay_since_it_was_first_seen() {
 }
 
 #[test]
-fn d4_what_leaves_a_shared_pool_stays_with_the_service_it_left() {
+fn d4_a_leaving_member_is_tolerated_by_its_service_alone() {
     let mut fixture = settled(&[1]);
     fixture.service(fact(2, "web", part(&[2, 3], &[])));
     let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
@@ -139,7 +139,7 @@ fn g2_members_seen_after_it_became_empty_are_held_for_the_rest() {
 }
 
 #[test]
-fn d6_what_is_held_for_one_service_stays_required_for_the_other() {
+fn d6_a_hold_for_one_service_leaves_the_other_as_it_is() {
     let mut fixture = settled(&[1]);
     fixture.service(fact(2, "web", part(&[2], &[])));
     let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
@@ -170,7 +170,7 @@ fn g2_a_deleted_service_is_not_held() {
 }
 
 #[test]
-fn d6_a_part_without_a_usable_node_holds_what_the_pool_had() {
+fn d6_a_part_without_a_usable_node_holds_all_members() {
     let mut fixture = settled(&[1, 2]);
     let unusable = || Part { unusable: true, ..Part::default() };
     fixture.service(fact(1, "web", unusable()));
@@ -291,7 +291,7 @@ fn g2_emptiness_of_a_list_or_of_lost_slices_waits_for_a_second_read() {
 }
 
 #[test]
-fn x5_what_is_dropped_by_configuration_needs_no_confirmation() {
+fn x5_removals_by_configuration_need_no_confirmation() {
     for doubtful in [
         ServiceFact { slices: 0, ..fact(1, "web", part(&[], &[])) },
         ServiceFact { provenance: Provenance::Relist, ..fact(1, "web", part(&[], &[])) },
@@ -483,7 +483,7 @@ fn g2_an_address_that_may_have_been_written_counts_as_in_the_pool() {
 }
 
 #[test]
-fn d6_what_is_held_for_want_of_knowledge_follows_what_is_seen_in_the_pool() {
+fn d6_members_held_for_unusable_nodes_follow_the_reads() {
     let mut fixture = settled(&[1, 2]);
     fixture.observe(&web(&[1, 2]));
     fixture.service(fact(1, "web", Part { unusable: true, ..part(&[], &[]) }));

@@ -152,7 +152,7 @@ fn g4_every_other_cause_stops_removals() {
 }
 
 #[test]
-fn g4_what_was_only_known_last_of_deleted_nodes_counts_however_it_goes() {
+fn g4_last_known_addresses_of_deleted_nodes_count() {
     let deleted = |n| two_slices(n, Part { last_known: ips(&[2, 3, 4]), ..part(&[1], &[2, 3, 4]) });
     // The pods of the nodes go too; or they stay, and their last addresses expire.
     for pods_go in [true, false] {
@@ -240,7 +240,7 @@ fn d5_a_held_last_member_names_the_label_of_its_node() {
 }
 
 #[test]
-fn g4_only_what_counts_is_compared_with_what_is_left() {
+fn g4_only_losses_that_count_are_compared() {
     // In each pool one member goes with its endpoints, and some of the other three with their nodes.
     for (left, stops) in [(&[1, 2][..], false), (&[1], true)] {
         let mut fixture = cluster();
@@ -298,7 +298,7 @@ fn g4_losses_count_for_five_minutes_and_later_departures_do_not() {
 }
 
 #[test]
-fn g4_what_the_operator_has_released_counts_no_more() {
+fn g4_released_losses_count_no_more() {
     let mut fixture = cluster();
     fixture.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Label)));
     fixture.pass(31_000);
@@ -323,7 +323,7 @@ fn g4_removals_by_endpoints_wait_while_removals_are_stopped() {
 }
 
 #[test]
-fn g4_what_is_found_in_a_pool_counts_where_it_may_have_been_had() {
+fn g4_members_found_at_the_start_count_foreign_ones_do_not() {
     // Other clients add members, which go again; the Services are scaled to zero soon after.
     let mut fixture = cluster();
     fixture.observe(&all_with(|_| vec![1, 2, 3, 4, 5, 6, 7, 8, 9]));

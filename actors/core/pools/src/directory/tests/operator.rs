@@ -123,7 +123,7 @@ fn g6_a_term_opens_only_when_its_policy_is_known() {
 }
 
 #[test]
-fn h3_a_release_covers_what_is_held_now_and_nothing_later() {
+fn h3_a_release_covers_present_holds_and_no_later_ones() {
     let unusable = || fact(1, "web", Part { unusable: true, ..Part::default() });
     let mut fixture = settled(&[1]);
     fixture.pass(60_000);
@@ -204,7 +204,7 @@ fn h3_each_hold_of_a_pools_own_can_be_released() {
 }
 
 #[test]
-fn h3_a_request_for_what_does_not_exist_says_so() {
+fn h3_a_release_of_nothing_is_refused_with_the_reason() {
     let mut fixture = settled(&[1]);
     let unknown = Answer::Refused(Refusal::Unknown);
     assert_eq!(fixture.request_release(Scope::Pool(id("lb", "shop-other"))), unknown);

@@ -134,7 +134,7 @@ fn d2_a_pinned_pool_without_proof_is_not_assigned() {
 }
 
 #[test]
-fn g6_nothing_is_written_while_that_is_wished_not_even_what_is_pinned() {
+fn g6_a_pause_of_everything_includes_pinned_pools() {
     let mut fixture = restoring(pin(&[1]), fact(1, "web", part(&[1], &[])), &[3]);
     let policy_input = OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() };
     fixture.send(In::OperatorPolicy { term: None, policy: Arc::new(policy_input) });

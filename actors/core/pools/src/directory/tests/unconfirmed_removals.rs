@@ -42,7 +42,7 @@ fn g3_more_than_the_fraction_of_a_pool_waits_for_a_second_read() {
 }
 
 #[test]
-fn g3_what_a_watch_releases_and_what_is_not_more_than_the_fraction_goes() {
+fn g3_removals_by_a_watch_or_up_to_the_fraction_are_not_held() {
     for provenance in [Provenance::Watch, Provenance::Reconnect] {
         let mut fixture = undelayed(&[1, 2, 3, 4]);
         fixture.service(asks(&[4], provenance));
@@ -57,7 +57,7 @@ fn g3_what_a_watch_releases_and_what_is_not_more_than_the_fraction_goes() {
 }
 
 #[test]
-fn g3_what_our_own_write_has_removed_is_no_member() {
+fn g3_members_that_our_write_removed_do_not_count() {
     let mut fixture = undelayed(&[1, 2, 3]);
     fixture.service(asks(&[1, 2], Provenance::Relist));
     assert_eq!((held(&fixture), goes(&fixture, &[1, 2, 3])), (None, ips(&[3])), "one of three");
@@ -77,7 +77,7 @@ fn g3_what_our_own_write_has_removed_is_no_member() {
 }
 
 #[test]
-fn g3_a_read_that_begins_after_a_write_says_what_is_there() {
+fn g3_a_read_after_a_write_replaces_its_result() {
     let mut fixture = undelayed(&[1, 2, 3, 4]);
     fixture.service(asks(&[1, 2], Provenance::Watch));
     fixture.pass(3_000);
@@ -93,7 +93,7 @@ fn g3_a_read_that_begins_after_a_write_says_what_is_there() {
 }
 
 #[test]
-fn g3_only_what_is_in_doubt_counts_and_stays() {
+fn g3_only_removals_in_doubt_count_and_are_held() {
     let mut fixture = undelayed(&[1, 2, 3, 4, 5]);
     fixture.service(asks(&[2, 3, 4, 5], Provenance::Watch));
     assert_eq!(goes(&fixture, &[1, 2, 3, 4, 5]), ips(&[1]));
@@ -119,7 +119,7 @@ fn g1_doubt_lasts_until_the_address_is_asked_for_again() {
 }
 
 #[test]
-fn g1_a_second_read_resolves_only_what_was_in_doubt_for_30_s() {
+fn g1_a_second_read_resolves_only_doubts_of_30_s_or_more() {
     let mut fixture = undelayed(&[1, 2, 3, 4, 5, 6, 7]);
     fixture.service(asks(&[5, 6, 7], Provenance::Relist));
     fixture.pass(20_000);
@@ -186,7 +186,7 @@ fn g1_what_the_first_read_finds_is_as_doubtful_as_the_facts_in_force() {
 }
 
 #[test]
-fn g3_what_the_removal_delay_keeps_is_evaluated_from_its_beginning() {
+fn g3_delayed_removals_are_compared_with_the_former_pool() {
     let mut fixture = settled(&[1, 2, 3]);
     fixture.service(asks(&[4, 5, 6], Provenance::Relist));
     assert_eq!((held(&fixture), fixture.web().1), (None, ips(&[1, 2, 3])));
@@ -225,7 +225,7 @@ fn g1_the_confirmation_pauses_while_nothing_is_received_and_continues() {
 }
 
 #[test]
-fn g1_what_a_service_of_a_shared_pool_leaves_with_its_rules_is_no_doubt() {
+fn g1_a_deleted_service_of_a_shared_pool_leaves_no_doubt() {
     let shared = |rules| balancer("lb", vec![pool("lb", "shop-web", &[1, 2, 3, 4])], rules);
     let mut fixture = undelayed(&[1]);
     fixture.service(fact(2, "api", part(&[2, 3, 4], &[])));

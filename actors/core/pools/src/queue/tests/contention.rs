@@ -135,7 +135,7 @@ fn w11_a_service_change_goes_on_during_the_back_off() {
 }
 
 #[test]
-fn w11_a_change_that_what_is_fought_over_does_not_touch_needs_no_write() {
+fn w11_a_change_beside_the_contested_member_needs_no_write() {
     let mut drive = after_contention();
     drive.foreign_addition(6_000).take_outputs();
     drive.edit(|a| {

@@ -127,7 +127,7 @@ fn q2_a_due_pool_takes_the_changes_inside_a_window_too() {
 }
 
 #[test]
-fn q3_the_class_follows_what_is_there_and_is_said_again_when_it_changes() {
+fn q3_the_urgency_follows_the_pool_and_is_sent_on_change() {
     let mut drive = Drive::in_sync(params());
     drive.observe(&[1, 9]).at(500);
     assert_eq!(drive.due.map(|due| due.urgency), Some(MembershipUrgency::Remove));

@@ -111,7 +111,7 @@ fn w1_x2_a_pool_that_is_all_down_is_revived_when_some_is_taken_back() {
 }
 
 #[test]
-fn x2_where_only_what_is_said_of_admin_states_is_new_that_is_a_change() {
+fn x2_new_admin_states_of_a_source_alone_are_a_change() {
     let mut drive = Drive::listed(params());
     drive.set_source_states(&[1], &[2], States::default()).at(60_000);
     assert_eq!((drive.state(), drive.due), (PoolState::InSync, None));

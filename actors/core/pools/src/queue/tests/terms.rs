@@ -89,7 +89,7 @@ fn w8_a_read_that_began_in_the_term_and_overtook_its_assignment_counts() {
 }
 
 #[test]
-fn w8_what_an_attempt_left_is_not_believed_in_a_newer_term() {
+fn w8_results_of_an_older_term_are_not_used_in_a_newer_one() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     let id = drive.take();

@@ -57,7 +57,7 @@ fn x1_a88_the_error_of_a_timer_rejects_nothing() {
 }
 
 #[test]
-fn x1_a88_a_resource_that_came_is_never_late() {
+fn x1_a88_a_received_resource_never_times_out() {
     let mut fixture = Fixture::cached(KEEP);
     assert_eq!(fixture.cache.deadline(), None);
     fixture.tick(3_600_000);
@@ -162,7 +162,7 @@ fn x1_a88_only_the_next_stream_times_a_removed_resource() {
 }
 
 #[test]
-fn x1_a57_a_timer_that_runs_is_not_prolonged_by_another_request() {
+fn x1_a57_another_request_does_not_restart_a_timer() {
     let mut fixture = Fixture::requested(KEEP);
     fixture.send(10_000, &[WEB]);
     assert_eq!(fixture.cache.deadline(), Some(at(15_000)));
@@ -195,7 +195,7 @@ fn x1_due_timers_fire_together_however_late_the_tick() {
 }
 
 #[test]
-fn x1_an_unwatched_resource_is_not_late() {
+fn x1_an_unwatched_resource_does_not_time_out() {
     let mut fixture = Fixture::requested(KEEP);
     assert!(fixture.cache.unwatch(&WEB, &1));
     assert_eq!(fixture.cache.deadline(), None);

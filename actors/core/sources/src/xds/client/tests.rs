@@ -116,7 +116,7 @@ struct Run {
     out: Vec<Out>,
     /// The open streams by server.
     open: BTreeMap<usize, StreamId>,
-    /// True if the transport takes sent requests at once.
+    /// True if the transport takes (pulls) requests at once.
     pulls: bool,
     /// True if watchers process their notices at once.
     processes_notices: bool,
@@ -144,7 +144,7 @@ impl Run {
         }
     }
 
-    /// Returns a client of one server without special features, whose stream is dispatched with requests for these
+    /// Returns a client of one server without special features, with a connected stream that has requested these
     /// resources.
     fn watching(keys: &[ResourceKey]) -> Run {
         Run::watching_with(PLAIN, keys)

@@ -366,7 +366,7 @@ fn x3_an_error_with_nothing_ever_known_is_no_opinion() {
 }
 
 #[test]
-fn x3_what_is_waited_for_again_has_no_error() {
+fn x3_connectivity_errors_end_when_the_server_is_connected() {
     let mut run = Run::new(&["eds:e"]);
     run.update_cache(|cache, notices| cache.connectivity(lost(), notices));
     assert_eq!(run.facts(), ["eds:e unknown: connectivity"]);

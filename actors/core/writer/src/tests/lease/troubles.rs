@@ -175,7 +175,7 @@ fn w7_a_release_seen_by_the_watch_is_tried_for_despite_lost_races() {
 }
 
 #[test]
-fn w7_a_server_that_rewrites_what_we_write_is_not_asked_without_a_pause() {
+fn w7_a_webhook_that_rewrites_the_lease_causes_no_busy_loop() {
     // A webhook that gives the Lease to another client when we take it, and one that prevents our release.
     for (first, rewritten) in [(None, None), (Some(OURS), Some(OURS))] {
         let mut fixture = Fixture::new(leased());

@@ -306,7 +306,7 @@ fn e1_an_error_of_a_source_is_reported_once_in_each_term_by_the_leader() {
 }
 
 #[test]
-fn x4_what_a_guard_holds_is_reported_with_the_error_or_the_node_id() {
+fn x4_holds_are_reported_with_the_error_or_the_node_id() {
     for (fact, note) in
         [(empty(), "xDS node id: replica-1"), (beside(empty(), "connection refused"), "connection refused")]
     {
@@ -320,7 +320,7 @@ fn x4_what_a_guard_holds_is_reported_with_the_error_or_the_node_id() {
 }
 
 #[test]
-fn x4_what_is_said_of_a_source_that_is_not_used_says_why_first() {
+fn x4_the_note_of_an_unused_source_begins_with_the_reason() {
     let mut fixture = filled(&[1]);
     let note = |fixture: &Fixture| fixture.edge().source.note().map(ToString::to_string);
     assert_eq!(note(&fixture).as_deref(), Some("xDS node id: replica-1"));

@@ -131,7 +131,7 @@ fn eight(members: &[u8], of_services: &[u8]) -> Arc<LbFacts> {
 }
 
 #[test]
-fn x3_g4_what_a_dropped_source_has_emptied_stops_no_removal_elsewhere() {
+fn x3_g4_pools_of_a_dropped_source_do_not_trip_the_breaker() {
     for seen_empty in [false, true] {
         let mut fixture = mostly_listed();
         fixture.source(dropped("no such thing"));
@@ -366,7 +366,7 @@ fn g3_changes_of_other_endpoints_do_not_prolong_the_doubt() {
 }
 
 #[test]
-fn g1_what_is_in_doubt_stays_so_after_the_pool_was_refused_for_a_while() {
+fn g1_doubts_outlast_a_time_without_proof_of_ownership() {
     let mut fixture = at_once(&[1, 2, 3, 4]);
     fixture.source(came(Provenance::FirstList, all(&[1])));
     fixture.source(all(&[1, 5]));
@@ -378,7 +378,7 @@ fn g1_what_is_in_doubt_stays_so_after_the_pool_was_refused_for_a_while() {
 }
 
 #[test]
-fn g3_what_a_source_takes_back_is_asked_for_again_and_nothing_goes() {
+fn g3_members_that_a_source_adds_back_are_not_removed() {
     let mut fixture = at_once(&[1, 2, 3, 4]);
     fixture.source(came(Provenance::FirstList, all(&[1])));
     fixture.pass(10_000);

@@ -55,7 +55,7 @@ fn x2_draining_endpoints_stay_and_are_down_and_are_never_added() {
 }
 
 #[test]
-fn x2_what_has_left_and_then_drains_is_down_without_a_member_change() {
+fn x2_a_tolerated_member_that_drains_is_only_set_down() {
     let mut fixture = filled(&[1, 2]);
     fixture.source(all(&[1]));
     assert_eq!((fixture.members(), fixture.states().clone()), ((ips(&[1]), ips(&[2])), states(&[], &[])));

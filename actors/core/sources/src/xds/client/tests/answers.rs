@@ -144,7 +144,7 @@ fn x2_an_answer_due_at_a_streams_end_is_dropped() {
 }
 
 #[test]
-fn x2_no_version_is_claimed_while_a_resource_is_missing() {
+fn x2_no_version_is_sent_while_a_resource_is_missing() {
     let mut run = Run::watching(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.watch(&y());
@@ -157,7 +157,7 @@ fn x2_no_version_is_claimed_while_a_resource_is_missing() {
 }
 
 #[test]
-fn x2_an_unclaimed_version_is_not_claimed_before_a_response() {
+fn x2_an_unsent_version_is_not_sent_before_a_response() {
     let mut run = Run::watching(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.fail(0);
@@ -173,7 +173,7 @@ fn x2_an_unclaimed_version_is_not_claimed_before_a_response() {
 }
 
 #[test]
-fn x2_no_version_is_claimed_with_rejected_resources_in_use() {
+fn x2_no_version_is_sent_if_a_later_one_was_rejected() {
     let mut run = Run::watching(&[x(), y()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
     run.respond(ResourceKind::Endpoints, "2", "b", vec![good(&x(), 2), bad(&y())]);
@@ -184,7 +184,7 @@ fn x2_no_version_is_claimed_with_rejected_resources_in_use() {
 }
 
 #[test]
-fn x2_no_version_is_claimed_of_what_was_forgotten() {
+fn x2_no_version_is_sent_after_a_watch_has_ended() {
     let mut run = Run::watching(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.unwatch(&x());

@@ -172,7 +172,7 @@ fn x1_a46_tp3_an_error_beside_a_rejected_one_counts() {
 }
 
 #[test]
-fn x1_tp3_an_error_of_what_is_not_watched_is_passed_over() {
+fn x1_tp3_an_error_for_an_unwatched_resource_is_ignored() {
     let mut run = Run::watching(&[x()]);
     run.report(
         ResourceKind::Endpoints,

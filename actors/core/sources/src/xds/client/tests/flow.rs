@@ -106,13 +106,13 @@ fn x2_on_the_next_stream_nothing_is_read_either_until_then() {
 }
 
 #[test]
-fn x2_a57_nothing_is_late_while_nothing_is_read() {
+fn x2_a57_no_timer_runs_while_nothing_is_read() {
     let mut run = slow(&[x(), y()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     let notices = update(&run);
     assert_eq!(run.waits(), None);
     run.pass(20_000);
-    assert_eq!(run.notices(), [""; 0], "what seems to be late may lie there unread");
+    assert_eq!(run.notices(), [""; 0], "y may be in an unread message");
     run.step(In::Processed(notices));
     assert_eq!((run.notices(), run.waits()), (Vec::new(), Some(15_000)));
 }

@@ -195,7 +195,7 @@ fn x2_a_server_that_also_ends_its_streams_is_read_no_more_often() {
 }
 
 #[test]
-fn x2_nothing_is_late_while_messages_may_lie_unread() {
+fn x2_no_timer_fires_while_messages_may_be_unread() {
     let mut run = Run::watching(&[x(), y()]);
     let mut notices = Vec::new();
     read_for(&mut run, 40, |run, n| {

@@ -142,7 +142,7 @@ fn x2_an_early_rewatch_is_requested_again() {
 }
 
 #[test]
-fn x2_what_is_watched_and_unwatched_early_costs_no_request() {
+fn x2_a_watch_that_ends_early_costs_no_request() {
     let mut run = Run::with(&[PLAIN]);
     run.pulls = false;
     run.watch(&endpoints("x"));

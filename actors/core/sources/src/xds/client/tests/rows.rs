@@ -71,7 +71,7 @@ fn x1_a88_transient_failure_of_the_channel_is_a_failed_stream() {
 }
 
 #[test]
-fn x1_a88_nack_fails_what_is_not_cached() {
+fn x1_a88_nack_fails_an_uncached_resource() {
     for policy in [PLAIN, FAILS] {
         for key in [c(), x()] {
             let mut run = start(policy, false);
@@ -83,7 +83,7 @@ fn x1_a88_nack_fails_what_is_not_cached() {
 }
 
 #[test]
-fn x1_a88_nack_is_ambient_for_what_is_cached() {
+fn x1_a88_nack_is_ambient_for_a_cached_resource() {
     for key in [c(), x()] {
         let mut run = start(PLAIN, true);
         run.respond(key.kind, "2", "b", vec![bad(&key)]);
@@ -93,7 +93,7 @@ fn x1_a88_nack_is_ambient_for_what_is_cached() {
 }
 
 #[test]
-fn x1_a88_nack_drops_what_is_cached_under_fail_on_data_errors() {
+fn x1_a88_nack_drops_a_cached_one_under_fail_on_data_errors() {
     for key in [c(), x()] {
         let mut run = start(FAILS, true);
         run.respond(key.kind, "2", "b", vec![bad(&key)]);
@@ -125,7 +125,7 @@ fn x1_a88_a_transient_timeout_is_30_s_and_unavailable() {
 }
 
 #[test]
-fn x1_a88_resource_timeout_never_comes_for_what_is_cached() {
+fn x1_a88_a_cached_resource_has_no_timeout() {
     let mut run = start(PLAIN, true);
     assert_eq!(run.waits(), None);
     run.fail(0);
@@ -171,7 +171,7 @@ fn x1_a88_endpoints_are_not_deleted_by_their_absence() {
 }
 
 #[test]
-fn x1_a88_tp3_data_error_fails_what_is_not_cached() {
+fn x1_a88_tp3_data_error_fails_an_uncached_resource() {
     for code in [Code::NotFound, Code::PermissionDenied] {
         for policy in [PLAIN, FAILS, PATIENT] {
             let mut run = start(policy, false);
@@ -183,7 +183,7 @@ fn x1_a88_tp3_data_error_fails_what_is_not_cached() {
 }
 
 #[test]
-fn x1_a88_tp3_data_error_is_ambient_for_what_is_cached() {
+fn x1_a88_tp3_data_error_is_ambient_for_a_cached_resource() {
     for code in [Code::NotFound, Code::PermissionDenied] {
         let mut run = start(PLAIN, true);
         run.report(ResourceKind::Endpoints, "2", "b", vec![reported("x", code)]);
@@ -238,7 +238,7 @@ fn x1_a88_a_late_watcher_gets_the_reason_of_absence() {
 }
 
 #[test]
-fn x1_a88_a_late_watcher_hears_that_the_server_is_not_reached() {
+fn x1_a88_a_late_watcher_sees_an_unreachable_server() {
     let mut run = start(PLAIN, true);
     lose(&mut run, true);
     assert_eq!(late(&mut run, &x()), ["x is 1", "x ambient: UNAVAILABLE"]);

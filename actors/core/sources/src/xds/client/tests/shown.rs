@@ -1,4 +1,4 @@
-//! Views and metrics: CSDS (A40, A88) and the metrics of A78.
+//! What CSDS shows (A40, A88), and the metrics of A78.
 
 use super::*;
 use model::xds::cache::Rejected;
@@ -60,12 +60,16 @@ fn x2_a78_a_server_counts_as_connected_until_it_fails() {
     run.fail(0);
     assert_eq!(connections(&run), ["0 0", "0 !"]);
     run.wait();
-    assert_eq!(connections(&run), [""; 0], "a new stream alone does not connect it");
+    assert_eq!(connections(&run), [""; 0], "a new stream alone does not count as connected");
     run.connect(0);
-    assert_eq!((connections(&run), run.notices()), (Vec::new(), Vec::new()), "nor a transport that pulls");
-    assert!(!run.client.dump().servers[0].is_connected, "nor is it shown so");
+    assert_eq!(
+        (connections(&run), run.notices()),
+        (Vec::new(), Vec::new()),
+        "nor does a transport that takes requests"
+    );
+    assert!(!run.client.dump().servers[0].is_connected, "and CSDS agrees");
     run.fail(0);
-    assert_eq!(connections(&run), [""; 0], "a failure is counted where it begins");
+    assert_eq!(connections(&run), [""; 0], "one failure is counted once");
     run.wait();
     run.respond(ResourceKind::Endpoints, "1", "a", Vec::new());
     assert_eq!(connections(&run), ["0 1"]);
@@ -105,13 +109,21 @@ fn x2_a78_valid_and_invalid_resources_are_counted() {
     run.respond(ResourceKind::Endpoints, "3", "c", Vec::new());
     assert_eq!(updates(&run), Some((0, ResourceKind::Endpoints, 0, 0)));
     run.respond(ResourceKind::Endpoints, "4", "d", vec![broken(ResourceKind::Endpoints)]);
-    assert_eq!(updates(&run), Some((0, ResourceKind::Endpoints, 0, 1)), "one whose name cannot be read");
+    assert_eq!(
+        updates(&run),
+        Some((0, ResourceKind::Endpoints, 0, 1)),
+        "a resource whose name cannot be read"
+    );
     run.respond(ResourceKind::Endpoints, "5", "e", vec![good(&x(), 1), good(&x(), 1)]);
-    assert_eq!(updates(&run), Some((0, ResourceKind::Endpoints, 1, 1)), "one that comes twice");
+    assert_eq!(
+        updates(&run),
+        Some((0, ResourceKind::Endpoints, 1, 1)),
+        "a resource that the response contains twice"
+    );
 }
 
 #[test]
-fn x2_a78_tp3_an_empty_error_counts_as_invalid() {
+fn x2_a78_tp3_errors_without_name_or_code_are_invalid() {
     let table = [
         (ReportedError { name: None, ..reported("x", Code::NotFound) }, 1),
         (ReportedError { name: Some(String::new()), ..reported("x", Code::NotFound) }, 1),
@@ -142,7 +154,7 @@ fn x2_a78_counts_belong_to_the_server_of_the_response() {
     run.fail(1);
     run.wait();
     run.fail(1);
-    assert_eq!(connections(&run), ["1 0", "1 !"], "its stream has brought no response");
+    assert_eq!(connections(&run), ["1 0", "1 !"], "its second stream received no response");
     run.wait();
     run.respond_from(1, response(ResourceKind::Endpoints, "7", "q", Vec::new()));
     assert_eq!(connections(&run), ["1 1"]);
@@ -232,7 +244,7 @@ fn x2_a88_errors_and_deletions_are_shown_with_their_version() {
 }
 
 #[test]
-fn x2_a88_what_has_not_come_is_shown_without_a_version() {
+fn x2_a88_resources_not_received_have_no_version() {
     for (policy, state) in [(PLAIN, ResourceState::DoesNotExist), (PATIENT, ResourceState::Timeout)] {
         let mut run = Run::watching_with(policy, &[x()]);
         run.wait();
@@ -247,7 +259,7 @@ fn x2_a88_what_has_not_come_is_shown_without_a_version() {
 }
 
 #[test]
-fn x2_a40_what_is_not_watched_is_not_shown() {
+fn x2_a40_unwatched_resources_are_not_shown() {
     let mut run = Run::watching(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), good(&endpoints("y"), 1)]);
     run.respond(ResourceKind::Cluster, "1", "a", vec![good(&c(), 1)]);

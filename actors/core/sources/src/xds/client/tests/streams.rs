@@ -57,7 +57,7 @@ fn x2_a57_a_stream_that_ends_after_a_response_is_no_error() {
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.fail(0);
     assert_eq!((run.notices(), run.samples()), (Vec::new(), Vec::new()));
-    assert_eq!(run.waits(), Some(1_000), "though it is not opened again at once, to spare the server");
+    assert_eq!(run.waits(), Some(1_000), "the next stream opens after a delay, to spare the server");
     run.wait();
     assert_eq!(run.requests(), ["eds / x y node"]);
 }
@@ -99,7 +99,7 @@ fn x2_a57_streams_cut_every_minute_are_no_error() {
         run.fail(0);
         assert_eq!((run.notices(), run.samples(), run.waits()), (Vec::new(), Vec::new(), Some(1_000)));
         run.wait();
-        assert_eq!(run.open.keys().collect::<Vec<_>>(), [&0], "the next server is not asked");
+        assert_eq!(run.open.keys().collect::<Vec<_>>(), [&0], "there is no fallback to the next server");
     }
 }
 
@@ -112,7 +112,7 @@ fn x2_a57_a_response_without_resources_is_a_response() {
 }
 
 #[test]
-fn x2_a57_the_waits_between_streams_grow_until_a_response_comes() {
+fn x2_a57_the_backoff_grows_until_a_response() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     assert_eq!(waits(&mut run, 5), [1_000, 1_600, 2_560, 4_096, 6_553]);
@@ -121,7 +121,7 @@ fn x2_a57_the_waits_between_streams_grow_until_a_response_comes() {
 }
 
 #[test]
-fn x2_a57_the_waits_end_with_120_s_and_are_moved_by_a_fifth() {
+fn x2_a57_the_backoff_ends_at_120_s_with_20_percent_jitter() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     waits(&mut run, 12);
@@ -132,11 +132,11 @@ fn x2_a57_the_waits_end_with_120_s_and_are_moved_by_a_fifth() {
 }
 
 #[test]
-fn x2_a57_each_stream_asks_for_all_kinds_again() {
+fn x2_a57_each_stream_requests_all_types_again() {
     let mut run = Run::watching(&[cluster("c"), x()]);
     run.fail(0);
     run.watch(&y());
-    assert_eq!(run.requests(), [""; 0], "there is no stream to ask on");
+    assert_eq!(run.requests(), [""; 0], "there is no stream for a request");
     run.wait();
     assert_eq!(run.requests(), ["cds / c node", "eds / x y"]);
 }
@@ -166,7 +166,7 @@ fn x2_a57_the_first_response_ends_the_connectivity_error() {
 }
 
 #[test]
-fn x2_a57_nothing_is_late_before_the_stream_is_dispatched() {
+fn x2_a57_timers_start_when_the_stream_is_connected() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     run.pass(100_000);
@@ -178,7 +178,7 @@ fn x2_a57_nothing_is_late_before_the_stream_is_dispatched() {
 }
 
 #[test]
-fn x2_a57_a_resource_requested_later_is_late_later() {
+fn x2_a57_each_resource_has_its_own_timer() {
     let mut run = Run::watching(&[x()]);
     run.pass(10_000);
     run.pulls = false;
@@ -186,13 +186,13 @@ fn x2_a57_a_resource_requested_later_is_late_later() {
     run.pass(2_000);
     run.step(StreamEvent::Sent(run.stream(0), ResourceKind::Endpoints));
     assert_eq!(run.wait(), 3_000);
-    assert_eq!(run.notices(), ["x fails: NOT_FOUND"], "its timer was not prolonged");
+    assert_eq!(run.notices(), ["x fails: NOT_FOUND"], "the request for y does not restart the timer of x");
     assert_eq!(run.wait(), 12_000);
     assert_eq!(run.notices(), ["y fails: NOT_FOUND"]);
 }
 
 #[test]
-fn x2_a57_nothing_is_late_without_a_stream() {
+fn x2_a57_no_timer_runs_without_a_connected_stream() {
     let mut run = Run::watching(&[x()]);
     run.pass(14_000);
     run.fail(0);
@@ -204,7 +204,7 @@ fn x2_a57_nothing_is_late_without_a_stream() {
 }
 
 #[test]
-fn x2_a57_a_response_shows_that_the_stream_was_dispatched() {
+fn x2_a57_a_response_implies_a_connected_stream() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     run.respond(ResourceKind::Endpoints, "1", "a", Vec::new());
@@ -212,7 +212,7 @@ fn x2_a57_a_response_shows_that_the_stream_was_dispatched() {
 }
 
 #[test]
-fn x2_a57_a_resource_in_a_response_is_not_late() {
+fn x2_a57_even_an_invalid_resource_stops_its_timer() {
     let mut run = Run::watching(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]);
     assert_eq!(run.waits(), None);
@@ -220,7 +220,7 @@ fn x2_a57_a_resource_in_a_response_is_not_late() {
     assert_eq!((run.notices(), run.state(&x())), (Vec::new(), "nacked"));
 }
 
-/// An event in the life of a client.
+/// An event of a client.
 type Happens = fn(&mut Run);
 
 /// Applies an event for `x` on one stream, and then opens the next stream, which requests `x` again.
@@ -270,7 +270,7 @@ fn x2_a57_a_name_times_out_at_most_once_per_stream() {
         happens(&mut run);
         let state = run.state(&x());
         run.watch(&y());
-        assert_eq!(run.waits(), Some(15_000), "{state}: the other one may be late");
+        assert_eq!(run.waits(), Some(15_000), "{state}: only the timer of y runs");
         run.wait();
         assert_eq!((run.state(&x()), run.waits()), (state, None));
         run.unwatch(&x());
@@ -296,7 +296,7 @@ fn x2_a88_a_deleted_cluster_times_out_on_the_next_stream() {
 }
 
 #[test]
-fn x2_a57_what_came_too_late_is_used() {
+fn x2_a57_a_resource_after_its_timeout_is_used() {
     let mut run = Run::watching(&[x()]);
     run.pass(15_000);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
@@ -304,7 +304,7 @@ fn x2_a57_what_came_too_late_is_used() {
 }
 
 #[test]
-fn x2_a_flapping_user_does_not_connect_a_server_more_often() {
+fn x2_watching_again_does_not_shorten_the_backoff() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     waits(&mut run, 6);
