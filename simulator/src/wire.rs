@@ -11,7 +11,7 @@ use crate::azure::{Azure, pool_of};
 use crate::convergence::PoolName;
 use crate::owner::Owner;
 
-/// The requests since [`Wire::record`], in the order of their arrival.
+/// The requests since recording began, in the order of their arrival.
 pub type Journal = watch::Receiver<Vec<Arc<Exchange>>>;
 
 type Hook = Box<dyn FnMut(&mut Azure, &Request, u64) -> Fate + Send>;
