@@ -1,5 +1,5 @@
-//! xDS control planes, besides their actors: the bootstrap, which has their addresses, and the listener of CSDS, which
-//! serves their state (X2, H5).
+//! The parts of xDS outside the actors: the bootstrap, which has the addresses of the control planes, and the listener
+//! of CSDS, which serves their state (X2, H5).
 
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
@@ -80,7 +80,7 @@ async fn run(
     }
 }
 
-/// Returns the source of the status that CSDS serves: the last published one, if any.
+/// Returns the function with which CSDS reads the last published status, if any.
 fn status_source(node: Node, published: Published) -> impl Fn() -> Option<Status> + Send + Sync + 'static {
     let node = Arc::new(node);
     move || Some(Status { node: Arc::clone(&node), view: Arc::clone(published.load().xds.as_ref()?) })

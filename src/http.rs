@@ -316,8 +316,8 @@ where
     web::resource(path).route(web::post().to(handler)).default_service(web::to(problem::not_allowed_but_post))
 }
 
-/// Returns an application with these routes behind the middleware of all requests: access, and the limit of large
-/// responses.
+/// Returns an application with these routes and with the middleware of all requests: access control, and the limit of
+/// large responses.
 fn application(
     serves: ServedPaths,
     access: Access,
@@ -386,7 +386,7 @@ fn listen(
     let name = format!("http-{bound}");
     let server = match tls {
         Some(tls) => {
-            // As many may be in the TLS handshake: with a lower limit, fewer slow clients could block all others.
+            // All connections may be in their TLS handshake: with a lower limit, fewer slow clients could block others.
             max_concurrent_tls_connect(CONNECTIONS);
             builder.listen(name, at, move || {
                 let (config, limit) = (ServiceConfig::default(), ConnectionLimit::new(SLOTS));

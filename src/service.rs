@@ -74,7 +74,7 @@ pub struct ServiceHandle {
     pub published: Published,
     /// Sends requests of operators to the machines.
     pub requests: OperatorRequests,
-    /// Starts the participation in leader election, if `Options::election` delays it.
+    /// Joins the leader election, if `Options::election` defers it.
     pub election_trigger: ElectionTrigger,
 }
 
@@ -145,7 +145,7 @@ fn system() -> actix::SystemRunner {
 }
 
 /// Makes a panic on any thread end the process (A4): a lost actor must not leave a Pod that looks healthy. The panic's
-/// message may contain an error with the text of others, so secrets in it are redacted (C1).
+/// message may contain an error with foreign text, so secrets in it are redacted (C1).
 fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();

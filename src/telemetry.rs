@@ -1,7 +1,7 @@
 //! Logs: `tracing` events as JSON or text on standard error (docs/design/surface.md, commands).
 //!
 //! A separate thread writes them, so that a slow reader delays nothing. When 16,000 lines wait, further lines are
-//! dropped. A line that cannot be written, because the disk is full or the pipe is closed, is lost, without any other
+//! dropped. If a line cannot be written, because the disk is full or the pipe is closed, it is lost, without any other
 //! effect.
 //!
 //! Each event becomes one line of printable text without recently sent tokens, whatever its fields contain: the writer
@@ -19,9 +19,9 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use self::json_lines::JsonLines;
 
-/// Filters for crates whose log lines repeat ours (an error per connection while the API server is unreachable,
-/// listener threads, failed ARM requests that are not classified yet) or that any client can trigger, such as by not
-/// speaking HTTP.
+/// Filters for crates whose log lines repeat ours: an error per connection while the API server is unreachable,
+/// listener threads, and failed ARM requests that are not classified yet. Also for lines that any client can trigger,
+/// for example by not speaking HTTP.
 const TARGET_FILTERS: &str = "kube_client=off,actix_http=off,actix_server=warn,typespec_client_core=warn";
 
 /// The number of lines that may wait for the writer. The queue takes its memory at the start.

@@ -1,7 +1,7 @@
 //! The only place that starts actors: it creates every address first, then runs each actor with the full address book.
 //!
 //! The Leader runs on the main thread of the process, with the ports, one of which renews its Lease. All other machines
-//! share a second thread, so that none of them can delay a renewal (W8).
+//! share a second thread, so that they cannot delay a renewal (W8).
 
 pub mod params;
 
@@ -79,7 +79,7 @@ pub enum ElectionStart {
 }
 
 impl ElectionStart {
-    /// The first messages to the Leader.
+    /// Returns the first messages to the Leader.
     fn first(self) -> Vec<leader::In> {
         match self {
             ElectionStart::Immediate => vec![leader::In::Start],
@@ -235,7 +235,7 @@ macro_rules! shells {
                 }
             }
 
-            /// The actors that must answer a ping while the process is alive.
+            /// Returns the actors that must answer a ping while the process is alive.
             fn liveness_targets(&self) -> LivenessTargets {
                 let watchers = self.watchers.iter().map(|(kind, (_, addr))| {
                     (address_book::End::Watcher(*kind).name(), addr.clone().recipient())

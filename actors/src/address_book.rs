@@ -38,7 +38,7 @@ macro_rules! address_book {
         }
 
         impl End {
-            /// Name of the actor's mailbox in metrics and health checks: one of [`MAILBOXES`].
+            /// Returns the name of the actor's mailbox in metrics and health checks: one of [`MAILBOXES`].
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {

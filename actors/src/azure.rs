@@ -17,7 +17,7 @@ use tracing::Instrument;
 use self::log::{Accepted, CallSubject, Write};
 use crate::address_book::Deliver;
 
-/// Whether the process sends writes.
+/// Handling of the process's writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effects {
     /// Writes are sent.
@@ -58,7 +58,7 @@ impl AzurePort {
                     ArmRequest::GetLoadBalancer(_) | ArmRequest::GetPool(_) | ArmRequest::Poll(_),
                 ) => client.execute(request).await,
             };
-            // Before the writer receives the answer and polls the operation.
+            // The port records the operation before the writer receives the answer and polls the operation.
             if let Some(accepted) = log::answer(subject, &answer)
                 && port.send(accepted).await.is_err()
             {

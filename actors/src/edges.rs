@@ -50,7 +50,7 @@ pub trait HasEdges: Actor<Context = Context<Self>> {
     /// Returns the actor at the end of an edge; `None` after that actor has ended.
     fn recipient(&self, to: &Self::To) -> Option<Recipient<Deliver>>;
 
-    /// Called when everything on an edge has been delivered.
+    /// Handles the delivery of everything on an edge.
     fn delivered(&mut self, _: &mut Context<Self>) {}
 }
 

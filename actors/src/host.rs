@@ -53,8 +53,8 @@ pub struct AwaitAnswer {
 }
 
 impl Host {
-    /// Creates a host for this cell and our own Lease, by its namespace and name. The returned receiver gets how the
-    /// Leader has ended.
+    /// Creates a host for this cell and our own Lease, by its namespace and name. The returned receiver gets the end of
+    /// the Leader.
     #[must_use]
     pub fn new(published: Published, lease: NamespacedName) -> (Host, watch::Receiver<Option<End>>) {
         let (ended, receiver) = watch::channel(None);
@@ -96,7 +96,7 @@ fn log_leadership(before: &Snapshot, after: &Snapshot) {
     tracing::info!(role, %identity, holder, term = epoch.0, last_error = last_error.as_deref(), "leadership");
 }
 
-/// Logs why the process ends by itself (W8).
+/// Logs that the process ends because the storage of the API server was restored (W8).
 fn log_rollback(lease: &NamespacedName, StorageRollback { known, read }: &StorageRollback) {
     let effect = "this process stops writing and ends with exit code 1; guards apply to the removals of the next process";
     let remedy = "none in the cluster: the kubelet restarts the controller, which lists everything again; if a command \
@@ -118,7 +118,7 @@ fn log_dropped(dropped: Dropped) {
         Severity::Warning => {
             tracing::warn!(about, reason, text = %message, cause, "dropped a Kubernetes Event")
         }
-        // A burst of writes drops many of them, and each write has a line of its own.
+        // A burst of writes drops many of these events, and each write has its own line.
         Severity::Normal => {
             tracing::debug!(about, reason, text = %message, cause, "dropped a Kubernetes Event")
         }

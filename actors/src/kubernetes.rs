@@ -1,7 +1,7 @@
-//! The port to Kubernetes. It opens the watchers' lists and watches and decodes their lines from the stream, creates
-//! Events, patches the taint of nodes that are evicted, reads and writes the two Leases and our ConfigMap, counts the
-//! lock failures that the cloud-controller-manager reports, and lets the API server authenticate and authorize
-//! clients of the admin API. No other part of the program writes to Kubernetes.
+//! The port to Kubernetes. It runs the lists and watches of the watchers, and decodes their lines. It creates Events,
+//! patches the taint of nodes that are evicted, and reads and writes the two Leases and our ConfigMap. It counts the
+//! lock failures that the cloud-controller-manager reports. It requests reviews of clients of the admin API from the
+//! API server. No other part of the program writes to Kubernetes.
 
 mod config_map;
 mod decode;

@@ -102,8 +102,8 @@ const HOLD_BUCKETS: [f64; 9] = [1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.
 /// Buckets of the time from an endpoint change to its write, in seconds.
 const PROGRAMMING_BUCKETS: [f64; 14] =
     [0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0];
-/// Buckets of the time from a node's signal to the end of the last operation for it, in seconds; an eviction notice
-/// leaves 30 (N1).
+/// Buckets of the time from a node's signal to the end of the last operation for it, in seconds. An eviction notice
+/// comes 30 s before the eviction (N1).
 const DRAIN_BUCKETS: [f64; 12] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 600.0];
 /// Buckets of one call to ARM, in seconds.
 const CALL_BUCKETS: [f64; 11] = [0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
@@ -277,7 +277,7 @@ fn describe_guards() {
     describe_counter!(SECOND_READS, Unit::Count, "Second reads of endpoints whose removal is in doubt.");
 }
 
-/// Sets how many pools are not written now, by the first reason, as of this scrape.
+/// Sets the number of pools that are not written now, by their first reason, as of this scrape.
 pub fn blocked_pools(reasons: impl IntoIterator<Item = Blocked>) {
     let mut counts: BTreeMap<Blocked, u64> = Blocked::ALL.into_iter().map(|why| (why, 0)).collect();
     for why in reasons {
@@ -293,12 +293,12 @@ pub fn oldest_waiting_change(age: Option<Duration>) {
     gauge!(OLDEST).set(age.unwrap_or_default().as_secs_f64());
 }
 
-/// Sets how long the pool that has been out of sync for longest has been so, as of this scrape.
+/// Sets the maximum time for which a pool has been out of sync, as of this scrape.
 pub fn longest_out_of_sync(age: Option<Duration>) {
     gauge!(OUT_OF_SYNC).set(age.unwrap_or_default().as_secs_f64());
 }
 
-/// Sets when the TLS certificate of the admin API expires, in seconds since 1970.
+/// Sets the expiry of the TLS certificate of the admin API, in seconds since 1970.
 pub fn admin_certificate_expires(at: i64) {
     gauge!(CERTIFICATE_ENDS).set(as_f64(u64::try_from(at).unwrap_or(0)));
 }
@@ -459,8 +459,8 @@ impl Recorder {
         }
     }
 
-    /// Records the policy: paused pools, paused Services, unreadable pauses, whether it could be read, and whether a
-    /// term waits for it.
+    /// Records the policy: paused pools, paused Services, unreadable pauses, whether the policy could be read, and
+    /// whether a term waits for it.
     fn policy(
         &self,
         set: Option<Mode>,
@@ -488,7 +488,7 @@ impl Recorder {
         }
     }
 
-    /// Records a call; if something was sent, under upstream's names as well.
+    /// Records a call. A call that was sent is also recorded under upstream's names.
     fn request(&self, verb: ArmVerb, took: Duration, result: ArmResult) {
         histogram!(ARM_CALLS, "operation" => verb.as_str(), "result" => result.as_str())
             .record(took.as_secs_f64());

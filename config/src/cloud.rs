@@ -168,7 +168,7 @@ impl CloudConfig {
         self.file.location.as_deref()
     }
 
-    /// Addition to the user agent of ARM calls.
+    /// Returns the addition to the user agent of ARM calls.
     pub fn user_agent(&self) -> Option<&str> {
         self.file.user_agent.as_deref()
     }
@@ -227,7 +227,7 @@ impl CloudConfig {
         names
     }
 
-    /// Upstream's update interval, `loadBalancerBackendPoolUpdateIntervalInSeconds`; 30 s if absent or 0 (S0).
+    /// Returns upstream's update interval, `loadBalancerBackendPoolUpdateIntervalInSeconds`; 30 s if absent or 0 (S0).
     pub fn update_interval(&self) -> Duration {
         match self.file.update_interval.and_then(|seconds| u64::try_from(seconds).ok()) {
             None | Some(0) => DEFAULT_UPDATE_INTERVAL,
@@ -269,7 +269,7 @@ impl CloudConfig {
         (own.enabled == Some(true)).then(|| decimal(own.qps).or(decimal(general.qps)).unwrap_or(1.0))
     }
 
-    /// Returns the limit on load balancer calls, when one is enabled (W9): `loadBalancerRateLimit`, else the general
+    /// Returns the limit of load balancer calls, if one is enabled (W9): `loadBalancerRateLimit`, else the general
     /// keys.
     pub fn rate_limit(&self) -> Option<RateLimit> {
         let reads_per_second = self.configured_reads_per_second()?.max(MIN_READS_PER_SECOND);
@@ -298,7 +298,7 @@ impl CloudConfig {
         self.file.exclude_master_from_standard_lb.unwrap_or(true)
     }
 
-    /// Unknown keys that resemble known ones. They are warnings unless the file also has an error.
+    /// Returns the unknown keys that resemble known ones. They are warnings unless the file also has an error.
     pub(crate) fn misspelt(&self) -> &[Problem] {
         &self.misspelt
     }

@@ -43,7 +43,7 @@ pub(crate) fn parse(text: &str) -> Option<Duration> {
 /// Renders a duration as in a configuration, in the largest unit that expresses it exactly; in whole milliseconds.
 ///
 /// # Panics
-/// Never: one millisecond divides every whole number of them.
+/// Never: every number of whole milliseconds is a multiple of the unit `ms`.
 #[must_use]
 pub fn render(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);

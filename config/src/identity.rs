@@ -53,11 +53,11 @@ pub enum Identity {
 /// A managed identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManagedIdentity {
-    /// The virtual machine's own.
+    /// The system-assigned identity of the virtual machine.
     SystemAssigned,
-    /// By client id.
+    /// A user-assigned identity, by client id.
     ClientId(String),
-    /// By ARM resource id.
+    /// A user-assigned identity, by ARM resource id.
     ResourceId(String),
 }
 
@@ -187,9 +187,9 @@ impl Selector<'_> {
         Identity::ClientCertificate { tenant_id, client_id, path: path.unwrap_or_default().into(), password }
     }
 
-    /// Applies the tenant of the load balancers if it is another one. Upstream signs in there with the same application
-    /// and its secret or certificate. For a managed identity, upstream reads a token from a key vault; this controller
-    /// does not.
+    /// Applies the tenant of the load balancers if it is not that of the identity. Upstream signs in there with the
+    /// same application and its secret or certificate. For a managed identity, upstream reads a token from a key vault;
+    /// this controller does not.
     fn apply_network_tenant(&mut self, mut identity: Identity) -> Identity {
         let key = "networkResourceTenantID";
         let Some(network) = self.cloud.file().network_resource_tenant_id.clone() else { return identity };

@@ -55,7 +55,7 @@ fn last_segment(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
-/// Returns the number of characters to insert, remove, replace or swap with their neighbour.
+/// Returns the edit distance: the number of characters to insert, remove, replace or swap with their neighbour.
 pub(crate) fn distance(left: &str, right: &str) -> usize {
     let cut = |text: &str| text.chars().take(MAX_COMPARED).collect::<String>().to_ascii_lowercase();
     damerau_levenshtein(&cut(left), &cut(right))

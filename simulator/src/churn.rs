@@ -106,7 +106,7 @@ impl Churn {
     /// Returns the changes of this pattern and seed.
     #[must_use]
     pub fn new(pattern: Pattern, seed: u64) -> Self {
-        // Another stream than that of the plan.
+        // A stream other than that of the plan.
         Self {
             pattern,
             random: Random::new(!seed),

@@ -72,7 +72,7 @@ impl Model for Cluster {
         self.model.revision()
     }
 
-    /// Watches know their own deadlines; nothing else in the cluster changes by time.
+    /// Returns no deadline. Watches have their own deadlines, and nothing else in the cluster changes by time.
     fn deadline(&self) -> Option<u64> {
         None
     }

@@ -108,7 +108,7 @@ impl ControlPlane {
         let (listening, mut connections) = self.host.plane.ask(|plane, _| plane.stop()).await;
         if let Some(listening) = listening {
             listening.abort();
-            // The task was told to end, so its result is irrelevant.
+            // The task was told to end, so its result does not matter.
             drop(listening.await);
         }
         connections.shutdown().await;

@@ -29,7 +29,7 @@ pub struct ConvergenceTracker {
     out_of_sync: usize,
     first_change_us: Option<u64>,
     all_converged_since_us: Option<u64>,
-    /// How long each member that came had been waited for, in microseconds.
+    /// Durations of all completed waits, in microseconds.
     waits: Vec<u64>,
     moves: u64,
     history: Vec<(u64, usize)>,
@@ -52,7 +52,7 @@ struct Entry {
     held: bool,
     /// Members at the last observation that are not allowed.
     surplus: BTreeSet<IpAddr>,
-    /// Of these, the formerly required ones, with the time of that change.
+    /// Surplus members that were required before, with the time of the change that ended this.
     leaving: BTreeMap<IpAddr, u64>,
 }
 

@@ -1,7 +1,7 @@
 //! The admin states of entries over time: the controller's PUTs that set entries Down or restore them, the times of
 //! their effects, and the Downs of other clients.
 //!
-//! Owns only the record. `expected_members` computes the expected states, and `signals` the draining nodes.
+//! This module owns only the record. `expected_members` computes the expected states, and `signals` the draining nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

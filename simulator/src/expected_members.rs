@@ -2,11 +2,11 @@
 //! reference. A pool is in sync if required ⊆ members ⊆ allowed.
 //!
 //! Required are the first InternalIPs of nodes with an endpoint that is not terminating, by the EndpointSlices of the
-//! pool's address family (D4); allowed are all of nodes with any endpoint there. Nodes that are excluded by label (D5)
-//! do not count, unless a Service has no others: then its pool keeps its members (D6). Delays and guards are not
-//! modelled; scenarios wait for them.
+//! pool's address family (D4). Allowed are all InternalIPs of nodes with any endpoint there. Nodes that are excluded by
+//! label (D5) do not count, unless a Service has no others: then its pool keeps its members (D6). Delays and guards are
+//! not modelled; scenarios wait for them.
 //!
-//! An entry's admin state must be Down exactly if its node has a taint for draining (N1); on other nodes a Down of
+//! An entry's admin state must be Down exactly if its node has a taint for draining (N1). On other nodes, a Down of
 //! another client stays (N4). Eviction notices are not checked here, because the controller turns them into a taint.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,9 +24,9 @@ use crate::downs::{Downs, Others};
 /// Required and allowed members of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExpectedPool {
-    /// Must be members.
+    /// Members that must be present.
     pub required: BTreeSet<IpAddr>,
-    /// May be members; holds `required`.
+    /// Members that may be present; includes `required`.
     pub allowed: BTreeSet<IpAddr>,
 }
 
@@ -77,7 +77,7 @@ const EXCLUSIONS: [(&str, Option<&str>); 3] = [
 ];
 
 impl Addresses {
-    /// Returns those of the cluster's nodes.
+    /// Returns the addresses of the cluster's nodes.
     #[must_use]
     pub fn of(cluster: &KubeModel) -> Self {
         let nodes = cluster.list(Resource::Nodes).map(|node| {
@@ -193,7 +193,7 @@ pub fn wrong_pools(azure: &ArmModel, wanted: &BTreeMap<String, ExpectedPool>) ->
     wrong
 }
 
-/// Returns the existing ones of these pools, whose Services were deleted: another client has recreated them.
+/// Returns those of these pools that exist. Their Services were deleted, so another client has recreated them.
 pub(crate) fn pools_again(azure: &ArmModel, gone: &[PoolName]) -> Vec<OutOfSyncPool> {
     let again = gone.iter().filter(|pool| azure.member_ips(&pool.load_balancer, &pool.pool).is_some());
     let wrong = again.map(|pool| OutOfSyncPool {
@@ -241,7 +241,7 @@ pub struct States {
 }
 
 impl States {
-    /// Returns those of the cluster's nodes.
+    /// Returns the required states of the addresses of the cluster's nodes.
     #[must_use]
     pub fn of(cluster: &KubeModel) -> Self {
         let mut states = Self::default();

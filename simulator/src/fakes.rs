@@ -1,5 +1,5 @@
-//! Both running fakes: their addresses, and the changes that a scenario can make to them. ARM can also run alone,
-//! beside a real cluster.
+//! Both running fakes: their addresses, and the changes that a scenario can make to them. ARM can also run without the
+//! API server, beside a real cluster.
 
 use serde_json::Value;
 use simulator_models::arm::{self, ArmModel, Counters, LogEntry, Member};

@@ -1,5 +1,5 @@
 //! HTTP on loopback around the models: listeners that can be stopped, real latencies, and connections that are aborted
-//! if the model says so.
+//! if the model requires it.
 
 mod arm;
 mod kubernetes;

@@ -1,6 +1,6 @@
 //! The writes of each load balancer, their clients, and the ends of their operations.
 //!
-//! Only records; the model decides about writes.
+//! This module only records; the model decides about writes.
 
 use std::collections::BTreeMap;
 

@@ -151,7 +151,7 @@ const FIRST_NODE_SYNC_US: u64 = 1_000_000;
 /// Period with which upstream checks for nodes with stopped machines (`--node-monitor-period`).
 const NODE_MONITOR_US: u64 = 5_000_000;
 
-/// Returns the settings of a manager that starts; a caller that has waited until it is idle calls [`use_steady_state_settings`].
+/// Returns the settings for the start of a manager. Once it is idle, the caller applies [`use_steady_state_settings`].
 pub(crate) fn starting(settings: Settings) -> Settings {
     Settings { node_sync_us: FIRST_NODE_SYNC_US, lifecycle_us: Some(NODE_MONITOR_US), ..settings }
 }
@@ -299,7 +299,8 @@ impl Driver {
         }
     }
 
-    /// Returns the manager's time. Its wall clock is the real one, because it writes it into the Lease.
+    /// Returns the manager's time. The manager's wall clock is the real one, because the manager writes it into the
+    /// Lease.
     fn now_us(&mut self) -> u64 {
         let real_us = self.clock.now_us();
         let own_us = real_us.saturating_mul(u64::from(self.speed));

@@ -21,7 +21,7 @@ impl From<BadNotation> for String {
     }
 }
 
-/// Returns a duration as in the configuration, such as `1m30s`, or a fraction of seconds; `0` needs no unit.
+/// Parses a duration as in the configuration, such as `1m30s`, or a fraction of seconds; `0` needs no unit.
 ///
 /// # Errors
 /// Anything else.
@@ -36,7 +36,7 @@ pub fn duration(text: &str) -> Result<Duration, BadNotation> {
     })
 }
 
-/// Returns a waiting time: a duration, or `median..p95` of a lognormal distribution, such as `5s..20s`.
+/// Parses a waiting time: a duration, or `median..p95` of a lognormal distribution, such as `5s..20s`.
 ///
 /// # Errors
 /// Anything else.
@@ -48,7 +48,7 @@ pub fn latency(text: &str) -> Result<Latency, BadNotation> {
     }
 }
 
-/// Returns a fault of ARM, such as `put 409 every 20` or `lb-get hang on lb-2` (docs/simulator.md).
+/// Parses a fault of ARM, such as `put 409 every 20` or `lb-get hang on lb-2` (docs/simulator.md).
 ///
 /// # Errors
 /// Anything else.
@@ -107,7 +107,7 @@ fn read_fault(text: &str) -> Option<Fault> {
         "canceled" => FaultEffect::FailOperation { end: OperationFailure::Canceled, code, message },
         _ => FaultEffect::Answer(FaultAnswer { status, code, message, retry_after, body }),
     };
-    // A fault without a number strikes once.
+    // A fault without a number takes effect once.
     let limit = if every.is_none() { limit.or(Some(1)) } else { limit };
     Some(Fault { target, every: every.unwrap_or(1), limit, load_balancer, effect })
 }
@@ -115,7 +115,7 @@ fn read_fault(text: &str) -> Option<Fault> {
 /// Time until a hanging request is answered: an hour.
 const HANGS_US: u64 = 3_600_000_000;
 
-/// Returns the code that Azure gives with a status most often.
+/// Returns the code that Azure most often returns with a status.
 fn code_of(status: u16) -> &'static str {
     match status {
         403 => "AuthorizationFailed",

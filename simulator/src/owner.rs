@@ -14,7 +14,7 @@ const BATCH: usize = 64;
 pub trait Model: Send + 'static {
     /// Returns a number that increases with each change that a caller may wait for.
     fn revision(&self) -> u64;
-    /// Returns the next time at which time alone changes the model, in microseconds.
+    /// Returns the time of the next change of the model without a closure, in microseconds.
     fn deadline(&self) -> Option<u64>;
     /// Advances the model to the current time.
     fn tick(&mut self, now_us: u64);

@@ -103,7 +103,8 @@ impl<'a> Play<'a> {
         self
     }
 
-    /// The same run, whose progress counts a pool as in sync while this `members.removalDelay` keeps old members in it.
+    /// Returns the same run. Its progress counts a pool as in sync while this `members.removalDelay` keeps old members
+    /// in it.
     #[must_use]
     pub fn with_removal_delay(mut self, delay: Duration) -> Self {
         self.removal_delay_us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);

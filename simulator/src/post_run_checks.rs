@@ -29,13 +29,13 @@ const NAMED: usize = 20;
 /// Results of the checks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PostRunChecks {
-    /// Unexpected lines of the log with level ERROR, or that are not log lines. `None` if there is no log file, because
-    /// it went to a terminal or to a full disk.
+    /// Unexpected lines of the log: those with level ERROR, and those that are not log lines. `None` if there is no log
+    /// file, because the log went to a terminal or to a full disk.
     pub log_errors: Option<Vec<String>>,
     /// Expected errors that are not in the log.
     pub log_missing: Vec<String>,
     /// Pending work at the end: pools with changes, writes in lanes, messages in mailboxes. `None` if the controller
-    /// did not report it, which is a failure.
+    /// did not report its work, which is a failure.
     pub queue_depth_end: Option<u64>,
     /// Maximum of the pending work.
     pub queue_depth_max: u64,
@@ -138,8 +138,8 @@ impl PostRunChecks {
     }
 }
 
-/// Returns the unexpected lines of a log with level ERROR, or that are not log lines, such as those of a panic; and the
-/// expected texts that no such line has.
+/// Returns the unexpected lines of a log, and the expected texts without such a line. Unexpected are lines with level
+/// ERROR, and lines that are not log lines, such as those of a panic.
 #[must_use]
 pub fn log_errors(log: &str, expected: &[String]) -> (Vec<String>, Vec<String>) {
     let is_error = |line: &&str| {
@@ -169,7 +169,7 @@ impl Watcher {
 
     /// Waits until there is no pending work, at most for this time, and returns the results.
     pub async fn rest(self, within: Duration) -> PostRunChecks {
-        // The task runs until it receives this.
+        // The task runs until it receives this message.
         let _alone = self.ending.send(within).is_err();
         self.asking.await.unwrap_or_default()
     }

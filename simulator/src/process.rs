@@ -68,8 +68,8 @@ pub struct Usage {
 }
 
 impl Process {
-    /// Starts `<program> run` with these files. Its standard error goes to `log`, or to that of this process without
-    /// one.
+    /// Starts `<program> run` with these files. Its standard error goes to `log` or, without a log, to the standard
+    /// error of this process.
     ///
     /// # Errors
     /// The program or the log cannot be opened.
@@ -135,7 +135,7 @@ impl Process {
         match request {
             ControlRequest::Restart(done) => {
                 self.again().await?;
-                // The caller may be dropped.
+                // The caller may have stopped waiting.
                 let _alone = done.send(true).is_err();
             }
             ControlRequest::RestartOnFailure => self.restarts += 1,
@@ -159,8 +159,8 @@ impl Process {
         Ok(())
     }
 
-    /// Returns the usage, including that of killed predecessors; `None` after it has ended, or if the system does not
-    /// provide it.
+    /// Returns the usage, including the usage of killed predecessors; `None` after the process has ended, or if the
+    /// system does not provide it.
     #[must_use]
     pub fn usage(&self) -> Option<Usage> {
         let folder = format!("/proc/{}", self.child.id()?);
@@ -194,7 +194,7 @@ impl Process {
 }
 
 impl Begin {
-    /// Starts the controller; its output goes to `log`, or to that of this process without one.
+    /// Starts the controller. Its output goes to `log` or, without a log, to the standard error of this process.
     fn spawn(&self, log: Option<File>) -> io::Result<Child> {
         let Self { program, files, .. } = self;
         let mut command = Command::new(program);

@@ -46,8 +46,8 @@ impl ProcessControl {
         kill_process(pid, Signal::CONT).is_ok() && stood_still
     }
 
-    /// Limits the number of open files of the process, connections included; open ones stay open. `None`: the limit of
-    /// this process. Returns whether the system has set the limit.
+    /// Limits the number of open files of the process, connections included; open ones stay open. `None` sets the limit
+    /// of this process. Returns whether the system has set the limit.
     pub(crate) fn limit_files(&self, most: Option<u64>) -> bool {
         let ours = getrlimit(Resource::Nofile);
         let limit = Rlimit { current: most.or(ours.current), maximum: ours.maximum };

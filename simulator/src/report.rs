@@ -37,7 +37,7 @@ pub struct Report {
     pub pools: usize,
     /// The name of the scenario; `None` if it consists only of command-line flags.
     pub scenario: Option<String>,
-    /// Speed of the scenario, as a multiple of that of its file. All times are real times.
+    /// Speed of the scenario, as a multiple of the speed in its file. All times are real times.
     pub speed: u32,
     /// Services.
     pub services: usize,
@@ -211,7 +211,7 @@ impl Report {
         text + "\n"
     }
 
-    /// Returns the report as a table with a verdict, after that of upstream, if any.
+    /// Returns the report as a table with a verdict, after the report of upstream, if any.
     #[must_use]
     pub fn text(&self) -> String {
         table::text(self)

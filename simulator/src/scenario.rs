@@ -75,10 +75,10 @@ pub enum CcmMode {
 }
 
 impl CcmMode {
-    /// From `off`, `on` or `updater`.
+    /// Parses `off`, `on` or `updater`.
     ///
     /// # Errors
-    /// Another word.
+    /// It is another word.
     pub fn parse(word: &str) -> Result<Self, String> {
         match word {
             "off" => Ok(Self::Off),
@@ -180,14 +180,14 @@ impl Default for Scenario {
     }
 }
 
-/// Time at which a line of a scenario is carried out, and what sort of line it is.
+/// Type of a line of a scenario, with the time at which it is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Before the start.
     Given,
     /// This long after the start.
     At(Duration),
-    /// This long after the previous line was carried out. Only in tests.
+    /// This long after the previous line was applied. Only in tests.
     After(Duration),
     /// Repeatedly, at this interval. Not in tests.
     Every(Duration),
@@ -204,9 +204,9 @@ pub struct Line<'a> {
     pub number: usize,
     /// Its text, without the comment.
     pub text: &'a str,
-    /// When it is carried out.
+    /// Its type and time.
     pub when: When,
-    /// The words after that.
+    /// The words after these.
     pub words: Vec<&'a str>,
 }
 
@@ -256,7 +256,7 @@ impl Scenario {
     /// Returns the scenario of this name.
     ///
     /// # Errors
-    /// The text has an invalid line; a test checks that none has.
+    /// The text has an invalid line; a test excludes this.
     pub fn named(name: &str) -> Option<Result<Self, BadLine>> {
         let (name, text) = NAMED.iter().find(|(known, _)| *known == name)?;
         Some(Self::read(text).map(|scenario| Self { name: Some((*name).to_owned()), ..scenario }))

@@ -44,7 +44,7 @@ struct Notice {
 }
 
 impl Signals {
-    /// Records that a node is to be evicted at `due_us`.
+    /// Records that a node will be evicted at `due_us`.
     pub(crate) fn notice(&mut self, model: &KubeModel, node: &str, due_us: u64, now_us: u64) {
         let Some(object) = model.get(Resource::Nodes, "", node) else { return };
         self.notices.insert(uid_of(&object), Notice { due_us, tainted: false });
@@ -85,7 +85,7 @@ impl Signals {
         }
     }
 
-    /// Returns `Some` if a node drains, with its deadline, if known.
+    /// Returns the deadline of a draining node, if known. The outer `None` means that the node does not drain.
     fn due_of(&mut self, uid: &str, tainted: bool) -> Option<Option<u64>> {
         if tainted {
             let notice = self.notices.get_mut(uid);
@@ -100,7 +100,7 @@ impl Signals {
         self.notices.get(uid).map(|notice| Some(notice.due_us))
     }
 
-    /// Returns all of them.
+    /// Returns all signals.
     pub(crate) fn all(&self) -> &[Signal] {
         &self.all
     }

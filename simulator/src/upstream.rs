@@ -1,5 +1,5 @@
-//! The same scenario without the service under test: the model of the cloud-controller-manager alone, with its updater.
-//! It runs on simulated time, so that hours pass in seconds.
+//! Runs the same scenario without the controller: only with the model of the cloud-controller-manager and its updater.
+//! The run uses simulated time, so that hours pass in seconds.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -42,7 +42,7 @@ pub struct Ended {
     pub ended_us: u64,
 }
 
-/// Runs a scenario with upstream's updater alone.
+/// Runs a scenario with only upstream's updater.
 #[must_use]
 pub fn play(scenario: &Scenario, world: &World, seed: u64) -> Ended {
     let mut stage = Stage::new(scenario, world, seed);

@@ -60,7 +60,7 @@ pub struct World {
     next_pod: u64,
     /// Indices of the existing nodes. Deleted nodes have lower indices; new nodes get higher ones.
     nodes: Range<usize>,
-    /// Nodes that are being evicted, and those of them that are already deleted.
+    /// Nodes that are being evicted, and evicted nodes that are already deleted.
     evictions: Evictions,
     /// Address indices of nodes whose address differs from their own index.
     address_index: BTreeMap<usize, usize>,

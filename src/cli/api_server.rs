@@ -85,8 +85,8 @@ pub(super) fn http_date(text: &str) -> Option<Timestamp> {
     zoned.ok().map(|zoned| zoned.timestamp())
 }
 
-/// Removes secrets from every text, and truncates very long ones: another server than the API server may answer, and
-/// repeat the request.
+/// Removes secrets from all texts, and truncates very long ones: a server that is not the API server may answer, and
+/// may repeat the request.
 fn redact(value: &mut Value) {
     match value {
         Value::String(text) => {

@@ -1,5 +1,5 @@
 //! `run --dry-run --export`: the changes that the controller would make, with their reasons, for operators and
-//! pipelines (C4). The export comes from the published snapshot alone, and only the file is written.
+//! pipelines (C4). The export uses only the published snapshot, and writes only the file.
 
 use std::convert::Infallible;
 use std::path::Path;

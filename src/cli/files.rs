@@ -113,7 +113,7 @@ fn failure(secret: &NamespacedName, error: &kube::Error) -> Report {
             problem(secret, format!("none ({})", safe_line(message, &[], MAX_ERROR_BYTES)), remedy)
         }
         Some(_) | None => {
-            // The error about an undecodable answer may quote it, and with it the Secret.
+            // The error about an undecodable answer may quote the answer, and thus the Secret.
             let reason = if matches!(error, kube::Error::SerdeError(_)) {
                 "the answer cannot be read".to_owned()
             } else {

@@ -16,8 +16,8 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum number of names in a sentence.
 const MAX_NAMES: usize = 10;
 
-/// Returns the state machine that waits until everything was compared, at most `within`, and until `removal_delay` is
-/// over for members that may have to be removed.
+/// Returns the state machine that waits until everything was compared, at most `within`. For members that may have to
+/// be removed, it also waits until `removal_delay` is over.
 pub(super) fn comparison(config: &Config, removal_delay: Duration, within: Duration) -> Comparison {
     let cluster_name = Arc::from(config.controller.cluster_name.as_str());
     Comparison::new(Params { removal_delay, within, cluster_name, listed: params::sources(config) })

@@ -20,7 +20,7 @@ pub(super) use self::sources::Source as XdsSource;
 /// The version of the JSON format; each change that a reader may notice increases it.
 const SCHEMA_VERSION: u32 = 1;
 
-/// An export.
+/// The planned changes, as the export has them.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Plan {
@@ -132,7 +132,7 @@ struct Balancer {
 }
 
 impl Plan {
-    /// Returns the plan of the last snapshot; `complete` says whether everything was compared and is certain.
+    /// Returns the plan for the last snapshot. `complete`: everything was compared, and every removal is certain.
     pub(super) fn of(comparison: &Comparison, complete: bool, clock: Clock) -> Plan {
         let (snapshot, compared) = (&**comparison.snapshot(), comparison.compared());
         let time = |at| format!("{:.3}", clock.timestamp_of(at));
@@ -434,7 +434,7 @@ fn not_manageable(comparison: &Comparison) -> Vec<NotManageable> {
         detail: why.to_string(),
     };
     let of_services = snapshot.services.values().flat_map(|service| {
-        // A listed pool is reported by its source, whichever Service has a rule for it.
+        // A listed pool is reported under its source, even if a Service has a rule for it.
         let own = service.not_manageable.iter().filter(|(id, _)| !snapshot.refused.contains_key(id));
         own.map(|(id, why)| NotManageable { service: Some(service.key.to_string()), ..refused(id, why) })
     });
@@ -472,8 +472,8 @@ fn balancers(snapshot: &Snapshot) -> Vec<Balancer> {
     snapshot.load_balancers.values().map(|lb| balancer(lb)).collect()
 }
 
-/// Returns whether an operator has paused the pool. The mode does not count: an operator who starts in mode `observe`
-/// wants to know what would change.
+/// Returns whether an operator has paused the pool. The mode does not count: in mode `observe`, the plan must show what
+/// would change.
 fn is_paused(pool: &PoolView) -> bool {
     pool.paused.iter().any(|paused| match paused {
         PausedBy::Everything | PausedBy::Pool | PausedBy::Service(_) | PausedBy::Annotation(_) => true,

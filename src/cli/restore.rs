@@ -1,8 +1,8 @@
 //! `restore`: restores the members of pools from a snapshot, with the machines of `run` and under their rules: our own
 //! Lease, the shared Lease, gates, budgets, proof of ownership, verification (docs/design/surface.md, commands).
 //!
-//! Only the desired members of a pool come from elsewhere: from the snapshot, because the operator has said so.
-//! Everything is paused for the next leader, so that it does not undo the restore at once.
+//! Only the desired members of a pool have another source: the snapshot that the operator names. The command pauses
+//! everything for the next leader, so that the restore is not undone immediately.
 
 mod image;
 mod plan;
@@ -40,8 +40,8 @@ use crate::wiring::params::{self, Restoring};
 const PENDING: u8 = 3;
 /// Timeout of the first lists and reads.
 const READ_TIMEOUT: Duration = Duration::from_secs(300);
-/// The time for which everything must have been known before the plan is made: the parts of a snapshot come one after
-/// the other.
+/// The time for which everything must have been known before the plan is made, because the parts of the published
+/// snapshot arrive one after another.
 const STABLE_FOR: Duration = Duration::from_secs(1);
 
 /// The flags of `restore`.
@@ -319,7 +319,7 @@ impl Task<'_> {
         ]
     }
 
-    /// Reports the state at the end by a signal.
+    /// Reports the state after a signal has interrupted the command.
     fn interrupted(&self, snapshot: &Snapshot) -> anyhow::Result<ExitCode> {
         if self.started.is_none() {
             bail!("interrupted: nothing was written");
@@ -331,7 +331,7 @@ impl Task<'_> {
 }
 
 /// Returns whether the machines know an existing pool: it has no owner, is not manageable, or was read. The pools of
-/// the cluster as a whole have no owner, whichever rules use them.
+/// the cluster as a whole have no owner, even if rules use them.
 fn is_known(snapshot: &Snapshot, id: &PoolId, cluster: &str) -> bool {
     let is_cluster = PoolName::of_cluster(cluster).contains(&id.pool);
     let mut services = snapshot.services.values();

@@ -126,11 +126,11 @@ struct Retirement<'a> {
     pods: Api<Pod>,
     /// The selector of the Deployment's Pods: its own once it was read, until then that of the flag.
     selector: Option<String>,
-    /// The Deployment, as texts have it.
+    /// The name of the Deployment in texts.
     name: String,
 }
 
-/// What the command waits for.
+/// A condition for which the command waits.
 struct Waiting {
     what: String,
     /// The error message when the time is over, with a remedy.
@@ -139,24 +139,25 @@ struct Waiting {
 
 /// The Deployment and its Pods.
 struct State {
-    /// Whether there are any of them.
+    /// Whether the Deployment or a Pod exists.
     exists: bool,
     /// The desired number of Pods.
     desired: i32,
-    /// Whether the Deployment's controller has observed that, and reports no Pod.
+    /// Whether the status of the Deployment is current and reports no Pod.
     is_scaled_down: bool,
     /// The names of the Pods that have not ended.
     pods: BTreeSet<String>,
 }
 
 impl Retirement<'_> {
-    /// Asks for restore, waits, scales to zero, waits. The error is the message about what remains.
+    /// Requests the restore and waits for it, then scales the Deployment to 0 and waits for its Pods. The error
+    /// describes what remains.
     async fn execute(&mut self) -> Result<(), String> {
         let start = self.clock.now();
         let (half, end) = (start.plus(self.args.within / 2), start.plus(self.args.within));
         let before = self.poll(end, Self::read_state).await.map_err(|remaining| remaining.failure)?;
         if before.desired > 0 {
-            // After half of the time, the Pods end all the same.
+            // After half of the time, the Pods end even if nodes are still Down.
             drop(self.poll(half, Self::switch_off).await);
         }
         let after = self.poll(end, Self::scale_down).await.map_err(|remaining| remaining.failure)?;
@@ -205,7 +206,7 @@ impl Retirement<'_> {
         if let Some(Deployment { metadata, spec, status }) = found {
             let spec = spec.ok_or_else(|| self.unknown("the Deployment has no spec"))?;
             let status = status.unwrap_or_default();
-            // The API server's default.
+            // 1 is the default of the API server.
             state.desired = spec.replicas.unwrap_or(1);
             let is_current = status.observed_generation >= metadata.generation;
             state.is_scaled_down = is_current && status.replicas.unwrap_or(0) == 0;
@@ -220,7 +221,7 @@ impl Retirement<'_> {
         Ok(state)
     }
 
-    /// Scales the Deployment to 0, unless it is, and fails while anything of it runs.
+    /// Scales the Deployment to 0 if necessary, and fails while it has Pods or its status is out of date.
     async fn scale_down(&mut self) -> Result<State, Waiting> {
         let state = self.read_state().await?;
         let (name, within, namespace) = (&self.name, self.args.within, &self.args.namespace);
@@ -261,7 +262,7 @@ impl Retirement<'_> {
         Err(self.unknown(&reason))
     }
 
-    /// The state is not known, for this reason.
+    /// Returns the failure for a state that is unknown for this reason.
     fn unknown(&self, reason: &str) -> Waiting {
         let (name, within, namespace) = (&self.name, self.args.within, &self.args.namespace);
         let failure = format!(
@@ -271,7 +272,7 @@ impl Retirement<'_> {
         Waiting { what: format!("the API server: {reason}"), failure }
     }
 
-    /// Makes the Pods restore the nodes that the controller has set to Down, and fails while there are any.
+    /// Makes the Pods restore the nodes that the controller has set to Down, and fails while any node is Down.
     async fn switch_off(&mut self) -> Result<(), Waiting> {
         none_left(&self.switch(true).await?.nodes)
     }
@@ -323,7 +324,7 @@ fn none_left(down: &BTreeSet<String>) -> Result<(), Waiting> {
     Err(Waiting { what: format!("{nodes} to be restored"), failure })
 }
 
-/// Returns the number of things of this kind, and their names.
+/// Returns the number of objects of this kind, and their names.
 fn count_and_names(kind: &str, names: &BTreeSet<String>) -> String {
     let plural = if names.len() == 1 { "" } else { "s" };
     format!("{} {kind}{plural}: {}", names.len(), observe::named(names.iter().cloned().collect()))

@@ -57,7 +57,7 @@ pub(super) fn simulate(args: &SimulateArgs) -> anyhow::Result<()> {
         if args.serve_only {
             return simulation.serve_only(args, stop).await;
         }
-        // They may be in the folder of the run, so that is created first.
+        // The files may be in the folder of the run, which exists only now.
         let reports = ReportFiles::open(args)?;
         simulation.run(args, &reports, stop).await
     })

@@ -1,7 +1,7 @@
-//! Large responses: clients that read slowly, or not at all, cost little memory. A large response is sent in pieces, so
-//! that its connection copies one piece and not all of it. The number of large responses that wait for their clients is
-//! limited; `/metrics`, which monitoring must be able to read, is limited by sharing instead, also with requests that
-//! come one after another.
+//! Limits the memory of large responses to clients that read slowly or not at all. A large response is sent in pieces,
+//! so that its connection copies one piece and not the whole body. The number of large responses that wait for their
+//! clients is limited. `/metrics` is exempt, because monitoring must be able to read it: its requests share renderings
+//! instead, even if they come one after another.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -22,22 +22,22 @@ use tokio::time::Instant;
 
 use super::problem::problem_until;
 
-/// A response with a longer body is large, in bytes.
+/// Maximum size of the body of a response that is not large, in bytes.
 const LARGE: usize = 64 << 10;
 /// Maximum number of large responses of one listener that wait for their clients at the same time.
 pub(super) const MAX_LARGE: usize = 16;
-/// After so many seconds there may be room for another one.
+/// `Retry-After` of a refused response, in seconds.
 const ROOM_AFTER: u64 = 5;
 /// Size of the pieces in which a large body is passed to its connection, in bytes.
 const PIECE: usize = 16 << 10;
-/// How long a rendering of the metrics is new, and answers each request: the period of the snapshot.
+/// Time for which a rendering of the metrics is new and answers all requests: the period of the snapshot.
 const NEW_FOR: Duration = Duration::from_millis(250);
-/// How long a rendering of the metrics is shared with those that ask while it is sent.
+/// Time for which a rendering that is being sent answers other requests too.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 /// Maximum number of renderings that are sent at the same time. Once it is reached, requests share the newest.
 const MAX_RENDERINGS: usize = 4;
 
-/// A body that is sent in pieces, and what lasts as long as it.
+/// A body that is sent in pieces. It keeps a value, such as a permit, until it is dropped.
 pub(super) struct InPieces<K> {
     left: Bytes,
     _kept: K,
@@ -62,7 +62,7 @@ impl<K: Unpin> MessageBody for InPieces<K> {
     }
 }
 
-/// Hands on a request, and sends a large response in pieces, or says that there are too many.
+/// Passes a request on. Sends a large response in pieces, or responds 503 if too many large responses wait.
 pub(super) async fn limit(
     room: Arc<Semaphore>,
     request: ServiceRequest,
@@ -77,7 +77,7 @@ pub(super) async fn limit(
     let response = match (body.try_into_bytes(), room.try_acquire_owned()) {
         (Ok(bytes), Ok(permit)) => response.set_body(BoxBody::new(InPieces::new(bytes, permit))),
         (Ok(_), Err(_)) => too_many(),
-        // It has a limit of its own, as the metrics have.
+        // The body has a limit of its own, as that of the metrics has.
         (Err(body), _) => response.set_body(body),
     };
     Ok(ServiceResponse::new(request, response))
@@ -95,14 +95,14 @@ fn too_many() -> HttpResponse {
 #[derive(Default)]
 pub(super) struct Renderings(RefCell<Vec<Rc<Rendering>>>);
 
-/// The metrics at a moment.
+/// The metrics, as rendered at one moment.
 struct Rendering {
     text: Bytes,
     at: Instant,
 }
 
 impl Renderings {
-    /// The metrics as a body: as they are now, or as they were a moment ago.
+    /// Returns the metrics as a body: a new rendering, or a recent one that is shared.
     pub(super) fn body(&self, now: Instant, render: impl FnOnce() -> String) -> BoxBody {
         let rendering = self.rendering(now, render);
         BoxBody::new(InPieces::new(rendering.text.clone(), rendering))
@@ -181,7 +181,7 @@ mod tests {
             assert_eq!(ask(600).text, "3");
         }
         assert_eq!(count.get(), 3);
-        // What is being sent is shared for longer.
+        // A rendering that is being sent is shared for longer.
         let sent: Vec<_> = [1_000, 1_300, 1_999, 2_000, 3_000, 4_000, 9_000, 99_000].map(ask).into();
         assert_eq!(
             sent.iter().map(|one| &*one.text).collect::<Vec<_>>(),

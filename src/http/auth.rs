@@ -156,7 +156,7 @@ pub(super) enum Access {
     Authorized(Authorizer),
 }
 
-/// Middleware that passes on the requests of admitted clients and refuses all others.
+/// Passes on the requests of admitted clients, and refuses all others. It is a middleware.
 pub(super) async fn admit(
     access: Access,
     request: ServiceRequest,
@@ -186,7 +186,7 @@ pub(super) async fn admit(
 }
 
 fn has_loopback_host(request: &HttpRequest) -> bool {
-    // Headers of forwarders do not count: a page can add them as well.
+    // Headers such as `X-Forwarded-Host` do not count, because a web page can set them too.
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
     host.is_some_and(is_loopback)
 }
@@ -199,8 +199,8 @@ fn not_this_host() -> HttpResponse {
 
 /// Returns whether a browser sends this request for a page of another origin. Other programs send no such header.
 ///
-/// Browsers without `Sec-Fetch-Site` name the page's origin in each POST and each event stream. Other browsers send it
-/// too, and compare the origin themselves, also where a proxy changes the host.
+/// Browsers without `Sec-Fetch-Site` send the page's origin in each POST and each event stream. Browsers with
+/// `Sec-Fetch-Site` compare the origin themselves, so the comparison is right even if a proxy changes the host.
 fn is_cross_site(headers: &HeaderMap) -> bool {
     let mut sites = headers.get_all(SEC_FETCH_SITE).peekable();
     if sites.peek().is_some() {
@@ -211,7 +211,7 @@ fn is_cross_site(headers: &HeaderMap) -> bool {
     !headers.get_all(ORIGIN).all(is_own)
 }
 
-/// Returns whether a page of this origin is from this host, each with a port unless it is the scheme's.
+/// Returns whether an origin has this host. Both may omit the default port of the scheme.
 fn is_origin_of(origin: &str, host: &str) -> bool {
     let (own, port) = match origin.split_once("://") {
         Some(("http", own)) => (own, ":80"),

@@ -15,7 +15,8 @@ const MAX_BODY: usize = 8 << 10;
 /// Timeout of a client for its body.
 pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Receives the body of an authorized request. Other clients cannot make this process wait for a body, or keep it.
+/// Receives the body of an authorized request. Unauthorized clients cannot make this process wait for a body or store
+/// it.
 pub(super) async fn receive(payload: web::Payload) -> Result<web::Bytes, HttpResponse> {
     match tokio::time::timeout(BODY_TIMEOUT, payload.to_bytes_limited(MAX_BODY)).await {
         Ok(Ok(Ok(bytes))) => Ok(bytes),

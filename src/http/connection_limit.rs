@@ -1,5 +1,5 @@
 //! Limits the connections of one listener to a number of slots. A connection that finds no free slot evicts another
-//! one: of the client with the most connections, the oldest that has not sent the head of its request, or else the
+//! one of the client with the most connections: the oldest that has not sent the head of its request, or else the
 //! oldest. Therefore clients that send or read nothing do not keep out others, such as the kubelet with its probes.
 //! Connections in their TLS handshake count too.
 
@@ -41,7 +41,7 @@ enum Stage {
     Requested,
 }
 
-/// Tells the task of a connection that another connection has evicted it.
+/// Notifies the task of a connection that another connection has evicted it.
 #[derive(Default)]
 struct Eviction {
     is_evicted: Cell<bool>,
@@ -76,8 +76,8 @@ impl ConnectionLimit {
         })))
     }
 
-    /// Accepts a connection of this client. It takes a slot when it first waits for its client or has read a request,
-    /// so that connections accepted together do not evict each other before they are read.
+    /// Accepts a connection of this client. The connection takes a slot when it first waits for its client or has read
+    /// a request. Thus connections that are accepted together do not evict each other before they are read.
     pub(super) fn accept<S>(&self, stream: S, client: Option<IpAddr>) -> LimitedStream<S> {
         let slot = ConnectionSlot {
             limit: self.clone(),
@@ -111,7 +111,7 @@ impl Slots {
         if self.count < self.capacity {
             return None;
         }
-        // Of two clients with as many connections, the one whose connection is first in the order of eviction.
+        // If clients have equally many connections, choose the one whose connection is first in the order of eviction.
         let most = |connections: &BTreeMap<Position, Rc<Eviction>>| {
             (connections.len(), Reverse(connections.first_key_value().map(|(position, _)| *position)))
         };
@@ -124,12 +124,12 @@ impl Slots {
 }
 
 impl ConnectionSlot {
-    /// Called when the head of the request has been read.
+    /// Records that the head of the request has been read.
     pub(super) fn on_head(&self) {
         self.acquire(Stage::Requested);
     }
 
-    /// Called when the response has no end: the connection releases its slot and loses its time limit.
+    /// Records that the response has no end: releases the slot, and removes the time limit.
     pub(super) fn on_endless(&self) {
         self.release();
         self.is_endless.set(true);
@@ -329,7 +329,7 @@ mod tests {
         }
         assert!(!others.iter_mut().take(8).any(|(connection, _)| waits(connection)));
         assert!(waits(&mut others[8].0) && waits(&mut kubelet));
-        // Where all have as many, the oldest that has sent no head.
+        // All clients have one connection: the oldest that has sent no head is evicted.
         let (mut one_more, _client) = connect_from(&limit, [10, 0, 0, 9]);
         assert!(waits(&mut one_more) && !waits(&mut kubelet) && waits(&mut others[8].0));
     }

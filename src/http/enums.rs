@@ -1,7 +1,6 @@
 //! The enums of the admin API: each is a type whose schema lists its values.
 //!
-//! The values of an enum of the core come from there. The others are written here, and tests compare real answers with
-//! them.
+//! The enums of the core provide their values. Other values are listed here, and tests compare real answers with them.
 
 use model::node::NodeState as DrainState;
 use model::signals::Signal;

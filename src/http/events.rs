@@ -1,5 +1,5 @@
-//! The events of this process as server-sent events, as they happen (H3). A stream begins with the first event after it
-//! was opened. A slow client delays nothing; it receives the number of events that it has missed.
+//! Streams the events of this process as server-sent events, as they occur (H3). A stream begins with the first event
+//! after it was opened. A slow client delays nothing: it receives the number of events that it has missed.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -135,7 +135,7 @@ impl EventFilter {
     }
 }
 
-/// The state of one stream, which counts as open until this is dropped.
+/// The state of one stream. The stream counts as open until this state is dropped.
 struct EventReader {
     events: Receiver<Arc<PublishedEvent>>,
     stopped: watch::Receiver<bool>,

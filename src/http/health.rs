@@ -1,6 +1,6 @@
-//! `/livez`, `/readyz`, `/healthz` and `/metrics` (H1): alive while every machine steps; ready once the first lists and
-//! the first discovery are complete, and while every kind is followed. An outage of ARM is no reason for a restart, and
-//! affects neither.
+//! `/livez`, `/readyz`, `/healthz` and `/metrics` (H1). The process is live while every machine handles messages. It is
+//! ready once the first lists and the first discovery are complete, and while every kind has a watch. An outage of ARM
+//! affects neither, because a restart would not help.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ pub(super) const SERVES: ServedPaths = ServedPaths("/livez, /readyz, /healthz an
 
 /// Text of a check that passes.
 const OK: &str = "ok";
-/// Time without a working watch after which a kind counts as not followed.
+/// Time without a working watch after which a kind counts as not watched.
 const MAX_STALE: Duration = Duration::from_secs(60);
 /// Timeout of a machine for its answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
@@ -91,7 +91,7 @@ fn describe_pauses(view: Option<&PolicyView>) -> String {
     }
 }
 
-/// Checks that every kind is followed. A broken watch is opened again within seconds, so a short gap is not a failure.
+/// Checks that every kind is watched. A broken watch is opened again within seconds, so a short gap is not a failure.
 fn check_watches(sources: &BTreeMap<Kind, SourceView>, now: Now) -> Result<String, String> {
     let mut stale = String::new();
     for source in sources.values() {

@@ -1,5 +1,5 @@
-//! Limits how many log lines about refused requests are written, because any client that reaches a listener can cause
-//! any number of them.
+//! Limits the number of log lines about refused requests, because any client that reaches a listener can cause any
+//! number of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

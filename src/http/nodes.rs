@@ -1,5 +1,5 @@
-//! The nodes that leave service (docs/design/surface.md, H3; N1-N5): in a list, alone with all of their pools, and in
-//! sums.
+//! The nodes that leave service, in the admin API (docs/design/surface.md, H3; N1-N5): in lists, each with all of its
+//! pools, and in totals.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -244,7 +244,7 @@ pub(super) async fn node(
     json_response(Ok(OneNode { snapshot_age_seconds: age, node: shown }))
 }
 
-/// A node in a list.
+/// Returns a node as a list shows it.
 fn line<'a>(node: &'a NodeView, snapshot: &'a Snapshot, show: &Show) -> NodeLine<'a> {
     let ips = node.backends.iter().filter_map(|backend| match backend {
         Backend::Address(ip) => Some(ip),
@@ -278,12 +278,12 @@ fn line<'a>(node: &'a NodeView, snapshot: &'a Snapshot, show: &Show) -> NodeLine
     }
 }
 
-/// The rule by which a node is excluded from pools, whichever Service has endpoints on it (D5).
+/// Returns the rule by which a node is excluded from the pools of all Services (D5).
 fn excluded_by(why: Option<ExclusionRule>) -> Option<NodeExclusion> {
     why.map(|why| NodeExclusion { rule: enums::ExclusionRule(why.as_str()), detail: why.to_string() })
 }
 
-/// A node with all of its pools.
+/// Returns a node with all of its pools.
 fn whole<'a>(node: &'a NodeView, snapshot: &'a Snapshot, show: &Show) -> NodeDetail<'a> {
     let pools = node.pools.iter().map(|of| {
         let seen = snapshot.pools.get(&of.pool).and_then(|pool| {
@@ -294,7 +294,7 @@ fn whole<'a>(node: &'a NodeView, snapshot: &'a Snapshot, show: &Show) -> NodeDet
             states.max()
         });
         let state = match of.state {
-            // It is known sooner here than the pool is seen again.
+            // The state of the node is newer than the last read of the pool.
             NodePoolState::Down | NodePoolState::Foreign => Some(arm::AdminState::Down),
             NodePoolState::Waiting
             | NodePoolState::Failed
@@ -306,7 +306,7 @@ fn whole<'a>(node: &'a NodeView, snapshot: &'a Snapshot, show: &Show) -> NodeDet
     NodeDetail { line: line(node, snapshot, show), in_pools: pools.collect() }
 }
 
-/// One pool of a node: how far the node is there, and the admin state of its entry, where that was seen.
+/// Returns a pool of a node: the state of the node in the pool, and the admin state of its entry, if that is known.
 fn in_pool<'a>(
     pool: &'a PoolId,
     snapshot: &Snapshot,
@@ -322,7 +322,7 @@ fn in_pool<'a>(
     }
 }
 
-/// A node of which nothing is to be Down or restored, as far as this process works on it.
+/// Returns a node that this process neither sets Down nor restores.
 fn quiet<'a>(fact: &'a NodeFact, snapshot: &'a Snapshot) -> NodeDetail<'a> {
     let signals = of_taints(&fact.taints);
     let entries = snapshot.pools.values().filter_map(|pool| {
@@ -361,13 +361,13 @@ fn quiet<'a>(fact: &'a NodeFact, snapshot: &'a Snapshot) -> NodeDetail<'a> {
     NodeDetail { line, in_pools: pools.collect() }
 }
 
-/// What others have set on entries of a node.
+/// Returns the admin states that other clients have set on entries of a node.
 fn foreign_of<'a>(name: &'a NodeName, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a ForeignState> {
     let all = snapshot.admin_state.iter().flat_map(|view| &view.foreign);
     all.filter(move |foreign| foreign.node == *name)
 }
 
-/// What others have set on one entry.
+/// Returns the admin state that another client has set on one entry.
 fn foreign_entry(of: &ForeignState) -> ForeignEntry<'_> {
     ForeignEntry {
         load_balancer: of.pool.lb.as_str(),
@@ -376,7 +376,7 @@ fn foreign_entry(of: &ForeignState) -> ForeignEntry<'_> {
     }
 }
 
-/// The admin state as a whole; `None`: nothing was said of it yet.
+/// Returns the totals of the nodes that leave service; `None` if they are not known yet.
 pub(super) fn admin_state(snapshot: &Snapshot) -> Option<AdminState<'_>> {
     let view = snapshot.admin_state.as_deref()?;
     let AdminView {
@@ -410,7 +410,7 @@ pub(super) fn admin_state(snapshot: &Snapshot) -> Option<AdminState<'_>> {
     })
 }
 
-/// Why a node is not shown.
+/// Returns the title and the detail of the problem about a node that is not known.
 fn absent(name: &NodeName, snapshot: &Snapshot) -> (&'static str, String) {
     if snapshot.synced.lists {
         let detail = format!(

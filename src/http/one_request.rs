@@ -1,6 +1,6 @@
 //! A connection from which one request is read (docs/design/surface.md, H1-H5). Its head and body go to the server;
-//! what follows them is neither parsed nor kept. Without this, the server would parse all that has arrived, and keep
-//! each request.
+//! bytes after them are discarded. Without this, the server would parse all bytes that have arrived, and keep each
+//! request.
 
 mod head_end;
 mod response;
@@ -74,12 +74,12 @@ enum RequestProgress {
 struct Request {
     parser: Box<Codec>,
     unparsed: BytesMut,
-    /// Finds the end of the head; `None` after it. Until then, nothing is parsed and nothing goes to the server,
-    /// because both would begin at the first byte again with each piece.
+    /// Finds the end of the head; `None` once the head is complete. Before that, nothing is parsed or goes to the
+    /// server, because each piece would make both parse the head again from its first byte.
     head: Option<HeadEnd>,
 }
 
-/// Reason for which discarding ends.
+/// The reason why discarding ended.
 enum Discarded {
     /// The client has closed its side.
     Ended,
@@ -140,12 +140,12 @@ enum ParseResult {
 
 impl Request {
     /// Takes the bytes that were read last (none if the client has closed its side), and adds to `unserved` those for
-    /// the server. Returns what is read next if the request is over.
+    /// the server. Returns the next progress if the request is complete.
     fn take(&mut self, read: &[u8], unserved: &mut BytesMut) -> Option<RequestProgress> {
         self.unparsed.extend_from_slice(read);
         if read.is_empty() {
             if self.head.is_some() {
-                // The server answers what is wrong with it.
+                // The server responds to the incomplete head with an error.
                 unserved.extend_from_slice(&self.unparsed);
             }
             return Some(RequestProgress::Behind { remaining: MAX_DISCARDED });
@@ -300,7 +300,7 @@ mod tests {
         let mut read = Vec::new();
         let mut server = one_request(server);
         let send = async {
-            // A client that sends too much is not read to its end.
+            // If the client sends too much, the rest is not read, and the write fails.
             drop(client.write_all(sent).await);
             drop(client);
         };
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(server.read(&mut space).await.expect("a request"), 27);
         let mut read = std::pin::pin!(server.read(&mut space));
         assert!(futures::poll!(read.as_mut()).is_pending());
-        // The rest is what was sent, without what was read.
+        // The rest are the bytes that were sent and that the server has not read.
         let mut rest = Vec::new();
         drop(client);
         server.stream.read_to_end(&mut rest).await.expect("the rest");

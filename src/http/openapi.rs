@@ -1,5 +1,5 @@
-//! What the admin API can do, in the words of OpenAPI 3.1 (H3). utoipa writes the schemas, from the types of the answers;
-//! the paths, their parameters and their responses are in tables here. Tests compare the document with real answers.
+//! The OpenAPI 3.1 document of the admin API (H3). utoipa derives the schemas from the types of the answers. The
+//! submodules list the paths, parameters and responses in tables. Tests compare the document with real answers.
 
 mod bodies;
 mod parameters;
@@ -19,29 +19,29 @@ use utoipa::openapi::{
 use super::query::Query;
 use schemas::Schemas;
 
-/// What the API is for, in one sentence.
+/// Summary of the API.
 const SUMMARY: &str = "The state of the controller, and requests of operators.";
-/// What holds for all paths.
+/// Description of the API: what applies to all paths.
 const DESCRIPTION: &str = "docs/admin-api.md of the sources explains each state. Paths that support GET support HEAD \
                            too. Errors are problem documents: 405 with `Allow` for a method that the path does not \
                            support, 404 for an unknown path, and, where requests are authorized, 414 for a path of \
                            more than 1024 bytes or a method of more than 16. On loopback, GET and HEAD need no token. \
                            With TLS, and for each POST, the API server authorizes a bearer token.";
-/// What a bearer token is.
+/// Description of the bearer token.
 const BEARER: &str = "A Kubernetes bearer token, as of `kubectl create token`; its user needs permission for the \
                       non-resource URL `/azure-backend-pool-controller` and the path.";
 
-/// The document, as it is sent.
+/// The document as text.
 pub(super) struct OpenApi(Bytes);
 
 impl OpenApi {
-    /// Writes it once.
+    /// Renders the document of this version.
     pub(super) fn of_this_version() -> OpenApi {
         OpenApi(openapi_document().to_string().into())
     }
 }
 
-/// The document.
+/// Responds with the document.
 pub(super) async fn openapi(request: HttpRequest, document: web::Data<OpenApi>) -> HttpResponse {
     if let Err(wrong) = Query::of(&request, &[]) {
         return wrong.into();
@@ -49,7 +49,7 @@ pub(super) async fn openapi(request: HttpRequest, document: web::Data<OpenApi>) 
     HttpResponse::Ok().content_type("application/json").body(document.0.clone())
 }
 
-/// What the admin API of this version can do, as an OpenAPI document.
+/// Returns the OpenAPI document of the admin API of this version.
 #[must_use]
 pub fn openapi_document() -> Value {
     let mut schemas = Schemas::default();

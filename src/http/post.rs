@@ -182,7 +182,7 @@ async fn log_level(request: HttpRequest, (_, operations): Data, payload: web::Pa
         Ok(level) => level,
         Err(wrong) => return wrong.into(),
     };
-    // The line is logged at a level that shows it.
+    // The line is logged while the level permits it: before or after the change.
     let log_after = matches!(level, "info" | "debug" | "trace");
     if !log_after {
         tracing::info!(%user, level, "the log level was changed by a request");
@@ -204,7 +204,7 @@ async fn authorized_user(request: &HttpRequest, operations: &Operations) -> Resu
     Ok(user)
 }
 
-/// Sends the action that `action` parses from the body to the machines, and responds with their answer.
+/// Parses the body with `action`, sends the result to the machines, and responds with their answer.
 async fn execute(
     request: &HttpRequest,
     about: &About,

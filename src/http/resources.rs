@@ -1,8 +1,8 @@
-//! What is known of xDS control planes (H3, X2-X4): the servers, the resources that are asked of them, and what follows
-//! for the pools that are filled from them. All of it is of one moment, the one that CSDS shows.
+//! The xDS control planes in the admin API (H3, X2-X4): the servers, the requested resources, and the effect on the
+//! pools with an xDS source. All of it comes from one published snapshot, as in CSDS.
 //!
-//! What the states mean and what becomes of the pools is decided elsewhere. Which pools a source is for the configuration
-//! says: one of whose source nothing was ever known is nowhere else.
+//! Other modules decide the states and their effects. The pools of each source come from the configuration, because a
+//! snapshot has no pool whose source was never known.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ use super::values::{SnapshotAge, Time};
 #[cfg(test)]
 mod tests;
 
-/// The pools that are configured to be filled from each source.
+/// The pools configured for each xDS source.
 pub type Listed = BTreeMap<Name, BTreeSet<PoolId>>;
 
 /// The xDS control planes.
@@ -213,7 +213,7 @@ struct ResourceFilter {
     state: Option<ResourceState>,
     /// A part of a name, in lower case.
     part: Option<String>,
-    /// The last resource of the page before.
+    /// The last resource of the previous page.
     after: Option<ResourceKey>,
     limit: usize,
 }
@@ -250,7 +250,7 @@ impl ResourceFilter {
     }
 }
 
-/// The kind of this type.
+/// Returns the kind of the resource type with this name.
 fn known(text: &str) -> Option<ResourceKind> {
     ResourceKind::ALL.into_iter().find(|kind| kind.resource_type() == text)
 }
@@ -289,8 +289,8 @@ fn answer<'a>(
     }
 }
 
-/// Control planes at a glance; `None`: no pool is filled from one. `wrong` counts the sources about which something is
-/// wrong, whether or not that keeps the pools as they are, and `worst` is one of those that have least.
+/// Returns a summary of the control planes; `None` if the snapshot has none. `wrong` counts the sources with an error,
+/// even if an assignment is in use. `worst` is the first of them, those without an assignment in use first.
 pub(super) fn in_short<'a>(snapshot: &'a Snapshot, listed: &Listed) -> Option<ControlPlanes<'a>> {
     let view = snapshot.xds.as_deref()?;
     let wrong = || view.sources.iter().filter_map(|(name, fact)| Some((name, fact, first_fault(fact)?)));
@@ -309,12 +309,12 @@ pub(super) fn in_short<'a>(snapshot: &'a Snapshot, listed: &Listed) -> Option<Co
     })
 }
 
-/// What is wrong for a source: first why nothing of it is in use, then what is wrong beside that.
+/// Returns the first error of a source: why no assignment is in use, or else the first ambient error.
 fn first_fault(fact: &SourceFact) -> Option<&Fault> {
     fact.error().or_else(|| fact.ambient().first())
 }
 
-/// A control plane's server.
+/// Returns a server of a control plane.
 fn server(server: &ServerDump) -> ControlPlaneServer<'_> {
     let ServerDump { uri, is_used, is_connected, failure, cut } = server;
     ControlPlaneServer {
@@ -326,7 +326,7 @@ fn server(server: &ServerDump) -> ControlPlaneServer<'_> {
     }
 }
 
-/// A resource: what of it is in use, and what is wrong with the newest that came in its place.
+/// Returns a resource: the content in use, and the error of the newest version.
 fn resource(resource: &ResourceDump) -> Resource<'_> {
     let ResourceDump { key, state, cached, error, watchers } = resource;
     let cached = cached.as_ref();
@@ -349,7 +349,7 @@ fn resource(resource: &ResourceDump) -> Resource<'_> {
     }
 }
 
-/// The addresses of all priorities of an assignment, by health.
+/// Counts the addresses of all priorities of an assignment, by health.
 fn counted(assignment: &LoadAssignment) -> AssignedAddresses {
     let known = || assignment.priorities.iter().flat_map(|priority| priority.addresses.values());
     let count = |health: EndpointHealth| known().filter(|known| **known == health).count();
@@ -362,8 +362,8 @@ fn counted(assignment: &LoadAssignment) -> AssignedAddresses {
     }
 }
 
-/// What is wrong with a resource, in words as those for its source: no status code is passed on (X4). `version` and `at`
-/// are of the response that said so, where one did.
+/// Returns the error of a resource, with the same text as for its source: without a status code (X4). `version` and
+/// `at` are those of the rejected response, if there is one.
 fn failure<'a>(key: &ResourceKey, error: &'a Error) -> ResourceError<'a> {
     let rejected = error.rejected.as_ref();
     ResourceError {
@@ -374,7 +374,7 @@ fn failure<'a>(key: &ResourceKey, error: &'a Error) -> ResourceError<'a> {
     }
 }
 
-/// What the pools of a source get.
+/// Returns a source with its assignment, its errors and its pools.
 fn source<'a>(
     name: &Name,
     fact: &'a SourceFact,
@@ -397,7 +397,7 @@ fn source<'a>(
     }
 }
 
-/// What is wrong for a source, in words; no status code is passed on (X4).
+/// Returns an error of a source, without a status code (X4).
 fn fault(fault: &Fault) -> SourceFault<'_> {
     let Fault { resource, reason, message } = fault;
     SourceFault {

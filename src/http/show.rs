@@ -1,5 +1,5 @@
-//! Views as answers: one spelling of each thing for the whole admin API. The descriptions of fields are those of the
-//! OpenAPI document.
+//! Converts views to answers of the admin API, so that each object has the same form in all answers. The doc comments
+//! of fields are the descriptions in the OpenAPI document.
 
 mod lanes;
 mod leadership;
@@ -21,56 +21,56 @@ pub(super) use pools::{Guards, HeldLine, Pool, PoolLine, differs};
 pub(super) use services::{NotManageable, OneService, ServiceLine};
 pub(super) use status::Status;
 
-/// Shows views as of one moment.
+/// Converts views to answers, with the times relative to `now`.
 pub(super) struct Show {
     pub(super) clock: Clock,
     pub(super) now: Now,
 }
 
 impl Show {
-    /// How long ago a moment was.
+    /// Returns the time since a moment.
     pub(super) fn age(&self, at: Now) -> Seconds {
         Seconds(self.now.since(at).as_secs_f64())
     }
 
-    /// How old a snapshot is; `None` before the first.
+    /// Returns the age of a snapshot; null before the first.
     pub(super) fn snapshot_age(&self, snapshot: &Snapshot) -> SnapshotAge {
         SnapshotAge((snapshot.at > Now::ZERO).then(|| self.age(snapshot.at).0))
     }
 
-    /// How long ago a noted time was; 0 where it is in the future by our clock.
+    /// Returns the time since a recorded wall-clock time; 0 if the time is in the future of our clock.
     fn wall_age(&self, at: Wall) -> Seconds {
         let micros = self.clock.wall_at(self.now).as_micros().saturating_sub(at.as_micros());
         Seconds(std::time::Duration::from_micros(u64::try_from(micros).unwrap_or(0)).as_secs_f64())
     }
 
-    /// A moment as operators write it.
+    /// Returns a moment as wall-clock time in RFC 3339.
     pub(super) fn time(&self, at: Now) -> Option<Time> {
         wall(self.clock.wall_at(at))
     }
 
-    /// How long it is until a moment; 0 once it has passed.
+    /// Returns the time until a moment; 0 once it has passed.
     pub(super) fn until(&self, at: Now) -> Seconds {
         Seconds(at.since(self.now).as_secs_f64())
     }
 }
 
-/// A noted time, as operators write it.
+/// Returns a wall-clock time in RFC 3339.
 pub(super) fn wall(at: Wall) -> Option<Time> {
     jiff::Timestamp::from_microsecond(at.as_micros()).ok().map(|time| Time(format!("{time:.3}")))
 }
 
-/// What operators wish, as far as it has been read.
+/// Returns the operator policy, if it has been read.
 fn wished(snapshot: &Snapshot) -> Option<&OperatorPolicy> {
     snapshot.policy.as_ref()?.policy.as_deref()
 }
 
-/// The pause that the operator has made, behind one of the things that pause a pool.
+/// Returns the operator's pause from which `by` follows, if there is one.
 pub(super) fn pause<'a>(snapshot: &'a Snapshot, pool: &PoolId, by: &PausedBy) -> Option<&'a Pause> {
     wished(snapshot)?.pause_of(pool, by)
 }
 
-/// A family in words.
+/// Returns the name of an IP family.
 pub(super) fn family(family: Family) -> &'static str {
     match family {
         Family::V4 => "IPv4",

@@ -64,7 +64,7 @@ struct Pair {
     expires: Option<Timestamp>,
 }
 
-/// The certificate in use: read at each handshake on the listener's thread, and replaced when renewed.
+/// The certificate in use. Listeners read it at each handshake; a renewal replaces it.
 struct CurrentCertificate(ArcSwap<CertifiedKey>);
 
 impl fmt::Debug for CurrentCertificate {

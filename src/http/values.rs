@@ -58,13 +58,13 @@ pub(super) fn addresses<'a>(all: impl IntoIterator<Item = &'a IpAddr>) -> Vec<Ad
     all.into_iter().copied().map(Address).collect()
 }
 
-/// How often each word of a set occurs: an object with a field for each of them. Fields name it by an alias, because
-/// utoipa takes generic types apart.
+/// The number of occurrences of each word of a set, as an object with a field for each word. Fields use an alias of
+/// this type, because utoipa splits generic types.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Counts<W>(Vec<(&'static str, usize)>, PhantomData<W>);
 
 impl<W: ValueSet> Counts<W> {
-    /// Counts these words; words outside the set do not count.
+    /// Counts these words, and ignores words outside the set.
     pub(super) fn of(found: impl Iterator<Item = &'static str>) -> Counts<W> {
         let mut counts: Vec<(&'static str, usize)> = W::all().into_iter().map(|word| (word, 0)).collect();
         for word in found {

@@ -1,4 +1,5 @@
-//! Why a Service is, or is not, in its pools, in one sentence: the most important thing first.
+//! The verdict about a Service: one sentence about why it is, or is not, in its pools. The most important reason comes
+//! first.
 
 mod waits;
 

@@ -1,5 +1,6 @@
-//! The page at `/` (H3): one document with its style and its script, which reads the admin API as every client does. It
-//! is put together once, and its Content-Security-Policy lets this style and this script run and nothing else.
+//! The page at `/` (H3): one document with its style and its script. The script reads the admin API as any other
+//! client. The page is assembled at startup. Its Content-Security-Policy permits this style and this script, and
+//! nothing else.
 
 use actix_web::http::header::{CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY};
 use actix_web::web::Bytes;
@@ -10,11 +11,11 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::query::Query;
 
-/// The document; `{{style}}`, `{{script}}` and `{{version}}` stand for what is put in.
+/// The document, with the placeholders `{{style}}`, `{{script}}` and `{{version}}`.
 const DOCUMENT: &str = include_str!("web/page.html");
-/// What it looks like.
+/// The style of the page.
 const STYLE: &str = include_str!("web/page.css");
-/// What it does, in the order in which it is read.
+/// The script of the page. The order of the files matters.
 const SCRIPT: &str = concat!(
     include_str!("web/api.js"),
     include_str!("web/tree.js"),
@@ -25,12 +26,12 @@ const SCRIPT: &str = concat!(
     include_str!("web/page.js"),
 );
 
-/// Other sites may not read the page, nor may a window that they have opened.
+/// The header that prevents pages of other sites from loading this page as a resource.
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
-/// The same for windows.
+/// The header that isolates this page from windows of other sites.
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 
-/// The page, put together.
+/// The assembled page and its Content-Security-Policy.
 #[derive(Clone)]
 pub(super) struct WebPage {
     body: Bytes,
@@ -38,7 +39,7 @@ pub(super) struct WebPage {
 }
 
 impl WebPage {
-    /// Puts the page together.
+    /// Assembles the page.
     pub(super) fn assembled() -> WebPage {
         let body = DOCUMENT
             .replace("{{version}}", env!("CARGO_PKG_VERSION"))
@@ -54,12 +55,12 @@ impl WebPage {
     }
 }
 
-/// A text as a source of a Content-Security-Policy: by what it says.
+/// Returns the hash of a text, as a source of a Content-Security-Policy.
 fn hash(text: &str) -> String {
     format!("'sha256-{}'", STANDARD.encode(digest(&SHA256, text.as_bytes())))
 }
 
-/// The page.
+/// Responds with the page.
 pub(super) async fn web_page(request: HttpRequest, page: web::Data<WebPage>) -> HttpResponse {
     if let Err(wrong) = Query::of(&request, &[]) {
         return wrong.into();

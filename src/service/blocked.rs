@@ -1,4 +1,5 @@
-//! No machine can delay the Leader: here all others are blocked for 40 s, nearly as long as a term without a renewal.
+//! Tests that no machine can delay the Leader: all others are blocked for 40 s, nearly as long as a term lasts without
+//! a renewal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -21,8 +21,8 @@ use tower::ServiceBuilder;
 /// The timeout for a connection to the API server, including the proxy and TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Creates the client of the API server. Errors about a kubeconfig do not repeat its content: a parser quotes it, and
-/// the program that gets a token may have printed one (C1).
+/// Creates the client of the API server. Its errors do not repeat the content of the kubeconfig: the parser may quote
+/// secrets, and the program that gets a token may print one (C1).
 pub(crate) async fn kubernetes_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Client> {
     let redacted_error =
         |error: anyhow::Error| anyhow::Error::msg(without_quotes(&sanitize::chain(error.as_ref())));
@@ -77,7 +77,7 @@ async fn configuration(kubeconfig: Option<&PathBuf>) -> anyhow::Result<(kube::Co
             Ok((config, proxy))
         }
         None => {
-            // The inferred file, if there is one. In a pod, the service account names no proxy.
+            // The inferred file, if there is one. The service account of a pod has no proxy.
             let proxy = Kubeconfig::read().ok().map(|file| named_proxy(&file)).transpose()?.flatten();
             let config = kube::Config::infer().await.context(
                 "no API server configured: pass --kubeconfig, or run in a pod with a service account",

@@ -1,5 +1,5 @@
-//! A panic ends the process: each test runs itself as a child process that panics. And the chart grants the process
-//! enough time to shut down.
+//! Tests that a panic ends the process: each test runs itself as a child process that panics. Also tests that the chart
+//! grants the process enough time to shut down.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};

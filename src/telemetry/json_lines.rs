@@ -14,8 +14,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Writes an event as one JSON object.
 ///
-/// The keys are `timestamp`, `level`, `target`, the fields of the event (including `message`), `span` (the name of the
-/// innermost span), and the fields of the spans. If a key occurs twice, its first value in this order is written.
+/// The keys are `timestamp`, `level` and `target`, then the fields of the event (including `message`), then `span` (the
+/// name of the innermost span) and the fields of the spans. If a key occurs twice, its first value is written.
 pub(super) struct JsonLines;
 
 impl<S, N> FormatEvent<S, N> for JsonLines

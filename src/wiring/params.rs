@@ -33,7 +33,7 @@ const LAST_KNOWN_FOR: Duration = Duration::from_secs(300);
 const MAX_QUEUED_EVENTS: usize = 1_000;
 /// The maximum rate of events (E1).
 const EVENTS_PER_SECOND: u32 = 10;
-/// The maximum number of events at once (E1).
+/// The maximum burst of events (E1).
 const EVENT_BURST: u32 = 100;
 
 /// Default of `userAgent`, the User-Agent of requests to ARM.
@@ -152,15 +152,15 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
 pub struct Restoring {
     /// The pre-images to restore.
     pub pins: Arc<Pins>,
-    /// Whether the process writes only while everything is paused for all others.
+    /// Whether the process writes only while everything is paused for all other processes.
     pub pauses: bool,
     /// Whether the operator has named the pools, so that they are restored even if they are paused.
     pub named: bool,
 }
 
 impl Machines {
-    /// Makes the machines restore pre-images. The configured mode has no effect, because it limits only what the
-    /// controller does by itself; the start of the command is not recorded.
+    /// Makes the machines restore pre-images. The configured mode has no effect, because it limits only changes without
+    /// an operator. The start of the command is not recorded.
     #[must_use]
     pub fn restoring(mut self, restoring: &Restoring) -> Machines {
         self.directory.pins = Some(Arc::clone(&restoring.pins));

@@ -1,7 +1,7 @@
 //! Tokens of an identity, and the replacement of a token that Azure refuses (C3). [`renewal`] decides when to request a
 //! token, and what calls get in the meantime. The other modules below request tokens of the different identities.
 //!
-//! A task owns the tokens; it starts with the first call. It requests tokens on tasks of their own, so that a request
+//! A task owns the tokens; it starts with the first call. It requests tokens on separate tasks, so that a request
 //! continues even if the call that started it has stopped waiting.
 
 mod certificate;
@@ -69,7 +69,7 @@ impl Tokens {
         transport: &Transport,
         clocks: Clocks,
     ) -> azure_core::Result<Option<Arc<Tokens>>> {
-        // With a metadata document, the credential replaces the scope by that of the document.
+        // With a metadata document, the credential uses the scope of the document instead.
         let scope = match login {
             Login::Known { audience, .. } => scope_of(audience),
             Login::Metadata { document, .. } => scope_of(&document.origin().ascii_serialization()),

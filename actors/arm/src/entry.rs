@@ -92,7 +92,7 @@ fn address(text: &str) -> Option<IpAddr> {
     text.trim().parse().ok()
 }
 
-/// Returns the network of an entry. A subnet is more specific than a virtual network beside it.
+/// Returns the network of an entry. A subnet takes precedence over a virtual network, because it is more specific.
 fn network_named(network: Option<&str>, subnet: Option<&str>) -> Option<Arc<EntryNetwork>> {
     let is_named = |id: &&str| !id.is_empty();
     let subnet = subnet.filter(is_named).map(|id| EntryNetwork::Subnet(SubnetId::new(id)));

@@ -17,7 +17,7 @@ use crate::abort_reason::AbortReason;
 use body::ErrorBody;
 pub(crate) use retry_after::retry_after;
 
-/// Longest message, in bytes.
+/// Maximum length of a message, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 1024;
 
 const CORRELATION_ID: HeaderName = HeaderName::from_static("x-ms-correlation-request-id");

@@ -42,7 +42,7 @@ pub(crate) fn load_balancer(lb: &LbName, body: &Value) -> Result<LbFacts, Unread
     })
 }
 
-/// Reads a pool, alone or within its load balancer.
+/// Reads a pool, as a separate body or within its load balancer.
 pub(crate) fn pool(id: &PoolId, body: &Value) -> Result<PoolFacts, Unreadable> {
     let properties = properties(body, "the pool")?;
     let mut entries = Vec::new();

@@ -150,7 +150,7 @@ impl HttpClient for HttpTransport {
 
 /// Converts a transport error, without the URL, because a poll's URL is signed.
 ///
-/// A failure while connecting (name, TCP, TLS) means that nothing was sent; a timeout there is that of the
+/// A failure while connecting (name, TCP, TLS) means that nothing was sent; such a timeout is the timeout of the
 /// connection. The timeout of the whole request may occur at any point.
 fn broken(error: reqwest::Error) -> Error {
     if error.is_connect() {

@@ -12,7 +12,7 @@ use model::machine::Now;
 use model::object::Kind;
 use sources::watch::{In, Line, WatchRequest};
 
-/// Most deliveries that wait for a watcher before the port stops reading.
+/// Maximum number of deliveries that wait for a watcher before the port stops reading.
 pub const MAX_UNREAD: usize = 16_384;
 
 /// Smallest difference between the times of two lines.
@@ -80,7 +80,7 @@ mod tests {
         Line::Bookmark { resource_version: ResourceVersion::default(), list_end }
     }
 
-    /// The pools whose changes are delivered to the writer, and the time of each line in microseconds.
+    /// Returns the pools whose changes are delivered to the writer, and the time of each line in microseconds.
     fn read(request: &WatchRequest, lines: Vec<(u64, Line)>) -> (Vec<PoolName>, Vec<u64>) {
         let mut intake = Intake::new(Kind::EndpointSlices, CallId(1), request);
         let (mut unread, mut reads) = (Vec::new(), Vec::new());

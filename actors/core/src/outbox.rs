@@ -21,8 +21,8 @@ impl Coalesce for Delivery {
     fn place(key: &FactKey) -> FactOrder {
         match key {
             FactKey::Object(_) | FactKey::ReadUpTo => FactOrder::Last,
-            // An admin part that is not due any more has no generation. The writer answers with that of its newest
-            // set, so that the message must not take a place before the set from which it follows (N3).
+            // A withdrawn admin part has no generation: the writer answers with the generation of its newest set.
+            // Therefore the message about it must not move in front of the set from which it follows (N3).
             FactKey::Draining => FactOrder::Barrier,
             FactKey::Service(_)
             | FactKey::Assignment(_)
@@ -173,7 +173,7 @@ mod tests {
         WatchUpdate::Undecodable { key: Some(key), owner: Owner::Nobody, error: "bad".into(), before: None }
     }
 
-    /// The waiting deliveries, as text.
+    /// Returns the waiting deliveries, as text.
     fn waiting_texts(outbox: &mut Outbox) -> Vec<String> {
         fn text_of(seen: &WatchUpdate) -> String {
             match seen {
@@ -246,7 +246,7 @@ mod tests {
         Line::Deleted { key, owner: Owner::Nobody, resource_version }
     }
 
-    /// The waiting lines, as text.
+    /// Returns the waiting lines, as text.
     fn lines(outbox: &mut Outbox) -> Vec<String> {
         let text_of = |delivery: &Delivery| {
             let Delivery::Watcher(_, watch::In::Line { read, line, .. }) = delivery else {

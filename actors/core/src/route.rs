@@ -438,7 +438,7 @@ fn from_pauses(output: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { requester, call, request }));
         }
         pauses::Out::OperatorPolicy { term, policy } => {
-            // The writer receives it first.
+            // The writer receives the policy first.
             deliver(Delivery::Writer(writer::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
             deliver(Delivery::AdminState(nodes::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
             deliver(Delivery::Events(events::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
@@ -457,7 +457,7 @@ fn answered(id: RequestId, answer: Answer) -> Delivery {
     Delivery::Host(HostMessage::Answered(id, answer))
 }
 
-/// Returns the reply to a message for a pool that does not exist, where the message does not start the pool. The
+/// Returns the reply to a message for a pool that does not exist, if the message does not start the pool. The
 /// operator gets an answer; the other messages are dropped.
 #[must_use]
 pub fn reply_for_missing_pool(input: &queue::In) -> Option<Delivery> {

@@ -1,7 +1,7 @@
-//! The machine that carries a plan out. At each stage it reads the live state of every object, and changes what is not as
-//! it should be. So it goes on after a crash at any call, and a second run changes nothing.
+//! The machine that carries out a plan. In each stage, it reads the live state of each object, and changes what differs
+//! from the plan. So another process can continue after a crash at any call, and a second run changes nothing.
 //!
-//! The stages stand in [`Stage`], goals of single objects in `goal`, and the way of one goal in `task`.
+//! [`Stage`] lists the stages, `goal` defines the goals of single objects, and `task` works on one goal.
 
 mod goal;
 mod guide;
@@ -29,38 +29,38 @@ use task::{Progress, Task};
 pub use guide::Guide;
 pub use stage::Stage;
 
-/// Number of calls that run at once.
+/// Maximum number of concurrent calls.
 const AT_ONCE: usize = 64;
-/// Interval between polls of an operation, when few run.
+/// Interval between polls of an operation, while few operations run.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum number of polls per second that all operations together make.
+/// Maximum number of polls of all operations per second.
 const POLLS_PER_SECOND: u32 = 20;
 /// Time for which the shared Lease is free between two stages.
 const HAND_OVER: Duration = Duration::from_secs(10);
-/// Number of times nodes are detached again because a load balancer is in use.
+/// Maximum number of times nodes are detached again because a load balancer is in use.
 const DETACH_ROUNDS: u32 = 3;
-/// Number of times private addresses are checked again because one was taken after the check.
+/// Maximum number of times private addresses are checked again because one was taken after the check.
 const CHECK_ROUNDS: u32 = 3;
-/// Number of times an address that is in use is waited for when all others are served, for nine minutes in all.
+/// Maximum number of waits for an address that is in use, after all others are served: nine minutes in total.
 const RETAKES: u32 = 20;
-/// The same where something else is more urgent.
+/// Maximum number of waits for such an address, if something else is more urgent.
 const FEW_RETAKES: u32 = 1;
-/// Time for which the machine waits before it stores the journal again after a failure.
+/// Delay before the journal is stored again after a failure.
 const RECORD_AGAIN: Duration = Duration::from_secs(10);
 
 /// Inputs of the machine.
 #[derive(Clone, Debug)]
 pub enum ApplyIn {
-    /// Begin.
+    /// Start the migration.
     Start,
-    /// The answer to a call, or why there is none.
+    /// The answer to a call, or the reason why there is none.
     Answer(CallId, Result<Reply, String>),
-    /// The answer to [`ApplyOut::Record`]: it is stored, or why not.
+    /// The answer to [`ApplyOut::Record`]: success, or the reason of the failure.
     Recorded(Result<(), String>),
     /// True if this process holds the shared Lease.
     Lease(bool),
-    /// The operator asks to stop. That counts as long as traffic is not interrupted, and when nothing is left but to wait
-    /// for addresses that are in use.
+    /// The operator requests a stop. This has an effect only before nodes are detached, and while the migration only
+    /// waits for addresses that are in use.
     Stop,
 }
 
@@ -77,7 +77,7 @@ pub enum ApplyOut {
     Progress {
         /// The stage.
         stage: Stage,
-        /// Number of objects that are as they should be.
+        /// Number of objects that have reached their goals.
         done: usize,
         /// Number of objects.
         total: usize,
@@ -93,11 +93,11 @@ pub enum Outcome {
     Done,
     /// Everything is migrated, except these frontends; the next run tries them again.
     Incomplete(Vec<String>),
-    /// The migration stopped; the guide says what to do.
+    /// The migration stopped; the guide has the next steps for the operator.
     Stopped(Guide),
 }
 
-/// Carries a plan out.
+/// Carries out a plan.
 pub struct Apply {
     journal: Journal,
     work: Work,
@@ -112,25 +112,25 @@ pub struct Apply {
     recording: Recording,
     /// Basic load balancers that exist.
     alive: BTreeSet<ResourceId>,
-    /// Standard load balancers that existed at the beginning, or were created since.
+    /// Standard load balancers that existed at the start, or were created since.
     standard: BTreeMap<ResourceId, Value>,
     listed: BTreeSet<ResourceId>,
-    /// Scale sets that only an error of Azure named.
+    /// Scale sets that are known only from an error of Azure.
     named_by_errors: BTreeSet<ResourceId>,
     /// Frontends that could not be built, with the reason.
     unavailable: BTreeMap<(usize, String), String>,
     rounds: u32,
     checks: u32,
-    /// True if a load balancer that was left out can be created now: nodes are attached to it, too.
+    /// True if an omitted load balancer can be created now. Nodes are then attached to it, too.
     builds_again: bool,
     is_in_use: bool,
     has_written: bool,
     past_return: bool,
     is_stopping: bool,
-    /// With which guide it ends when the journal says that the migration is over.
+    /// Guide with which the migration ends, once the journal is stored with `done`.
     giving_up: Option<Guide>,
     shown: Option<(Stage, usize)>,
-    /// Number of times an address that is in use is waited for at the end.
+    /// Maximum number of waits, at the end, for an address that is in use.
     retakes: u32,
     is_finished: bool,
 }
@@ -139,16 +139,16 @@ pub struct Apply {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Recording {
     Stored,
-    /// The journal is being stored; `again`: it has changed meanwhile.
+    /// The journal is being stored. `again` is true if it has changed meanwhile.
     Sent {
         again: bool,
     },
-    /// The journal is to be stored at this moment.
+    /// The journal must be stored at this time.
     At(Now),
 }
 
 impl Apply {
-    /// Returns a migration that begins, or goes on: `is_stored` says that the journal was read from where it is stored.
+    /// Creates a migration that starts or continues. `is_stored` is true if the journal was read from its store.
     #[must_use]
     pub fn new(journal: Journal, is_stored: bool) -> Apply {
         let work = Work::of(&journal.inventory);
@@ -184,13 +184,13 @@ impl Apply {
         }
     }
 
-    /// Returns the same, which does not wait for addresses that are in use: something else is more urgent.
+    /// Returns the migration with few waits for addresses that are in use, because something else is more urgent.
     #[must_use]
     pub fn with_few_retakes(self) -> Apply {
         Apply { retakes: FEW_RETAKES, ..self }
     }
 
-    /// Returns the stage in which it is.
+    /// Returns the current stage.
     #[must_use]
     pub fn stage(&self) -> Stage {
         self.stage
@@ -247,7 +247,7 @@ impl Apply {
         }
     }
 
-    /// Takes the instances of a page in, and says where the next page is.
+    /// Records the instances of a page, and returns the URL of the next page, if any.
     fn next_page(&mut self, at: usize, reply: &Reply) -> Option<String> {
         let Goal::Instances(_) = self.tasks[at].goal else { return None };
         self.listed.extend(goal::instances(&reply.body));
@@ -293,7 +293,7 @@ impl Apply {
             self.tasks[at].progress = Progress::Ready(now);
             return;
         }
-        // A node that appeared after the journal was stored.
+        // The node appeared after the journal was stored.
         if let (Some(node), Some(live)) = (goal.node(), live)
             && self.journal.inventory.body(node).is_none()
             && !self.journal.later.contains_key(node)
@@ -347,7 +347,7 @@ impl Apply {
                 Stage::Journal => {
                     self.stop(now, vec![format!("the journal could not be stored: {reason}")], out)
                 }
-                // Everything is done, and the next run finds it so.
+                // All work is done. The next run will find nothing to do.
                 Stage::Close => self.finish(out),
                 Stage::Inspect
                 | Stage::StaticAddresses
@@ -394,14 +394,14 @@ impl Apply {
         self.tasks.iter().filter(|task| task.call().is_some()).count()
     }
 
-    /// Many operations are asked less often each.
+    /// Returns the interval between polls of an operation, which grows with the number of operations.
     fn poll_every(&self) -> Duration {
         let polls = self.tasks.iter().filter(|task| matches!(task.progress, Progress::Polling(..))).count();
         let polls = u32::try_from(polls).unwrap_or(u32::MAX);
         POLL_INTERVAL.max(Duration::from_secs(1) * polls / POLLS_PER_SECOND)
     }
 
-    /// Sends what is due.
+    /// Sends the due calls.
     fn send(&mut self, now: Now, out: &mut Vec<ApplyOut>) {
         let may = !self.is_stopping && (self.has_lease || !self.stage.needs_lease());
         if !may || now < self.throttled_until {
@@ -437,7 +437,7 @@ impl Apply {
         }
     }
 
-    /// Stores the journal when it is time.
+    /// Stores the journal, if that is due.
     fn record(&mut self, now: Now, out: &mut Vec<ApplyOut>) {
         if let Recording::At(at) = self.recording
             && at <= now
@@ -483,7 +483,7 @@ impl Apply {
         match self.stage {
             Stage::Journal | Stage::Close => self.recording == Recording::Stored,
             Stage::HandOver => self.hand_over_until.is_none_or(|until| until <= now),
-            // The outage does not begin before the journal says so.
+            // The outage does not begin before it is recorded in the stored journal.
             Stage::Compare => self.recording == Recording::Stored && self.tasks.iter().all(Task::is_over),
             Stage::Inspect
             | Stage::StaticAddresses

@@ -15,7 +15,7 @@ const AUTHORIZATION_VERSION: &str = "2022-04-01";
 const LOCKS_VERSION: &str = "2016-09-01";
 const RESOURCES_VERSION: &str = "2021-04-01";
 
-/// Maximum length of a shown message of Azure, in bytes.
+/// Maximum length of a message of Azure in texts, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// The HTTP method of a call.
@@ -36,7 +36,7 @@ pub enum Method {
 pub enum Address {
     /// A path with its query, below the endpoint of the cloud.
     Path(String),
-    /// A URL that Azure gave: the next page of a list, or an operation.
+    /// A URL from an answer of Azure: the next page of a list, or an operation.
     Url(String),
 }
 
@@ -49,42 +49,42 @@ pub struct Call {
     pub address: Address,
     /// The body of a PUT or a POST.
     pub body: Option<Value>,
-    /// The entity tag of the body that this one replaces.
+    /// The required entity tag of the replaced body.
     pub if_match: Option<String>,
 }
 
 impl Call {
-    /// Reads a resource, or lists a collection.
+    /// Returns a call that reads a resource or lists a collection.
     #[must_use]
     pub fn get(id: &ResourceId) -> Call {
         Call::of(Method::Get, path(id, ""))
     }
 
-    /// Reads with a query, such as `ipAddress=10.0.0.4`.
+    /// Returns a call that reads with a query, such as `ipAddress=10.0.0.4`.
     #[must_use]
     pub fn get_with(id: &ResourceId, query: &str) -> Call {
         Call::of(Method::Get, path(id, query))
     }
 
-    /// Follows a `nextLink` or an operation URL.
+    /// Returns a call that follows a `nextLink` or an operation URL.
     #[must_use]
     pub fn follow(url: impl Into<String>) -> Call {
         Call { method: Method::Get, address: Address::Url(url.into()), body: None, if_match: None }
     }
 
-    /// Replaces a resource.
+    /// Returns a call that replaces a resource.
     #[must_use]
     pub fn put(id: &ResourceId, body: Value, if_match: Option<String>) -> Call {
         Call { body: Some(body), if_match, ..Call::of(Method::Put, path(id, "")) }
     }
 
-    /// Deletes a resource.
+    /// Returns a call that deletes a resource.
     #[must_use]
     pub fn delete(id: &ResourceId) -> Call {
         Call::of(Method::Delete, path(id, ""))
     }
 
-    /// Starts an action of a resource.
+    /// Returns a call that starts an action of a resource.
     #[must_use]
     pub fn post(id: &ResourceId, body: Value) -> Call {
         Call { body: Some(body), ..Call::of(Method::Post, path(id, "")) }
@@ -135,7 +135,7 @@ fn path(id: &ResourceId, query: &str) -> String {
     format!("{}{}{more}", id.as_str(), versioned(version))
 }
 
-/// Returns the beginning of the query of a path.
+/// Returns the API version as the start of a query.
 fn versioned(version: &str) -> String {
     format!("?api-version={version}")
 }
@@ -145,15 +145,15 @@ fn versioned(version: &str) -> String {
 pub struct Reply {
     /// The HTTP status.
     pub status: u16,
-    /// The body; null where there is none.
+    /// The body; null if there is none.
     pub body: Value,
-    /// URL at which the operation that the call started can be polled.
+    /// URL for polling the operation that the call has started.
     pub operation: Option<String>,
-    /// Time for which Azure asks to wait.
+    /// Azure's `Retry-After`.
     pub retry_after: Option<Duration>,
 }
 
-/// Outcome of a call for the step that waited for it.
+/// Outcome of a call, for the step that made it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum CallOutcome {
     /// The call succeeded.
@@ -164,12 +164,12 @@ pub enum CallOutcome {
     PreconditionFailed,
     /// The same call may succeed later.
     Retriable {
-        /// Time for which Azure asks to wait.
+        /// Azure's `Retry-After`.
         after: Option<Duration>,
         /// Azure's message.
         reason: String,
     },
-    /// A scale set still refers to the load balancer.
+    /// A scale set still uses the load balancer.
     InUse {
         /// The scale sets that the message names.
         scale_sets: Vec<ResourceId>,
@@ -214,8 +214,8 @@ pub fn classify(answer: Result<Reply, String>) -> CallOutcome {
     }
 }
 
-/// Returns the error code used for classification, and the message for the operator. Envelopes have the code of the
-/// cause in their details.
+/// Returns the error code for classification, and the message for the operator. Azure may wrap the error in another
+/// one; the inner error is in its details.
 fn error(reply: &Reply) -> (String, String) {
     let error = if reply.body["error"].is_object() { &reply.body["error"] } else { &reply.body };
     let inner = items(&error["details"]).iter().find(|detail| !text(&detail["code"]).is_empty());

@@ -72,14 +72,14 @@ pub struct Cluster {
     pub load_balancer_group: ResourceId,
     /// The virtual network.
     pub network: Option<ResourceId>,
-    /// Names of the load balancers of this cluster, without `-internal`. The first is the one that has all nodes with
-    /// the Standard SKU.
+    /// Names of the load balancers of this cluster, without `-internal`. With the Standard SKU, the first one has all
+    /// nodes.
     pub load_balancers: Vec<String>,
     /// True if `loadBalancerSku` is `standard` in the cloud configuration.
     pub says_standard: bool,
-    /// Kind of membership of nodes.
+    /// Kind of reference from pools to nodes.
     pub membership: Membership,
-    /// The addresses by which the API server is reached.
+    /// The addresses of the API server.
     pub api_server: Vec<IpAddr>,
     /// True if this process runs on a node of the cluster.
     pub runs_on_a_node: bool,
@@ -87,7 +87,7 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     /// The Services.
     pub services: Vec<Service>,
-    /// Webhooks that Pods of the cluster serve and whose failure refuses requests.
+    /// Webhooks that are served by Pods of the cluster and refuse requests if they fail.
     pub webhooks: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The journal, which is stored outside of this process before the first change: enough to continue after a crash, and
+//! The journal is stored outside of this process before the first change. It suffices to continue after a crash, and
 //! for the operator to restore the former state.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::inventory::Inventory;
 use crate::resource_id::ResourceId;
 
-/// The format of this version.
+/// The current format.
 const FORMAT: u32 = 1;
 
 /// The journal of one migration.
@@ -17,15 +17,15 @@ const FORMAT: u32 = 1;
 pub struct Journal {
     /// The format.
     pub format: u32,
-    /// The digest of the plan that is carried out.
+    /// The digest of the inventory.
     pub digest: String,
     /// Everything that was read before the first change.
     pub inventory: Inventory,
-    /// The bodies of nodes that appeared later, as they were before they were changed.
+    /// The original bodies of nodes that appeared later.
     pub later: BTreeMap<ResourceId, Value>,
-    /// True if nodes may be detached: set before the first one is.
+    /// True if nodes may be detached. Set before the first node is detached.
     pub outage: bool,
-    /// True if the migration has ended, or was given up before the outage.
+    /// True if the migration has ended, or was abandoned before the outage.
     pub done: bool,
 }
 
@@ -35,7 +35,7 @@ pub enum JournalError {
     /// The file is not a journal, or it is damaged.
     #[error("the journal is not readable")]
     Unreadable(#[source] serde_json::Error),
-    /// Another version of this program wrote it.
+    /// The journal was written by another version of this program.
     #[error(
         "the journal has format {0}, and this version reads format {FORMAT}; use the version that wrote it"
     )]
@@ -46,7 +46,7 @@ pub enum JournalError {
 }
 
 impl Journal {
-    /// Returns the journal of a migration that begins.
+    /// Creates the journal of a new migration.
     #[must_use]
     pub fn begun(inventory: Inventory) -> Journal {
         Journal {
@@ -59,16 +59,16 @@ impl Journal {
         }
     }
 
-    /// Returns the text that is stored.
+    /// Returns the text to store.
     #[must_use]
     pub fn text(&self) -> String {
         serde_json::to_string(self).expect("ids and bodies are always JSON")
     }
 
-    /// Reads what was stored.
+    /// Parses a stored text.
     ///
     /// # Errors
-    /// When it is not what was stored.
+    /// The text is not a journal, is damaged, or has another format.
     pub fn read(text: &str) -> Result<Journal, JournalError> {
         let value: Value = serde_json::from_str(text).map_err(JournalError::Unreadable)?;
         let format = value["format"].as_u64().and_then(|format| u32::try_from(format).ok()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Short ways to read JSON documents. A list that is absent is empty; a text that is absent is empty.
+//! Reads JSON documents. A missing list is empty; a missing text is empty.
 
 use serde_json::{Map, Value};
 
@@ -24,7 +24,7 @@ pub(crate) fn ids(value: &Value) -> impl Iterator<Item = ResourceId> + '_ {
     items(value).iter().filter_map(id)
 }
 
-/// Returns the members of an object that is created where it is absent.
+/// Returns the object at a key; replaces any other value with an empty object.
 pub(crate) fn object<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     let field = &mut value[key];
     if !field.is_object() {
@@ -38,8 +38,8 @@ pub(crate) fn provisioning(body: &Value) -> String {
     text(&body["properties"]["provisioningState"]).to_ascii_lowercase()
 }
 
-/// Returns whether a resource has the SKU Basic. Azure leaves the SKU out of Basic load balancers and addresses of old
-/// API versions.
+/// Returns whether a resource has the SKU Basic. Old API versions omit the SKU of Basic load balancers and public
+/// addresses.
 pub(crate) fn is_basic(body: &Value) -> bool {
     body["sku"]["name"].as_str().is_none_or(|sku| sku.eq_ignore_ascii_case("Basic"))
 }

@@ -1,7 +1,7 @@
-//! A hold of one Lease for the time of a command. It is taken when it is free, renewed, and given back. Unlike the
-//! controller's own machines, it has no terms and no turns: a command waits, works, and ends.
+//! Holds one Lease for the duration of a command. The Lease is acquired when it is free, renewed, and released. Unlike
+//! the controller's own machines, this one has no terms and no turns: a command waits, works, and ends.
 //!
-//! A hold of another client counts for as long as its state has changed within a time, by the clock of this process.
+//! A hold of another client has ended when its Lease has not changed for a certain time, by the clock of this process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use model::lease::{LeaseAnswer, LeaseEdit, LeaseFacts, LeaseRequest};
 use model::machine::{Machine, Now};
 use model::object::ResourceVersion;
 
-/// Time between two reads, and after a failure.
+/// Time between two reads, and delay after a failure.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// Time before the end of a hold in which nothing new is begun.
+/// Time before the end of a hold in which no change is started.
 const MARGIN: Duration = Duration::from_secs(25);
 
 /// Settings for holding a Lease.
@@ -23,13 +23,13 @@ pub struct LeaseParams {
     pub holder: Arc<str>,
     /// Time for which a hold lasts after its last renewal.
     pub duration: Duration,
-    /// The time between two renewals.
+    /// Time between two renewals.
     pub renew_every: Duration,
     /// Time for which a hold of another client lasts after its last change.
     pub foreign_for: Duration,
-    /// Duration that the Lease states after its release.
+    /// Lease duration that is written at a release.
     pub released_duration: Duration,
-    /// True if the holder's name stays in the Lease when it is given back.
+    /// True if the holder's name stays in the Lease at a release.
     pub leaves_name: bool,
 }
 
@@ -47,9 +47,9 @@ pub enum LeaseIn {
 pub enum LeaseOut {
     /// A request about the Lease.
     Request(CallId, LeaseRequest),
-    /// True if it is held.
+    /// True if this process holds the Lease.
     Held(bool),
-    /// Another client has it.
+    /// Another client holds the Lease.
     HeldBy(Arc<str>),
     /// A request has failed, for this reason; the machine tries again.
     Failed(String),
@@ -60,9 +60,9 @@ pub enum LeaseOut {
 pub struct LeaseHold {
     params: LeaseParams,
     is_wanted: bool,
-    /// The state that the last request of ours has made, and when that request was sent.
+    /// The state of the Lease after our last successful write, and the time at which that write was sent.
     held: Option<(Arc<LeaseFacts>, Now)>,
-    /// The last state that was read, and since when it has been the same.
+    /// The last version that was read, and the time since which it has been the same.
     observed: Option<(ResourceVersion, Now)>,
     pending: Option<(CallId, Now, LeaseAction)>,
     next: Now,
@@ -96,14 +96,14 @@ impl LeaseHold {
         }
     }
 
-    /// Returns the time until which a change may be sent in the present hold; `None`: none may.
+    /// Returns the time until which a change may be sent under the current hold; `None` if no change may be sent.
     #[must_use]
     pub fn send_deadline(&self) -> Option<Now> {
         let (_, renewed) = self.held.as_ref().filter(|_| self.is_wanted)?;
         Some(renewed.plus(self.params.duration).minus(MARGIN))
     }
 
-    /// Returns whether nothing of the Lease is ours.
+    /// Returns whether this process neither holds the Lease nor has a request in flight.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.held.is_none() && self.pending.is_none()
@@ -143,7 +143,7 @@ impl LeaseHold {
                 self.next = sent.plus(self.params.renew_every);
             }
             (LeaseAction::Release, LeaseAnswer::Seen(_)) => self.held = None,
-            // Another client has written it: what it says now decides.
+            // The Lease was written by another client, so it must be read again.
             (_, LeaseAnswer::Absent | LeaseAnswer::Conflict | LeaseAnswer::Unchanged) => self.held = None,
             (_, LeaseAnswer::Failed(failure)) => {
                 out.push(LeaseOut::Failed(failure.into_why().to_string()));

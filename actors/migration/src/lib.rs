@@ -1,10 +1,11 @@
 //! The migration of a cluster's nodes from Basic to Standard load balancers.
 //!
-//! It owns what is read ([`inventory`]), what will happen ([`plan`]), and the steps ([`apply`]). It does no IO: machines
-//! ask for calls to Azure Resource Manager, and take the replies. Leases, files and the API server belong to the command.
+//! This crate owns the inventory ([`inventory`]), the plan ([`plan`]), and the steps ([`apply`]). It does no IO:
+//! machines request calls to Azure Resource Manager and handle the replies. Leases, files and the API server belong to
+//! the command.
 //!
-//! Everything that is written follows from two things: the bodies that were read before the first change, which the
-//! journal holds, and the live state of the object. So a process that takes over needs nothing else.
+//! Every write is derived from two sources: the bodies that were read before the first change, which the journal holds,
+//! and the live state of the object. So another process can take over with the journal alone.
 
 pub mod apply;
 pub mod call;

@@ -1,6 +1,6 @@
 //! The IP configurations of nodes: network interfaces of virtual machines, models of scale sets, and their instances.
 //! They hold references to pools, NAT rules and public addresses. This module reads, removes and adds these references;
-//! everything else in a body stays as it is.
+//! everything else in a body stays unchanged.
 
 use std::collections::BTreeSet;
 
@@ -22,14 +22,14 @@ const ADDRESS_CONFIGURATION: &str = "publicIPAddressConfiguration";
 pub enum MemberKind {
     /// A network interface of a virtual machine.
     NetworkInterface,
-    /// A scale set: the model of its instances.
+    /// The model of a scale set, from which its instances are created.
     Model,
     /// An instance of a scale set.
     Instance,
 }
 
 impl MemberKind {
-    /// Returns the kind of a resource, by its id.
+    /// Returns the kind of a resource, from its id.
     #[must_use]
     pub fn of(id: &ResourceId) -> Option<MemberKind> {
         match id.kind() {
@@ -52,7 +52,7 @@ impl MemberKind {
 /// One IP configuration of a body.
 #[derive(Clone, Copy, Debug)]
 pub struct Configuration<'a> {
-    /// The name of the interface; empty where the body is one.
+    /// The name of the interface; empty if the body is itself an interface.
     pub interface: &'a str,
     /// True if the interface is the primary one.
     pub primary_interface: bool,
@@ -67,13 +67,13 @@ impl Configuration<'_> {
         self.primary_interface && self.body["properties"]["primary"].as_bool().unwrap_or(only)
     }
 
-    /// Returns whether its private address is of IPv6.
+    /// Returns whether its private address is an IPv6 address.
     #[must_use]
     pub fn is_ipv6(&self) -> bool {
         text(&self.body["properties"]["privateIPAddressVersion"]).eq_ignore_ascii_case("IPv6")
     }
 
-    /// Returns the pools, NAT rules and NAT pools that it refers to.
+    /// Returns the pools, NAT rules and NAT pools to which it refers.
     pub fn references(&self) -> impl Iterator<Item = ResourceId> + '_ {
         REFERENCES.into_iter().flat_map(|key| ids(&self.body["properties"][key]))
     }
@@ -84,7 +84,7 @@ impl Configuration<'_> {
         id(&self.body["properties"][ADDRESS])
     }
 
-    /// Returns the settings of the public addresses that instances of a scale set have of their own.
+    /// Returns the settings of the public addresses that a scale set gives to its instances.
     #[must_use]
     pub fn instance_address(&self) -> Option<&Value> {
         Some(&self.body["properties"][ADDRESS_CONFIGURATION]).filter(|settings| settings.is_object())
@@ -147,20 +147,20 @@ fn list_mut<'a>(of: Option<&'a mut Value>, key: &str) -> impl Iterator<Item = &'
     of.and_then(|of| of.get_mut(key)).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Returns the probe of a load balancer by which a scale set judges its instances.
+/// Returns the load balancer's probe that a scale set uses as its health probe.
 #[must_use]
 pub fn health_probe(body: &Value) -> Option<ResourceId> {
     id(&body["properties"]["virtualMachineProfile"]["networkProfile"]["healthProbe"])
 }
 
-/// References that a body must not have any more.
+/// References that are removed from bodies.
 #[derive(Clone, Debug, Default)]
 pub struct RemovedReferences {
     /// The load balancers.
     pub load_balancers: BTreeSet<ResourceId>,
     /// Public addresses with the SKU Basic.
     pub addresses: BTreeSet<ResourceId>,
-    /// Single pools of load balancers that stay.
+    /// Single pools of load balancers that are kept.
     pub pools: BTreeSet<ResourceId>,
 }
 
@@ -170,9 +170,8 @@ impl RemovedReferences {
     }
 }
 
-/// Returns the body without references to what leaves; `None`: it has none.
-///
-/// All interfaces and all their configurations count, and those of the health probe too.
+/// Returns the body without these references, in all configurations of all interfaces and in the health probe; `None`
+/// if it has none of them.
 #[must_use]
 pub fn detached(kind: MemberKind, body: &Value, removed_references: &RemovedReferences) -> Option<Value> {
     let mut edited = body.clone();
@@ -226,13 +225,13 @@ pub struct Attachment {
     pub nat_rules: BTreeSet<ResourceId>,
     /// The NAT pools.
     pub nat_pools: BTreeSet<ResourceId>,
-    /// The public address, by id, or as a scale set gives it to its instances.
+    /// The public address: its id, or the settings that a scale set gives to its instances.
     pub address: Option<Value>,
 }
 
 impl Attachment {
-    /// Returns the references of this configuration below these load balancers, and its public address where that
-    /// leaves.
+    /// Returns the removed references of this configuration, and its public address if that is removed or has the SKU
+    /// Basic.
     #[must_use]
     pub fn of(configuration: &Configuration<'_>, removed_references: &RemovedReferences) -> Attachment {
         let properties = &configuration.body["properties"];
@@ -252,7 +251,7 @@ impl Attachment {
         }
     }
 
-    /// Returns whether it refers to nothing.
+    /// Returns whether there are no references.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pools.is_empty()
@@ -261,7 +260,7 @@ impl Attachment {
             && self.address.is_none()
     }
 
-    /// Replaces each reference; one for which there is no replacement is dropped.
+    /// Replaces each reference; drops those without a replacement.
     pub fn repoint(&mut self, new_id: impl Fn(&ResourceId) -> Option<ResourceId>) {
         for references in [&mut self.pools, &mut self.nat_rules, &mut self.nat_pools] {
             *references = references.iter().filter_map(&new_id).collect();
@@ -275,7 +274,7 @@ fn standard_configuration(settings: &Value) -> Value {
     settings
 }
 
-/// Returns the body with these references added; `None`: it has them all.
+/// Returns the body with these references added; `None` if it has all of them.
 #[must_use]
 pub fn attached(
     kind: MemberKind,
@@ -312,8 +311,8 @@ pub fn attached(
     (edited != *body).then_some(edited)
 }
 
-/// Returns the part of an edited body that a PUT sends: a scale set and its instances get the part about networks
-/// alone, so that no other pending change of the model is applied; an interface gets its whole body.
+/// Returns the part of an edited body that a PUT sends. For a scale set and its instances, this is only the network
+/// part, so that no other pending change of the model is applied. An interface is sent as a whole.
 #[must_use]
 pub fn put_body(kind: MemberKind, edited: &Value) -> Value {
     let location = &edited["location"];

@@ -1,5 +1,5 @@
-//! The plan of a migration: what will happen, in order, how long traffic stops, what cannot be undone, and what must be
-//! changed first. It is a pure function of the inventory.
+//! The plan of a migration: the steps in order, the duration of the outage, the irreversible changes, and the findings
+//! that must be resolved first. It is a pure function of the inventory.
 
 mod azure_rules;
 mod blocker;
@@ -36,7 +36,7 @@ const SCHEMA_VERSION: u32 = 1;
 pub struct Replacement {
     /// The id of the Basic load balancer.
     pub basic: String,
-    /// The id of the Standard load balancer; `None`: the Basic one had no frontends, so nothing replaces it.
+    /// The id of the Standard load balancer; `None` if the Basic one has no frontends and is not replaced.
     pub standard: Option<String>,
     /// The addresses of its frontends.
     pub addresses: Vec<String>,

@@ -1,4 +1,4 @@
-//! Ids of Azure resources. Azure answers with ids in varying case, so two that differ in case are the same.
+//! Ids of Azure resources. Azure returns ids in varying case, so ids that differ only in case are equal.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,7 +14,7 @@ pub struct ResourceId {
 }
 
 impl ResourceId {
-    /// Returns the id with this text.
+    /// Creates the id with this text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> ResourceId {
         let mut text: String = text.into();
@@ -22,7 +22,7 @@ impl ResourceId {
         ResourceId { key: text.to_ascii_lowercase(), text }
     }
 
-    /// Returns the id in the case in which it was read.
+    /// Returns the id in its original case.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -70,7 +70,7 @@ impl ResourceId {
             .then(|| ResourceId::new(format!("/subscriptions/{subscription}/resourceGroups/{group}")))
     }
 
-    /// Returns the id up to the first segment of this type and its name.
+    /// Returns the id up to and including the first segment of this type and its name.
     #[must_use]
     pub fn up_to(&self, kind: &str) -> Option<ResourceId> {
         let begin = self.key.find(&format!("/{}/", kind.to_ascii_lowercase()))? + kind.len() + 2;

@@ -1,5 +1,5 @@
-//! The Standard load balancers that take the place of Basic ones: which they are, and their bodies. A body has the same
-//! frontends, rules, probes and pools, so that the cloud-controller-manager finds what it would build.
+//! The Standard load balancers that replace the Basic ones, and their bodies. A body has the same frontends, rules,
+//! probes and pools, so that the cloud-controller-manager finds the state that it would create.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::json::{items, object, text};
 use crate::resource_id::ResourceId;
 
 const INTERNAL: &str = "-internal";
-/// The collections of a load balancer that are built again.
+/// The collections of a load balancer that are copied.
 const COLLECTIONS: [&str; 6] = [
     "frontendIPConfigurations",
     "backendAddressPools",
@@ -33,12 +33,12 @@ pub struct PrivateAddress {
     pub address: IpAddr,
 }
 
-/// A Standard load balancer that is to exist.
+/// A Standard load balancer that must exist.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Target {
     /// Its id.
     pub id: ResourceId,
-    /// The Basic load balancers in whose place it comes.
+    /// The Basic load balancers that it replaces.
     pub from: Vec<ResourceId>,
     /// Its body.
     pub body: Value,
@@ -46,7 +46,7 @@ pub struct Target {
     pub public: BTreeSet<ResourceId>,
     /// The private addresses of its frontends.
     pub private: Vec<PrivateAddress>,
-    /// Names that two of the Basic load balancers have for different things.
+    /// Names that two of these Basic load balancers use for different things.
     pub conflicts: Vec<String>,
 }
 
@@ -69,10 +69,11 @@ pub(crate) fn cluster_pool(name: &str, cluster: &Cluster) -> Option<bool> {
     (name[..base.len()].eq_ignore_ascii_case(base) && suffix.eq_ignore_ascii_case("-IPv6")).then_some(true)
 }
 
-/// Returns the load balancer that comes in the place of a Basic one.
+/// Returns the load balancer that replaces a Basic one.
 ///
-/// Under Basic, the cloud-controller-manager names the load balancers of further availability sets and scale sets after
-/// these; under Standard all nodes share one, with the name that the configuration has. Others keep their names.
+/// With the Basic SKU, the cloud-controller-manager names the load balancers of further availability sets and scale
+/// sets after these. With the Standard SKU, all nodes share one load balancer, with the configured name. Other load
+/// balancers keep their names.
 #[must_use]
 pub fn successor(inventory: &Inventory, scope: &Scope, basic: &ResourceId) -> ResourceId {
     let cluster = &inventory.cluster;
@@ -85,7 +86,7 @@ pub fn successor(inventory: &Inventory, scope: &Scope, basic: &ResourceId) -> Re
     };
     let sets = scope.scale_sets.iter().chain(inventory.of_kind("availabilitysets").map(|(id, _)| id));
     let is_set = sets.into_iter().any(|set| set.name().eq_ignore_ascii_case(base));
-    // That of the first set has the cluster's name, unless the configuration names another one.
+    // The load balancer of the first set has the cluster's name, unless the configuration has another one.
     let is_set = is_set || base.eq_ignore_ascii_case(&cluster.name);
     let is_named = cluster.load_balancers.iter().any(|lb| lb.eq_ignore_ascii_case(base));
     match cluster.load_balancers.first() {
@@ -167,7 +168,7 @@ fn target(
     Target { id, from, body, public, private, conflicts }
 }
 
-/// Returns a child of a load balancer as a Standard one has it: without what Azure works out itself.
+/// Returns a child of a load balancer as in a Standard one, without the fields that Azure computes.
 fn child(collection: &str, item: &Value, successors: &BTreeMap<ResourceId, ResourceId>) -> Value {
     let mut item = item.clone();
     repoint(&mut item, successors);
@@ -197,7 +198,7 @@ fn child(collection: &str, item: &Value, successors: &BTreeMap<ResourceId, Resou
     json!({ "name": item["name"], "properties": properties })
 }
 
-/// An internal frontend keeps its address as a static one; a public one keeps the link to its public address.
+/// Converts a frontend: an internal one keeps its address as a static one, and a public one keeps its public address.
 fn frontend(properties: &mut Map<String, Value>) {
     properties.remove("zones");
     if properties.get("publicIPAddress").is_some_and(Value::is_object) {
@@ -211,7 +212,7 @@ fn frontend(properties: &mut Map<String, Value>) {
     }
 }
 
-/// Replaces each id below a Basic load balancer.
+/// Replaces each id of a child of a Basic load balancer.
 fn repoint(value: &mut Value, successors: &BTreeMap<ResourceId, ResourceId>) {
     match value {
         Value::Object(map) => {
@@ -277,7 +278,7 @@ pub fn without(body: &Value, frontends: &BTreeSet<String>) -> Value {
     body
 }
 
-/// Returns the names of the children of `wanted` that are absent from a live load balancer, or different there.
+/// Returns the names of the children of `wanted` that the live load balancer lacks or has with other settings.
 #[must_use]
 pub fn missing(wanted: &Value, live: &Value) -> Vec<String> {
     let mut missing = Vec::new();
@@ -300,7 +301,7 @@ pub fn missing(wanted: &Value, live: &Value) -> Vec<String> {
     missing
 }
 
-/// Returns whether a value has everything that another one has. Lists of named things have them in any order.
+/// Returns whether a value includes another one. The order of lists does not matter.
 fn includes(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
@@ -315,7 +316,7 @@ fn includes(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Returns the body of a PUT that gives a live Standard load balancer what it lacks, and leaves the rest as it is.
+/// Returns the body of a PUT that adds the missing children to a live Standard load balancer and keeps the rest.
 #[must_use]
 pub fn completed(wanted: &Value, live: &Value) -> Value {
     let mut body = live.clone();
@@ -335,7 +336,7 @@ pub fn completed(wanted: &Value, live: &Value) -> Value {
         for pool in all.iter_mut().filter(|_| collection == "backendAddressPools") {
             let properties = object(pool, "properties");
             let by_interface = properties.remove("backendIPConfigurations");
-            // Azure refuses the entries of members by interface when they come back.
+            // Azure refuses these entries in a PUT if the members are interfaces.
             if by_interface.is_some_and(|members| !items(&members).is_empty()) {
                 properties.remove("loadBalancerBackendAddresses");
             }
@@ -345,8 +346,7 @@ pub fn completed(wanted: &Value, live: &Value) -> Value {
     body
 }
 
-/// Returns the settings of a Basic load balancer that the operator can change: bodies with equal settings are the same
-/// load balancer.
+/// Returns the settings of a Basic load balancer that clients can change, in a comparable form.
 #[must_use]
 pub fn settings(body: &Value) -> Value {
     let none = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! The work, from the resources that were read before the first change: load balancers to delete and to create,
-//! addresses that change, and the final references of each node.
+//! The required changes, computed from the resources that were read before the first change: load balancers to delete
+//! and to create, changes of addresses, and the final references of each node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,16 +17,16 @@ use crate::target::{Target, cluster_pool, repointed, targets};
 /// Fate of a public address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddressFate {
-    /// The address stays, and gets the SKU Standard.
+    /// The address is kept, and gets the SKU Standard.
     Kept,
-    /// Azure cannot keep it: the resource is deleted and created again, with another address.
+    /// Azure cannot keep the address: the resource is deleted and recreated with another address.
     Replaced,
 }
 
 /// A public address in scope.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Address {
-    /// The address itself, when it was read.
+    /// The IP address at the time of the read.
     pub ip: Option<IpAddr>,
     /// Fate of the address.
     pub fate: AddressFate,
@@ -34,18 +34,18 @@ pub struct Address {
     pub body: Value,
 }
 
-/// A node's references in the end.
+/// Final references of a node.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Member {
     /// Kind of its body.
     pub kind: MemberKind,
     /// The references.
     pub attachments: Vec<Attachment>,
-    /// The probe of a scale set.
+    /// The health probe of a scale set.
     pub probe: Option<ResourceId>,
 }
 
-/// Everything that is to be done.
+/// All required changes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Work {
     /// The Basic load balancers, which are deleted.
@@ -58,11 +58,11 @@ pub struct Work {
     pub members: BTreeMap<ResourceId, Member>,
     /// Number of instances of the scale sets.
     pub instances: u64,
-    /// Instances of nodes that belong in no pool.
+    /// Virtual machines and instances of nodes that are excluded from all pools.
     pub excluded: BTreeSet<ResourceId>,
-    /// Pools that are to name their members by address, by load balancer, with the number of members.
+    /// Pools whose members must be converted to addresses, by load balancer, with the number of members.
     pub pools: BTreeMap<ResourceId, BTreeMap<String, usize>>,
-    /// Public addresses of nodes that are detached from their interfaces for a while.
+    /// Public addresses that are temporarily detached from the interfaces of nodes.
     pub detached_addresses: BTreeSet<ResourceId>,
 }
 
@@ -129,7 +129,7 @@ impl Work {
         work
     }
 
-    /// Returns the resources that nodes must not refer to any more.
+    /// Returns the references that are removed from nodes.
     #[must_use]
     pub fn removed_references(&self) -> RemovedReferences {
         let pools = self
@@ -158,12 +158,12 @@ impl Work {
     }
 }
 
-/// Returns the number of members of a pool by interface.
+/// Returns the number of members of a pool that are interfaces.
 pub(crate) fn by_interface(pool: &Value) -> usize {
     items(&pool["properties"]["backendIPConfigurations"]).len()
 }
 
-/// Returns the number of members of a pool by address.
+/// Returns the number of members of a pool that are addresses.
 pub(crate) fn by_address(pool: &Value) -> usize {
     let entries = items(&pool["properties"]["loadBalancerBackendAddresses"]).iter();
     entries.filter(|entry| !text(&entry["properties"]["ipAddress"]).is_empty()).count()
@@ -179,7 +179,7 @@ fn address(body: &Value) -> Address {
     }
 }
 
-/// The nodes that join the new pools.
+/// Computes the final references of nodes.
 struct Joined<'a> {
     inventory: &'a Inventory,
     targets: &'a [Target],
@@ -210,7 +210,7 @@ impl Joined<'_> {
         Member { kind, attachments, probe }
     }
 
-    /// Returns whether a node of the cluster that belongs in pools runs here.
+    /// Returns whether this machine or scale set has a node of the cluster that belongs in pools.
     fn joins(&self, id: &ResourceId, body: &Value) -> bool {
         let machine = ResourceId::new(text(&body["properties"]["virtualMachine"]["id"]));
         let nodes = self.inventory.cluster.nodes.iter().filter(|node| !node.excluded);
@@ -218,8 +218,8 @@ impl Joined<'_> {
         machines.any(|node| *node == machine || node.below(id).is_some())
     }
 
-    /// All nodes join the pools of the cluster: by their primary interface, or by address, which the load balancer's own
-    /// body says.
+    /// Adds a node's primary interface to the pools of the cluster. If pools hold addresses, removes these references
+    /// instead: the body of the load balancer has the addresses.
     fn cluster_pools(&self, attachment: &mut Attachment, of: &Configuration<'_>, joins: bool, only: bool) {
         for target in self.targets {
             for (pool, is_ipv6) in target.cluster_pools(&self.inventory.cluster) {
@@ -227,7 +227,8 @@ impl Joined<'_> {
                 match self.inventory.cluster.membership {
                     Membership::NodeIp => drop(attachment.pools.remove(&id)),
                     Membership::NodeIpConfiguration => {
-                        // The primary configuration is of IPv4; with IPv6, a node has one more on the same interface.
+                        // The primary configuration is IPv4. A dual-stack node has a further IPv6 configuration on the
+                        // same interface.
                         let fits = if is_ipv6 {
                             of.primary_interface && of.is_ipv6()
                         } else {

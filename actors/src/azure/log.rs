@@ -1,6 +1,6 @@
-//! Log lines about calls to ARM: one per written pool, and one with a remedy per failed call. Each line is in the
-//! span of its call, which has the pool or load balancer, the caller, the attempt and the correlation id, so lines do
-//! not repeat these. The machines decide what a failure means for the pool, and report it as an event.
+//! Log lines about calls to ARM: one per written pool, and one with a remedy per failed call. Each line is in the span
+//! of its call. The span has the pool or load balancer, the caller, the attempt and the correlation id, so lines do not
+//! repeat these. The machines decide what a failure means for the pool, and report it as an event.
 
 use std::sync::Arc;
 use std::time::Duration;

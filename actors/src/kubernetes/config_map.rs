@@ -20,7 +20,7 @@ use crate::clock::Clock;
 
 /// Maximum tries of [`store_entry`] while other clients write at the same time.
 const MAX_TRIES: usize = 5;
-/// Prefix of the line with the time since which something holds.
+/// Prefix of the line of an entry that has the entry's start time.
 const SINCE: &str = "since:";
 
 /// A ConfigMap as the API server sent it, or a new one.

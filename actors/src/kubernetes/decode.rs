@@ -138,8 +138,8 @@ impl LooseMeta<'_> {
         })
     }
 
-    /// Returns the Service that owns the slice: none if the labels are readable and name no Service, as for a good
-    /// slice.
+    /// Returns the Service that owns the slice. A slice has no owner if its labels are readable and name no Service; the
+    /// same applies to valid slices.
     fn owner(&self, kind: Kind) -> Owner {
         if kind != Kind::EndpointSlices {
             return Owner::Nobody;
@@ -300,7 +300,7 @@ fn version(text: &str) -> ResourceVersion {
     ResourceVersion(Arc::from(text))
 }
 
-/// Parses a time as objects have it; `None` if it is not set or invalid.
+/// Parses a time of an object; `None` if it is not set or invalid.
 fn time(text: Option<&str>) -> Option<jiff::Timestamp> {
     text?.parse().ok()
 }

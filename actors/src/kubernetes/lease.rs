@@ -39,9 +39,9 @@ const WATCH_GRACE: Duration = Duration::from_secs(2);
 /// Time that a watch waits for the known state after it has started with an older one: the server's cache may lag
 /// behind.
 const CACHE_LAG: Duration = Duration::from_secs(2);
-/// A watch that breaks after this time counts as closed: connections are cut now and then.
+/// A watch that breaks after this time counts as closed: connections are interrupted from time to time.
 const ROUTINE_CLOSE_AFTER: Duration = Duration::from_secs(10);
-/// Longest accepted line of a watch.
+/// Maximum length of a line of a watch, in bytes.
 const MAX_LINE: usize = 1 << 20;
 
 /// Namespaces and names of both Leases.
@@ -107,9 +107,8 @@ impl LeaseClient {
 
     /// Waits for the first state that is newer than a version.
     ///
-    /// The watch starts with the current state, whatever its version. The API server would refuse a watch from the
-    /// version of a Lease that was not written for a while, because it keeps only a few minutes of changes of all
-    /// Leases.
+    /// The watch starts with the current state, whatever its version. The API server keeps only a few minutes of
+    /// changes of all Leases. It would refuse a watch from the version of a Lease that was not written recently.
     async fn watch(&self, from: &ResourceVersion, span: Duration) -> Result<LeaseAnswer, RequestFailure> {
         // 0 would leave the duration to the server.
         let seconds = u64::try_from(span.as_millis().div_ceil(1_000).max(1)).unwrap_or(u64::MAX);

@@ -18,7 +18,7 @@ use super::watch_stream::escaped;
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Events per page.
 const PAGE: u32 = 500;
-/// Most pages that are read.
+/// Maximum number of pages that are read.
 const PAGES: usize = 20;
 /// Resolution of core/v1 times.
 const RESOLUTION: SignedDuration = SignedDuration::from_secs(1);

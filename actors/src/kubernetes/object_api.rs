@@ -64,7 +64,7 @@ impl Kind {
 
 /// Answer of the API server that is not a failure.
 pub(super) enum ObjectResponse {
-    /// The object as it is, or as the write has left it.
+    /// The object in its current state, or in its state after the write.
     Object(Value),
     /// The object does not exist.
     Absent,
@@ -100,7 +100,7 @@ impl ObjectApi {
         self.request(Verb::Create, body).await
     }
 
-    /// Replaces the state with the version in the body.
+    /// Replaces the object, unless its version differs from that in the body.
     pub(super) async fn replace(&self, body: Vec<u8>) -> Result<ObjectResponse, RequestFailure> {
         self.request(Verb::Replace, body).await
     }
@@ -142,7 +142,7 @@ impl ObjectApi {
         let (status, body) = answer.unwrap_or_else(|_| Err(no_answer()))?;
         match (status, verb) {
             (StatusCode::CONFLICT, Verb::Create | Verb::Replace) => Ok(ObjectResponse::Conflict),
-            // For a creation, it means that the namespace does not exist.
+            // For a creation, this status means that the namespace does not exist.
             (StatusCode::NOT_FOUND, Verb::Read | Verb::Replace) => Ok(ObjectResponse::Absent),
             (status, _) if status.is_success() => object_in(status, &body).map(ObjectResponse::Object),
             (status, _) => Err(refusal(status, &body)),

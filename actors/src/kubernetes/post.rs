@@ -20,10 +20,10 @@ use crate::clock::Clock;
 
 /// Time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Most characters of an object's name in the name of an Event.
+/// Maximum number of characters of an object's name in the name of an Event.
 const MAX_STEM: usize = 230;
 
-/// Longest message that the API server accepts, in bytes.
+/// Maximum length of a message that the API server accepts, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
 /// Identity of this process in Events, and the object that events about the process are attached to.
@@ -191,7 +191,7 @@ pub(super) async fn write(
 
 /// Failure of a request.
 enum SendFailure {
-    /// No answer, a success without the object, or the server is temporarily unable; with its `Retry-After`.
+    /// No answer, a success without the object, or a temporary failure of the server, with its `Retry-After`.
     ForNow(Option<Duration>),
     /// An answer with this status and this text.
     Status(StatusCode, String),

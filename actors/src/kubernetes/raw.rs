@@ -28,7 +28,7 @@ pub(super) async fn serve(answer: impl Fn(&str) -> String + Send + 'static, keep
     url
 }
 
-/// Reads a whole request and returns its first line; `None`: the client has closed the connection.
+/// Reads a whole request and returns its first line; `None` if the client has closed the connection.
 async fn request(socket: &mut TcpStream) -> Option<String> {
     let mut read = Vec::new();
     loop {

@@ -1,6 +1,6 @@
 //! Runs one list or watch request: sends it, splits the stream into lines, decodes them, and passes them to the
-//! watcher, which decides about the next request. It runs on a thread of the runtime, not on that of the machines, so
-//! that it continues to read while they are busy (`reader`).
+//! watcher, which decides about the next request. It runs on a thread of the runtime, not on the machines' thread, so
+//! that it continues to read while the machines are busy (`reader`).
 
 mod reader;
 
@@ -28,9 +28,9 @@ use crate::clock::Clock;
 
 /// Time limit for the start of the answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
-/// Longest accepted line; etcd itself refuses objects over 1.5 MiB.
+/// Maximum length of a line, in bytes; etcd itself refuses objects over 1.5 MiB.
 const MAX_LINE: usize = 8 << 20;
-/// A watch that breaks after this time counts as closed: connections are cut now and then.
+/// A watch that breaks after this time counts as closed: connections are interrupted from time to time.
 const ROUTINE: Duration = Duration::from_secs(10);
 /// Objects per page of a plain list.
 const PAGE: u32 = 500;
@@ -64,7 +64,7 @@ pub(super) async fn follow(client: Client, clock: Clock, watch_call: WatchCall, 
     watcher.send(In::Ended { call, failure, jitter }).await;
 }
 
-/// Logs a failure; the watcher decides about the next request.
+/// Logs a failure. The watcher decides about the next request.
 fn log_failure(kind: Kind, failure: &WatchFailure) {
     let kind = kind.resource();
     match failure {
@@ -91,7 +91,7 @@ fn log_failure(kind: Kind, failure: &WatchFailure) {
     }
 }
 
-/// Logs that a request was given up for a list although it did not fail.
+/// Logs that the watcher has replaced a request with a list although the request did not fail.
 pub(super) fn log_given_up(kind: Kind, given_up: &GivenUp) {
     let kind = kind.resource();
     match given_up {
@@ -140,7 +140,7 @@ fn path(kind: Kind) -> &'static str {
     }
 }
 
-/// Selector of the objects on that path, as a part of the query.
+/// Returns the selector of the objects on that path, as a part of the query.
 fn selector(kind: Kind) -> &'static str {
     match kind {
         Kind::Services | Kind::EndpointSlices | Kind::Nodes => "",
@@ -216,7 +216,7 @@ async fn list(
     }
 }
 
-/// Returns how the stream has failed, if it has, and how long it was open.
+/// Runs a stream to its end. Returns its failure, if any, and the time for which it was open.
 async fn stream(
     client: &Client,
     clock: Clock,

@@ -59,7 +59,7 @@ pub(super) fn create_series() {
     records(0, 0, 0);
 }
 
-/// Request of an attempt to set admin states, by S1's name.
+/// Returns the request of an attempt to set admin states, by S1's name.
 pub(super) fn request_of(down: bool) -> &'static str {
     if down { "loadbalancer_adminstate_down" } else { "loadbalancer_adminstate_none" }
 }

@@ -1,5 +1,5 @@
-//! The metrics of xDS clients by gRFC A78, with the cache states of A88, and the metrics of Services by the same
-//! states (X5), with their samples (E2).
+//! The metrics of xDS clients by gRFC A78, with the cache states of A88, and their samples (E2). Also the metrics of
+//! Services by the same states (X5).
 
 use std::sync::Arc;
 

@@ -212,7 +212,7 @@ impl Bootstrap {
         &self.servers
     }
 
-    /// Returns the node's id, which is part of texts that name no error (X4); empty if the bootstrap has none.
+    /// Returns the node's id; empty if the bootstrap has none. Texts without an error have it instead (X4).
     #[must_use]
     pub fn node_id(&self) -> &str {
         self.node.id()
@@ -279,7 +279,7 @@ fn policy_of(server: &At<'_>, warnings: &mut Vec<String>) -> Result<Policy, Boot
     Ok(policy)
 }
 
-/// The servers of authorities (A47) are not used.
+/// Warns that the servers of authorities (A47) are not used.
 fn warn_of_authorities(root: &At<'_>, warnings: &mut Vec<String>) -> Result<(), BootstrapError> {
     let Some(authorities) = root.field("authorities")? else { return Ok(()) };
     let fields = authorities.fields()?;

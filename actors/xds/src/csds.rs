@@ -64,7 +64,7 @@ pub async fn serve(
     let connections = limits::connections(listener);
     let serving =
         limits::server().serve_with_incoming_shutdown(PermittedService(service), connections, end.clone());
-    // A peer that never ends its request does not delay the end of the process.
+    // A peer that never ends its request must not delay the end of the process.
     let late = async {
         end.await;
         tokio::time::sleep(GRACE).await;
@@ -83,7 +83,7 @@ struct Service<F> {
     end: End,
 }
 
-/// Makes the answers.
+/// Creates the answers.
 struct Answers<F> {
     state: Arc<F>,
     large: LargeAnswers,
@@ -124,7 +124,7 @@ impl<F: Fn() -> Option<Status> + Send + Sync + 'static> ClientStatusDiscoverySer
         let answers = stream::unfold((Some(requests), None), move |(requests, permit)| {
             let (answers, connection) = (answers.clone(), Arc::clone(&connection));
             async move {
-                // The client has read the answer before.
+                // By the next request, the client has read the previous answer.
                 drop(permit);
                 let mut requests = requests?;
                 let answer = match requests.message().await {
@@ -138,7 +138,7 @@ impl<F: Fn() -> Option<Status> + Send + Sync + 'static> ClientStatusDiscoverySer
                 }
             }
         });
-        // An open stream does not delay the end of the process.
+        // An open stream must not delay the end of the process.
         Ok(Response::new(answers.take_until(self.end.clone()).boxed()))
     }
 

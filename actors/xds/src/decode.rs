@@ -22,16 +22,16 @@ use messages::{
     EdsClusterConfig, Malformed, Resource, ResourceError, each,
 };
 
-/// Longest text for operators from a control plane, in bytes.
+/// Maximum length of a text for operators from a control plane, in bytes.
 pub(crate) const MAX_WORDS: usize = 1024;
 
-/// Longest version and longest nonce of a response, in bytes: the request repeats both.
+/// Maximum length of the version and of the nonce of a response, in bytes: the request repeats both.
 pub(crate) const MAX_VERSION: usize = 64 << 10;
 
-/// Most resources that are decoded per response.
+/// Maximum number of resources that are decoded per response.
 pub(crate) const MAX_RESOURCES: usize = 10_000;
 
-/// Most errors that are decoded per response (TP3).
+/// Maximum number of errors that are decoded per response (TP3).
 pub(crate) const MAX_ERRORS: usize = 10_000;
 
 /// The type URL of the wrapper in which a resource may come.
@@ -181,7 +181,7 @@ fn reason(error: &prost::DecodeError) -> String {
 }
 
 fn reported(error: &[u8]) -> ReportedError {
-    // An undecodable error names no resource, and is rejected for that.
+    // An undecodable error names no resource, and is rejected for that reason.
     let ResourceError { resource_name, error_detail } = ResourceError::decode(error).unwrap_or_default();
     let (code, message) = match error_detail {
         Some(status) => (Some(status.code), redact::safe_line(&status.message, &[], MAX_WORDS)),

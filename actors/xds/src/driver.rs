@@ -71,10 +71,10 @@ impl Driver {
         Driver { bootstrap, node, agent, events, wall, jitter, streams: BTreeMap::new() }
     }
 
-    /// Opens a stream to a server, and sends these requests, at least one, before it waits for anything. Events
-    /// follow: [`StreamEvent::Dispatched`] when a connected transport has pulled all of them, [`StreamEvent::Sent`] for each
-    /// later one, [`StreamEvent::Response`] for each message that may be read, and at last [`StreamEvent::Ended`], once, unless
-    /// the stream is closed before.
+    /// Opens a stream to a server, and sends these requests, at least one, before it waits for anything. Events follow:
+    /// [`StreamEvent::Dispatched`] when a connected transport has pulled all of them, [`StreamEvent::Sent`] for each
+    /// later one, [`StreamEvent::Response`] for each message that may be read, and at last [`StreamEvent::Ended`]. The
+    /// last one comes once, unless the stream is closed before.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -82,7 +82,7 @@ impl Driver {
         self.streams.retain(|_, handle| !handle.task.is_finished());
         let Some(config) = self.bootstrap.configs().get(server.0).cloned() else {
             let message = format!("the bootstrap has no server {}", server.0);
-            // A closed channel means that no one needs the event.
+            // A closed channel means that the event is not needed.
             let ended = connection::unavailable(message);
             drop(self.events.send(StreamEvent::Ended { stream, ended, jitter: (self.jitter)() }));
             return;
@@ -133,7 +133,7 @@ impl Driver {
     }
 }
 
-/// Passes something to a stream's task; one that has ended no longer needs it.
+/// Passes something to a stream's task. A task that has ended does not need it.
 fn pass<T>(to: &UnboundedSender<T>, what: T) {
     drop(to.send(what));
 }

@@ -1,9 +1,8 @@
 //! The driver of the xDS client (X2): it reads gRPC's bootstrap, speaks protobuf and gRPC, and serves the client's
 //! state by CSDS (H5).
 //!
-//! It makes no decisions. `sources::xds::client` decides which streams to open, what to request and answer, and
-//! which responses are valid. Its callers decide which resources to watch and how to use them. It gets
-//! the wall time from its callers.
+//! It makes no decisions. `sources::xds::client` decides which streams to open, what to request and answer, and which
+//! responses are valid. Its callers decide which resources to watch and how to use them, and provide the wall time.
 
 mod bootstrap;
 mod csds;

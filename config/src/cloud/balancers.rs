@@ -1,5 +1,5 @@
-//! `multipleStandardLoadBalancerConfigurations`: names and shape, checked as the cloud-controller-manager checks them.
-//! Placement (selectors, VM sets) is its responsibility, so it is not stored here.
+//! `multipleStandardLoadBalancerConfigurations`: reads the entries and checks them as the cloud-controller-manager
+//! does. The selectors for placement are not stored, because only the cloud-controller-manager uses them.
 
 use std::collections::BTreeSet;
 

@@ -186,7 +186,7 @@ fn text_of(node: &Node) -> Result<&str, Mismatch> {
     Ok(text)
 }
 
-/// Returns whether text is a decimal whole number in the one spelling that all YAML readers read alike.
+/// Returns whether text is a decimal whole number in the spelling that all YAML readers read as the same number.
 fn is_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty()

@@ -93,7 +93,7 @@ cloud_keys! {
         load_balancer_backend_pool_configuration_type: String = text("loadBalancerBackendPoolConfigurationType"),
         /// The updater's interval in seconds; 0 means 30.
         update_interval: i64 = integer("loadBalancerBackendPoolUpdateIntervalInSeconds"),
-        /// Q7: absent 3, 0 none, negative 0.
+        /// Q7: the retry budget of a change; 3 when absent, 0 when negative.
         update_max_retries: i64 = integer("loadBalancerBackendPoolUpdateMaxRetries"),
         /// Q7: the older name of the key above.
         update_retry_count: i64 = integer("loadBalancerBackendPoolUpdateRetryCount"),

@@ -1,4 +1,4 @@
-//! The version of Azure's network API, which older clouds do not have in full.
+//! The version of Azure's network API. Older clouds do not support all versions.
 
 use serde_json::{Value as Schema, json};
 
@@ -13,7 +13,7 @@ const OLDEST: &str = "2021-08-01";
 /// The pattern of a version.
 const PATTERN: &str = "^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])(-preview)?$";
 
-/// A version of the network API: a date, perhaps with `-preview`.
+/// A version of the network API: a date, optionally with `-preview`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiVersion(String);
 

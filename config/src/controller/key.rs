@@ -12,7 +12,7 @@ pub struct Key {
     pub doc: &'static [&'static str],
     /// Describes the permitted values.
     pub expected: fn() -> String,
-    /// Returns the permitted values as JSON Schema, as far as that can express them.
+    /// Returns the permitted values as JSON Schema, which may permit more than the reader does.
     pub schema: fn() -> serde_json::Value,
     /// Value if the key is not set.
     pub default: DefaultValue,

@@ -1,5 +1,5 @@
-//! Reads one controller.yaml and its environment overrides against the key table. A key's value is that of the
-//! environment variable, else that of the file (a key without a value is refused), else the default.
+//! Reads one controller.yaml and its environment overrides by the key table. The value of a key comes from the
+//! environment variable, else from the file, else it is the default. A key without a value in the file is refused.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -4,7 +4,7 @@ use super::{DefaultValue, KEYS, Key, SECTIONS};
 use crate::cloud::DEFAULT_UPDATE_INTERVAL;
 use crate::{duration, value};
 
-/// Returns the text of `reference.yaml`, which as a controller.yaml gives exactly the defaults.
+/// Returns the text of `reference.yaml`. If used as controller.yaml, it yields exactly the defaults.
 pub fn reference() -> String {
     let mut out = String::from(
         "# Reference configuration of azure-backend-pool-controller: every key with its default.\n\

@@ -180,7 +180,7 @@ impl Setting for bool {
 }
 
 impl Setting for String {
-    /// The longest text, in characters.
+    /// Maximum length of the text, in characters.
     type Rule = usize;
     type Refusal = Mismatch;
 
@@ -369,9 +369,9 @@ impl Setting for Vec<String> {
 
 /// The addresses that a listener may have.
 pub(crate) enum Listen {
-    /// Any.
+    /// All addresses.
     Anywhere,
-    /// This machine only (H2).
+    /// Loopback addresses (H2).
     Loopback,
 }
 
@@ -415,7 +415,7 @@ impl Setting for SocketAddr {
     }
 }
 
-/// A file, or none.
+/// The absolute path of a file. An empty text means none.
 impl Setting for Option<PathBuf> {
     type Rule = AnyValue;
     type Refusal = Mismatch;

@@ -6,7 +6,8 @@
 //! times are microseconds and must not go backwards; all randomness comes from [`Settings::seed`].
 //!
 //! Not modelled: changes of permissions and locks over HTTP (they are [`Settings`]), other resource groups and
-//! subscriptions, resource types that no migration needs, dates in headers (the HTTP wrapper owns the wall clock).
+//! subscriptions, resource types that the migration does not need, and dates in headers (the HTTP wrapper owns the wall
+//! clock).
 
 mod access;
 mod actions;
@@ -201,7 +202,7 @@ pub struct ArmModel {
     now: u64,
 }
 
-/// A request with everything that is known before it is answered.
+/// A request with everything that is known about it before it is answered.
 struct Call<'a> {
     request: &'a Request,
     target: Target,
@@ -211,7 +212,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Returns whether the cloud-controller-manager sent it, by its user agent.
+    /// Returns whether the cloud-controller-manager sent the request, by its user agent.
     fn is_foreign(&self) -> bool {
         let agent = self.request.header("User-Agent").unwrap_or_default();
         agent.starts_with("kubernetes-cloudprovider")
@@ -249,7 +250,7 @@ impl ArmModel {
         }
     }
 
-    /// Answers one request that arrives at `now_us`. Its effect is immediate; its answer is due later.
+    /// Answers one request that arrives at `now_us`. The request takes effect immediately; the answer is due later.
     pub fn handle(&mut self, request: &Request, now_us: u64) -> Reply {
         self.tick(now_us);
         let target = Target::parse(&request.path_and_query);
@@ -269,7 +270,7 @@ impl ArmModel {
         self.conclude(&call, fate)
     }
 
-    /// Returns the next time at which time alone changes something, in microseconds.
+    /// Returns the time of the next change without a request, in microseconds.
     pub fn deadline(&self) -> Option<u64> {
         self.operations.next_end().into_iter().chain(self.schedule.next()).min()
     }
@@ -293,7 +294,8 @@ impl ArmModel {
         self.now = target;
     }
 
-    /// Returns the gateway's checks before the resource provider sees a request.
+    /// Applies the gateway's checks before the resource provider sees the request. Returns the remaining quota, or the
+    /// refusal.
     fn admit(&mut self, call: &Call, verb: Verb) -> Result<u64, Answer> {
         let bearer = call.request.header("Authorization").and_then(|value| value.get(..7));
         if self.settings.require_bearer && !bearer.is_some_and(|word| word.eq_ignore_ascii_case("Bearer ")) {
@@ -371,7 +373,7 @@ impl ArmModel {
         Fate::Answered(answer.with(verb.remaining_header(), left.clone()).with(verb.global_header(), left))
     }
 
-    /// Returns the resource provider's part.
+    /// Handles a request in the resource provider.
     fn provide(
         &mut self,
         call: &Call,
@@ -468,7 +470,7 @@ impl ArmModel {
         }
     }
 
-    /// Returns the name as the load balancer has it, shared with the store if it exists.
+    /// Returns the name in the load balancer's original case, shared with the store if the load balancer exists.
     fn interned(&self, name: &str) -> Arc<str> {
         self.balancers.get(&store::key(name)).map_or_else(|| name.into(), |lb| lb.name.clone())
     }
@@ -498,7 +500,7 @@ impl ArmModel {
     }
 }
 
-/// `yyyy-mm-dd`, with an optional suffix as in `2024-01-01-preview`.
+/// Returns whether a text is `yyyy-mm-dd`, with an optional suffix as in `2024-01-01-preview`.
 fn is_api_version(text: &str) -> bool {
     let date = text.as_bytes().get(..10);
     let shaped = date.is_some_and(|date| {

@@ -6,8 +6,8 @@
 //! receives the answers. Its driver passes it the cluster's objects, keeps its time and chooses each Service's load
 //! balancer. Upstream's known defects are kept. Time is a number of microseconds and must not go backwards.
 //!
-//! Not modelled: security groups, public IPs, private link, network-interface pools, placement of Services, deletion
-//! of load balancers that have become empty, dates in Retry-After, and client-go's own retries.
+//! Not modelled: security groups, public IPs, private link, NIC-based pools, placement of Services, deletion of load
+//! balancers that have become empty, dates in Retry-After, and client-go's own retries.
 
 mod balancer;
 mod call;
@@ -93,7 +93,7 @@ pub struct Counters {
     pub holds: u64,
     /// Locks not acquired.
     pub lock_failures: u64,
-    /// Number of times it found another previous holder and dropped its caches.
+    /// Number of times the model found another previous holder and dropped its caches.
     pub cache_rebuilds: u64,
     /// Successful reconciles.
     pub reconciled: u64,
@@ -103,11 +103,11 @@ pub struct Counters {
     pub drains: u64,
     /// Groups of changes that the updater dropped because Azure refused them.
     pub dropped: u64,
-    /// Writes that it began (PUT and DELETE, without retries).
+    /// Writes that the model began (PUT and DELETE, without retries).
     pub writes: u64,
     /// Crashes.
     pub deaths: u64,
-    /// Answers to calls that it no longer waits for.
+    /// Answers to calls for which the model no longer waits.
     pub late_answers: u64,
 }
 
@@ -150,7 +150,7 @@ pub struct Ccm {
 }
 
 impl Ccm {
-    /// Creates one that starts at time 0 without facts.
+    /// Creates a cloud-controller-manager that starts at time 0 without facts.
     pub fn new(settings: Settings) -> Self {
         let mut ccm = Self {
             random: Random::new(settings.seed),
@@ -191,7 +191,7 @@ impl Ccm {
             In::ServiceGone { namespace, name } => self.on_service_gone(&key_of(&namespace, &name)),
             In::Slice(object) => self.on_slice(&object),
             In::SliceGone { namespace, name } => {
-                // Upstream's DeleteFunc only removes it from the cache.
+                // Upstream's DeleteFunc only removes the slice from the cache.
                 self.facts.slices.remove(&key_of(&namespace, &name));
             }
             In::Node(object) => {
@@ -209,7 +209,7 @@ impl Ccm {
         self.start_next(calls);
     }
 
-    /// Returns the next time at which time alone changes something, in microseconds.
+    /// Returns the time of the next change without an input, in microseconds.
     pub fn deadline(&self) -> Option<u64> {
         if let Some(until) = self.down_until {
             return Some(until);
@@ -232,8 +232,8 @@ impl Ccm {
         self.start_next(calls);
     }
 
-    /// Crashes it: its queues, caches and calls are lost, the Lease and Azure stay as they are. After `down_us` it
-    /// starts again with the known facts, which may change meanwhile.
+    /// Crashes the process: its queues, caches and calls are lost, while the Lease and Azure stay unchanged. After
+    /// `down_us` it starts again with the known facts, which may change in the meantime.
     pub fn kill(&mut self, down_us: u64) {
         self.counters.deaths += 1;
         self.work = Work::default();
@@ -247,44 +247,44 @@ impl Ccm {
         self.down_until = Some(self.now.saturating_add(down_us));
     }
 
-    /// Changes its settings while it runs. The seed and the times of running timers stay unchanged.
+    /// Changes the settings while the model runs. The seed and the times of running timers stay unchanged.
     pub fn reconfigure(&mut self, change: impl FnOnce(&mut Settings)) {
         change(&mut self.settings);
     }
 
-    /// Returns whether it has lost the node name of an address, although it knows the node. It then writes the
-    /// address without a name, which Azure refuses, until it restarts or the node changes.
+    /// Returns whether the model has lost the node name of an address, although it knows the node. Until the model
+    /// restarts or the node changes, it writes the address without a name, which Azure refuses.
     pub fn has_lost_names(&self) -> bool {
         self.facts.have_lost_names()
     }
 
-    /// Returns whether it believes that it holds the shared Lease.
+    /// Returns whether the model holds the shared Lease, according to its own state.
     pub fn holds_lock(&self) -> bool {
         self.job.as_ref().is_some_and(Job::holds_lock)
     }
 
-    /// Returns the path that it writes in Azure, from the first try until the end of the operation.
+    /// Returns the path that the model writes in Azure, from the first try until the end of the operation.
     pub fn writing(&self) -> Option<&str> {
         self.job.as_ref().and_then(Job::writing)
     }
 
-    /// Returns whether it runs.
+    /// Returns whether the model runs.
     pub fn is_up(&self) -> bool {
         self.down_until.is_none()
     }
 
-    /// Returns whether it runs and has nothing to do, nothing queued and no call open.
+    /// Returns whether the model runs, and has neither work, nor a queue, nor an open call.
     pub fn is_idle(&self) -> bool {
         let queued = !self.work.is_empty() || !self.updater.is_empty() && self.settings.updater;
         self.is_up() && self.job.is_none() && self.flights.is_empty() && !queued && !self.nodes_changed
     }
 
-    /// Returns its sums.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Returns its settings.
+    /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -338,7 +338,7 @@ impl Ccm {
         let key = service.key();
         let before = self.facts.services.get(&key).cloned();
         if let Some(old) = before.as_ref().filter(|old| old.uid != service.uid) {
-            // Deleted and recreated without a finalizer: the old one is cleaned up separately.
+            // The Service was deleted and recreated without a finalizer: the old one is cleaned up separately.
             let ghost = format!("{key}#{}", old.uid);
             let balancer = self.placed.remove(&key).unwrap_or_else(|| old.balancer.clone());
             self.placed.insert(ghost.clone(), balancer);

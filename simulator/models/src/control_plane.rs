@@ -1,6 +1,6 @@
 //! A sans-IO model of an xDS control plane (docs/design/surface.md, Z1; X2): its resources, the subscriptions of each
-//! stream and what was sent on it, and so the pending responses. It implements state of the world over one aggregated
-//! stream.
+//! stream, the changes that were sent on it, and so the pending responses. It implements the state-of-the-world variant
+//! over one aggregated stream.
 //!
 //! The caller owns resources, and errors that replace them. It also owns streams and nonces, and decides whether and
 //! when requests are answered.
@@ -18,7 +18,7 @@ pub use subscriptions::{PendingResponse, Subscriptions};
 pub enum Kind {
     /// `Cluster`: each response contains all subscribed clusters that exist (CDS).
     Clusters,
-    /// `ClusterLoadAssignment`: each response contains only what is new on its stream (EDS).
+    /// `ClusterLoadAssignment`: each response contains only resources that are new on its stream (EDS).
     Endpoints,
 }
 

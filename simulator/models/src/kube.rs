@@ -6,10 +6,10 @@
 //! passed. Scenarios and the model of the cloud-controller-manager write through [`KubeModel::apply`] and
 //! [`KubeModel::delete`].
 //!
-//! Not modelled: authentication and RBAC (`forbid` refuses whole kinds, any token is accepted, access reviews allow,
-//! except for a few users with rules of their own), managedFields and server-side apply, defaulting, schema
-//! validation beyond `validate`, garbage collection, set-based selectors, deletion of collections, protobuf, and the
-//! expiry of events after an hour.
+//! Not modelled: authentication and RBAC, managedFields and server-side apply, defaulting, schema validation beyond
+//! `validate`, garbage collection, set-based selectors, deletion of collections, protobuf, and the expiry of events
+//! after an hour. Any token is accepted, and access reviews allow everything, except for a few users with their own
+//! rules. `forbid` refuses whole kinds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -44,7 +44,7 @@ use status::Failure;
 use store::{Change, Key, Store};
 use watch::Watch;
 
-/// Initial settings of a model.
+/// Settings of a model at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Seed of uids, generated names and watch lifetimes.
@@ -53,7 +53,8 @@ pub struct Settings {
     pub epoch_s: u64,
     /// Microseconds between bookmarks of one watch.
     pub bookmark_every_us: u64,
-    /// Shortest life in microseconds of a watch without `timeoutSeconds` (`--min-request-timeout`); at most twice.
+    /// Minimum lifetime in microseconds of a watch without `timeoutSeconds` (`--min-request-timeout`); the maximum is
+    /// twice that.
     pub watch_timeout_us: u64,
     /// History kept per kind, in writes.
     pub history_events: usize,
@@ -89,7 +90,7 @@ pub enum Refused {
     UnknownKind,
     /// No name, or no namespace where one is needed.
     NoName,
-    /// A recorded event without a resourceVersion newer than the model's, or of an unknown type.
+    /// A recorded event has an unknown type, or its resourceVersion is not newer than the model's.
     NotNewer,
 }
 
@@ -220,8 +221,8 @@ impl KubeModel {
         Some(reply)
     }
 
-    /// Returns a number that changes whenever a watch may have something new or a setting was changed; while it is
-    /// equal, only time has passed.
+    /// Returns a number that changes whenever a watch may have something new or a setting was changed. If it is
+    /// unchanged, only time has passed.
     pub fn revision(&self) -> u64 {
         self.revision
     }

@@ -28,7 +28,7 @@ impl Port {
         Ok(Self { address: bound.local_addr()?, _bound: bound })
     }
 
-    /// Listens on the address, beside the socket that is only bound.
+    /// Listens on the address, in addition to the socket that is only bound.
     ///
     /// # Errors
     /// The system refuses it.
@@ -42,7 +42,7 @@ impl Port {
 }
 
 /// A listener that ends when it is dropped. A child process that is being started has a copy of each descriptor until
-/// it executes its program: closing only ours leaves the port open until then.
+/// it executes its program: closing only our descriptor leaves the port open until then.
 pub(super) struct Listener(TcpListener);
 
 impl Listener {
@@ -53,12 +53,12 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // A socket that listens can be shut down.
+        // Only a shutdown ends the copies too.
         rustix::net::shutdown(&self.0, Shutdown::Both).ok();
     }
 }
 
-/// Opens a socket that shares its port with the others of this function alone.
+/// Opens a socket that shares its port only with other sockets of this function.
 fn socket() -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseport(true)?;

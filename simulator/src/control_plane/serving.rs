@@ -74,7 +74,7 @@ pub(super) async fn serve<IO>(
     }
 }
 
-/// Speaks HTTP/2 on a connection.
+/// Serves HTTP/2 on a connection.
 async fn speak<IO>(io: IO, plane: Owner<Plane>)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -115,7 +115,7 @@ impl Stream {
         self.put(Ok(bytes));
     }
 
-    /// Ends it with a status.
+    /// Ends the stream with a status.
     pub(super) fn refuse(&self, status: Status) {
         self.put(Err(status));
     }

@@ -34,8 +34,8 @@ pub struct DrainReport {
     pub never: usize,
     /// Number that the scenario expects in time; `None` if it is not checked.
     pub reached_expected: Option<usize>,
-    /// Number that could have been in time, if each load balancer had written only the pools of these nodes, one after
-    /// another, the earliest deadline first, with the measured durations of its writes.
+    /// Number of nodes that could have been drained in time. Each load balancer would have written only the pools of
+    /// these nodes, the earliest deadline first, with the measured durations of its writes.
     pub best_possible: usize,
     /// Times from the taint or the notice until the node was Down in the last pool.
     pub drained_seconds: Times,
@@ -47,9 +47,9 @@ pub struct DrainReport {
     pub puts_per_pool_max: usize,
     /// PUTs that only set entries Down whose nodes had already returned or been deleted.
     pub puts_without_effect: usize,
-    /// Entries that they set Down.
+    /// Entries that accepted PUTs set Down.
     pub set_down: usize,
-    /// Entries that they restored.
+    /// Entries that accepted PUTs restored.
     pub restored: usize,
     /// Entries with a wrong admin state at the end of the run.
     pub wrong_entries: usize,
@@ -85,7 +85,7 @@ pub struct Drained {
     pub drained_seconds: Option<f64>,
     /// Earliest time at which it could have been drained.
     pub best_seconds: f64,
-    /// Number of pools in which it was not Down at its signal.
+    /// Number of pools in which the node was not Down at its signal.
     pub pools: usize,
     /// True if it was drained in time.
     pub in_time: bool,
@@ -154,7 +154,7 @@ impl DrainReport {
 #[derive(Clone, Debug)]
 struct NodeDrain<'a> {
     signal: &'a Signal,
-    /// The pools in which it was not Down.
+    /// The pools in which the node was not Down.
     open: BTreeSet<PoolNumber>,
     sent_us: Option<u64>,
     drained_us: Option<u64>,

@@ -106,7 +106,7 @@ fn points(picture: &Picture) -> Vec<(f64, f64)> {
     points
 }
 
-/// Draws the number of pools out of sync over time, with that of upstream, if any.
+/// Draws the number of pools out of sync over time, for the controller and, if it ran, for upstream's updater.
 fn converging(report: &Report) -> String {
     let ours = points(&report.picture);
     let own_length = report.picture.length_us as f64 / 1e6;

@@ -32,7 +32,7 @@ const RETRYING: &str = "LoadBalancerBackendPoolUpdateRetrying";
 pub struct RunInfo<'a> {
     /// Its scenario.
     pub scenario: &'a Scenario,
-    /// Speed, as a multiple of that of the scenario's file.
+    /// Speed, as a multiple of the speed in the scenario's file.
     pub speed: u32,
     /// The seed.
     pub seed: u64,
@@ -181,7 +181,7 @@ impl Report {
         Self { unreached, ..report }
     }
 
-    /// Runs the same scenario and seed with upstream's updater alone, on simulated time.
+    /// Runs the same scenario and seed with only upstream's updater, on simulated time.
     #[must_use]
     pub fn of_upstream(scenario: &Scenario, world: &World, seed: u64) -> Self {
         let ended = upstream::play(scenario, world, seed);
@@ -301,7 +301,7 @@ fn manager((sums, longest_wait_us): (ccm::Counters, u64)) -> Manager {
     }
 }
 
-/// Returns the events of both API groups, each once: each group may also list those of the other.
+/// Returns the events of both API groups, each once: each group may also list the events of the other one.
 fn all_events(cluster: &KubeModel) -> impl Iterator<Item = Value> {
     let mut inputs = BTreeSet::new();
     let both = cluster.list(Resource::Events).chain(cluster.list(Resource::EventsV1));

@@ -8,7 +8,7 @@ use crate::post_run_checks::{Held, PostRunChecks};
 
 type Row = (&'static str, String);
 
-/// Returns the table with its verdict, after that of upstream's updater, if any.
+/// Returns the table with its verdict, after the table of upstream's updater, if any.
 pub(super) fn text(report: &Report) -> String {
     let Some(upstream) = &report.upstream else { return table(report) + "\n" + &report.verdict() + "\n" };
     // The controller's table comes last: operators read the end of the text, and the exit code is the controller's.

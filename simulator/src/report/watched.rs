@@ -43,7 +43,7 @@ pub(super) fn picture(picture: &Picture, samples: &[StatusSample]) -> String {
     chart.done("waiting work and held removals over time")
 }
 
-/// Returns the periods in which a value is not 0: from the first sample with it to the first sample without.
+/// Returns the periods in which a value is not 0: from the first such sample to the next sample with 0.
 fn stretches(samples: &[StatusSample], what: impl Fn(&StatusSample) -> usize) -> Vec<Stretch> {
     let mut all: Vec<Stretch> = Vec::new();
     let mut open = false;

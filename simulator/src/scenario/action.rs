@@ -59,7 +59,7 @@ pub enum Action {
     ClocksJump(i64),
     /// The controller's process is suspended or resumed, as on a suspended node.
     StandStill(bool),
-    /// Limit of open files of the controller's process; `None`: the system's limit.
+    /// Limit of open files of the controller's process; `None` restores the system's limit.
     FilesLimit(Option<u64>),
     /// The controller's process is killed and restarted.
     Restart,
@@ -355,7 +355,7 @@ impl Scene {
     }
 }
 
-/// Removes a required member, if there is one.
+/// Removes a member from each n-th pool: a required one, if there is one.
 fn take_members(azure: &mut Azure, every: usize, now_us: u64) {
     // Missing members can be counted only relative to the state before.
     azure.observe_all(now_us);
@@ -371,8 +371,8 @@ fn take_members(azure: &mut Azure, every: usize, now_us: u64) {
     }
 }
 
-/// Sets the lowest member that is not Down, if any, by a PUT of the whole pool. The PUT takes no time, so that pools of
-/// one load balancer do not block each other; a pool that is being written rejects it.
+/// Sets the lowest member of each n-th pool Down that is not Down already, by a PUT of the whole pool. The PUT takes no
+/// time, so that pools of one load balancer do not block each other; a pool that is being written rejects it.
 fn set_down(azure: &mut Azure, every: usize, now_us: u64) {
     let arm::Settings { put_latency, operation, .. } = *azure.model.settings();
     azure.model.reconfigure(|settings| {
@@ -387,7 +387,7 @@ fn set_down(azure: &mut Azure, every: usize, now_us: u64) {
     azure.model.reconfigure(|settings| (settings.put_latency, settings.operation) = (put_latency, operation));
 }
 
-/// Returns the PUT that sets one more member Down; `None` if all are.
+/// Returns the PUT that sets one more member Down; `None` if all members are Down.
 fn down_put(azure: &Azure, pool: &PoolName) -> Option<Request> {
     let mut body = azure.model.pool_json(&pool.load_balancer, &pool.pool)?;
     let entries = body.pointer_mut("/properties/loadBalancerBackendAddresses")?.as_array_mut()?;

@@ -191,7 +191,7 @@ pub(super) struct Shift {
     stopped: Option<Vec<String>>,
     /// Nodes whose objects are kept for their return.
     hidden: Vec<String>,
-    /// True if those nodes return.
+    /// True if the hidden nodes return.
     returns: bool,
     /// Pools to remove, each with its rule.
     pools: Vec<(PoolName, String)>,

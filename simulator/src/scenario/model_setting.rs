@@ -12,7 +12,7 @@ pub enum ModelSetting {
     GetLatency(Latency),
     /// Latency of writes.
     PutLatency(Latency),
-    /// Duration of the operations of writes; `None`: writes are complete when they are answered.
+    /// Duration of the operations of writes; `None` if writes are complete when they are answered.
     Operation(Option<Latency>),
     /// Retry-After of answers that started an operation, in seconds.
     RetryAfter(u32),
@@ -39,7 +39,7 @@ pub enum ModelSetting {
     SilentLoss(f64),
     /// The faults, which replace the earlier ones.
     Faults(Vec<Fault>),
-    /// The network provider's quota; `None`: neither this one nor ARM's own.
+    /// The network provider's quota; `None` removes this quota and ARM's own quota.
     Quota(Option<Window>),
     /// ARM's own token buckets.
     Buckets(Buckets),

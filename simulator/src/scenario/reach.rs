@@ -57,7 +57,7 @@ impl Tally {
         self.effects.iter().find(|(known, _)| known == fault).map_or(0, |(_, times)| *times)
     }
 
-    /// Returns the refusals by ARM's own buckets.
+    /// Returns the number of refusals by ARM's own buckets.
     fn by_buckets(&self) -> u64 {
         self.sums.throttled - self.sums.throttled_by_provider
     }
@@ -81,8 +81,8 @@ impl Reach {
         self.cluster = cluster.model.fault_effects().clone();
     }
 
-    /// Returns the texts of the actions without an effect, each once. Actions with the same text count together, and so
-    /// do actions of one kind on the API server: of two restarts close together a watcher notices one.
+    /// Returns the texts of the actions without an effect, each once. Actions with the same text count together. So do
+    /// actions of one kind on the API server: a watcher notices only one of two restarts that are close together.
     pub(crate) fn missed(&self, timeline: &[TimelineEntry]) -> Vec<String> {
         let missed = timeline.iter().filter(|entry| !self.reached(&entry.action));
         let words: BTreeSet<&String> = missed.map(|entry| &entry.words).collect();
@@ -178,10 +178,10 @@ mod tests {
     use super::*;
     use crate::scenario::Scenario;
 
-    /// A function that removes an effect, and the actions that then have none.
+    /// A function that removes an effect, and the actions that have no effect then.
     type Less = (fn(&mut Reach), &'static [&'static str]);
 
-    /// Actions that need a client to have an effect.
+    /// Actions that have an effect only if a client meets them.
     const ACTIONS: [&str; 19] = [
         "apiserver down",
         "apiserver restart",

@@ -100,7 +100,7 @@ impl World {
     }
 
     /// Removes all pods of the first Services that have any. Kubernetes keeps one slice of each family of such a
-    /// Service. Says which slices changed, and the namespace and name of each deleted one.
+    /// Service. Returns the changed slices, and the namespace and name of each deleted one.
     pub(crate) fn scale_to_zero(&mut self, count: usize) -> (Changed, Vec<(String, String)>) {
         let awake: Vec<usize> =
             (0..self.services.len()).filter(|index| !self.services[*index].pods.is_empty()).collect();

@@ -18,8 +18,8 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Returns the minimum difference of the server's clock, and whether it is ahead. The date has whole seconds, and
-    /// the server read its clock at some time during the exchange.
+    /// Returns the minimum difference between the clocks, and whether the server's clock is ahead. The date has whole
+    /// seconds, and the server read its clock at some time during the exchange.
     fn difference(self, date: Timestamp) -> (Duration, bool) {
         let ahead = span(self.received, date);
         let behind = span(date.saturating_add(jiff::SignedDuration::from_secs(1)).unwrap_or(date), self.sent);

@@ -1,4 +1,4 @@
-//! Checks the operators' entries in our ConfigMap: pauses, and the switch of the admin state.
+//! Checks the entries of operators in our ConfigMap: the pauses, and the switch of the admin state.
 
 use actors::clock::Clock;
 use actors::kubernetes::{NamespacedName, config_map_facts};

@@ -1,5 +1,5 @@
-//! Checks the Services that use pools, their pools and the xDS sources of pools (X2-X4): by the same machines as in `run`,
-//! which write nothing here, and by the same plan as in an export.
+//! Checks the Services that use pools, their pools and the xDS sources of pools (X2-X4). It uses the machines of `run`,
+//! which write nothing here, and the plan of an export.
 
 use std::collections::BTreeMap;
 

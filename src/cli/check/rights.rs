@@ -131,7 +131,7 @@ pub(super) struct Objects<'a> {
 }
 
 impl Within {
-    /// Returns the object; the inner `None` means all objects, the outer one that there is no such object.
+    /// Returns the object: `Some(None)` for all objects, `None` if the object is not configured.
     fn object<'a>(self, objects: &Objects<'a>) -> Option<Option<&'a NamespacedName>> {
         match self {
             Within::Cluster => Some(None),

@@ -24,10 +24,10 @@ use super::output::Output;
 use super::{Environment, azure};
 use crate::wiring::params;
 
-/// The time for which a migration continues after a signal that ends the process, because stopping at once would
+/// The time for which a migration continues after a signal that ends the process, because an immediate stop would
 /// prolong the outage.
 const CONTINUE_FOR: Duration = Duration::from_secs(8);
-/// The time to wait for the answers to changes after that: a PUT takes no longer.
+/// The time to wait after that for the answers to changes. A PUT takes no longer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time to wait for the release of both Leases at the end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ enum Completion {
 /// The signals that end the process, even during the outage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum EndingSignals {
-    /// SIGTERM. SIGINT only asks to stop, as an operator does at a terminal.
+    /// SIGTERM. SIGINT, as from Ctrl-C, only requests a stop.
     OnTerminate,
     /// SIGTERM and SIGINT.
     OnBoth,
@@ -63,7 +63,7 @@ enum StopRequest {
     End,
 }
 
-/// The signals that a migration handles, including those that came before it began.
+/// The signals that a migration handles, including those that arrived before it began.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -104,9 +104,9 @@ pub(super) enum LeaseWait {
 /// The end of the state machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum RunResult {
-    /// The migration ended by itself.
+    /// The state machine has ended, with this outcome.
     Ended(Outcome),
-    /// A signal interrupted it in this stage; the next process continues there.
+    /// A signal interrupted the migration in this stage. The next process continues there.
     Interrupted(Stage),
 }
 
@@ -117,7 +117,7 @@ pub(super) struct Run<'a> {
     own: LeaseHold,
     shared: LeaseHold,
     answers: FuturesUnordered<BoxFuture<'a, Completion>>,
-    /// Changes at Azure without an answer yet.
+    /// Changes that were sent to Azure and have no answer yet.
     changing: BTreeSet<CallId>,
     /// Whether the journal is being stored.
     is_recording: bool,
@@ -208,8 +208,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Releases both Leases. While a change has no answer they are left to expire instead: it may still arrive at
-    /// Azure.
+    /// Releases both Leases. A change without an answer may still arrive at Azure: the Leases then expire instead.
     pub(super) async fn release(&mut self) {
         if !self.changing.is_empty() {
             return;

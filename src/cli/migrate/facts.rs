@@ -21,7 +21,7 @@ use crate::service;
 const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 /// Labels of control plane nodes.
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
-/// Present in each container of a cluster.
+/// Environment variable that Kubernetes sets in each container.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
 
 /// Reads the facts about the cluster.

@@ -1,4 +1,4 @@
-//! `migrate-basic-lb ip-pools`: changes pools from members by interface to members by address.
+//! `migrate-basic-lb ip-pools`: migrates pools from NIC-based to IP-based.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -30,7 +30,7 @@ const KEY: &str = "journal";
 pub(super) enum Kind {
     /// The migration from Basic to Standard.
     Migration,
-    /// The change to pools by address.
+    /// The migration of pools from NIC-based to IP-based.
     IpPools,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Store<'a> {
     kubernetes: kube::Client,
     own: NamespacedName,
     kind: Kind,
-    /// The file, where there is one.
+    /// The file, if there is one.
     file: Option<&'a Path>,
 }
 

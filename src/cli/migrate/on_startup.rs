@@ -33,7 +33,7 @@ pub(in crate::cli) fn run_after_migration(options: Options) -> anyhow::Result<Ex
         };
         let mut task = None;
         let watcher = async |service: ServiceHandle| {
-            // A separate task: a signal ends the watcher at once, but the migration needs time to end.
+            // A separate task, because a signal ends the watcher immediately, but the migration needs time to end.
             let migration = task.insert(actix::spawn(start.migrate(service.clone())));
             let ended = migration.await;
             task = None;
@@ -80,7 +80,7 @@ impl Start {
             }
             return Ok(());
         }
-        // As for leadership, the pauses must be known first.
+        // Read the pauses first, as before leadership.
         let pauses = async {
             while service.published.load().policy.as_ref().is_none_or(|view| view.policy.is_none()) {
                 tokio::time::sleep(POLL_INTERVAL).await;

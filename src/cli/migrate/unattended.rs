@@ -24,7 +24,7 @@ const READ_AGAIN_AFTER: Duration = Duration::from_secs(5);
 pub(super) enum Task {
     /// No Basic load balancer is in scope.
     Nothing,
-    /// The blockers of this plan block the migration.
+    /// This plan has findings that block the migration.
     Blocked(Plan),
     /// Apply this plan, with this journal.
     Begin(Plan, Box<Journal>),
@@ -66,8 +66,8 @@ impl<'a> Unattended<'a> {
         Unattended { environment, store, accepted: environment.accepted(accept), service: None }
     }
 
-    /// Makes the migration change nothing while this controller has everything paused, and end as early as possible so
-    /// that the controller can begin.
+    /// Connects the migration to the controller of this process. The migration changes nothing while everything is
+    /// paused, and ends as early as possible, so that the controller can begin.
     pub(super) fn with_service(self, service: &'a ServiceHandle) -> Unattended<'a> {
         Unattended { service: Some(service), ..self }
     }

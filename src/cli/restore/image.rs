@@ -1,4 +1,4 @@
-//! The pre-images of a snapshot, as far as they can be restored: addresses and the names of their entries.
+//! The parts of a snapshot's pre-images that can be restored: addresses, and the names of their entries.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

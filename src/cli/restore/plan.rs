@@ -39,7 +39,7 @@ pub(super) enum Finding {
     Paused(String),
     /// It does not exist.
     Gone,
-    /// It is no managed Service's own pool; the pools of the cluster as a whole, for example, follow its nodes.
+    /// It is not the own pool of a managed Service. For example, the pools of the cluster as a whole follow its nodes.
     Foreign,
     /// It is a managed Service's pool, but its members are not written, for this reason.
     NotManageable(String),

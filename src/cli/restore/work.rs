@@ -17,7 +17,8 @@ use crate::cli::eprint_lines;
 use crate::cli::observe::POLL_INTERVAL;
 use crate::service::ServiceHandle;
 
-/// The time after the last write at which ARM is read once more: it can report success and store something else.
+/// The time after the last write at which ARM is read once more, because ARM can report success and store something
+/// else.
 const CONFIRM_AFTER: Duration = Duration::from_secs(2);
 
 /// The outcome of a pool.
@@ -89,7 +90,7 @@ impl Outcome {
     }
 }
 
-/// Returns whether a pause is that of this pool or of one of its Services.
+/// Returns whether a pause applies only to one pool or Service.
 fn is_single(paused: &PausedBy) -> bool {
     match paused {
         PausedBy::Pool | PausedBy::Service(_) | PausedBy::Annotation(_) => true,
@@ -115,10 +116,10 @@ impl PoolRestore<'_> {
         self.pools.iter().map(|id| (id.clone(), outcome(id))).collect()
     }
 
-    /// Waits until no pool is pending and `is_confirmed` has found the same at ARM, or until the time is over.
+    /// Waits until no pool is pending and `is_confirmed` has found the same outcomes at ARM, or until the time is over.
     ///
     /// # Errors
-    /// Everything could not be paused, or an operator has ended that pause.
+    /// The pause of everything failed, or an operator has ended it.
     pub(super) async fn run(
         &self,
         service: &ServiceHandle,
@@ -170,7 +171,7 @@ impl PoolRestore<'_> {
         let (scope, by) = (Scope::Everything, Some(Arc::from("restore")));
         let request = OperatorAction::Pause { scope, by, reason: Some(Arc::clone(reason)) };
         let reason: Arc<str> = match service.requests.send(request).await {
-            // The published snapshot follows.
+            // The published snapshot will show the pause soon.
             Some(Answer::Done(_)) => {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 return Ok(false);

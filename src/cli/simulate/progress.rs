@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// A terminal of 80 columns that sends on the texts written to it.
+    /// A terminal of 80 columns that forwards the texts written to it.
     #[derive(Debug)]
     struct Terminal(Sender<String>);
 

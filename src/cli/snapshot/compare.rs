@@ -104,7 +104,7 @@ fn other_fields(pool: &Value) -> BTreeMap<String, Value> {
     comparable_fields(pool, &[ADDRESSES])
 }
 
-/// Returns the fields of a resource and of its properties, except the fields in `without`, those that identify the
+/// Returns the fields of a resource and of its properties. Omits the fields in `without`, those that identify the
 /// resource, and those that change with every write of its load balancer.
 fn comparable_fields(resource: &Value, without: &[&str]) -> BTreeMap<String, Value> {
     let own = resource.as_object().into_iter().flatten();

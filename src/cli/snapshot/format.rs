@@ -47,7 +47,7 @@ pub(in crate::cli) struct Filter {
     pub(in crate::cli) pools: Vec<String>,
 }
 
-/// A load balancer that existed.
+/// A load balancer that existed at the time of the snapshot.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::cli) struct Balancer {
@@ -59,7 +59,7 @@ pub(in crate::cli) struct Balancer {
     pub(in crate::cli) pools: Vec<Pool>,
 }
 
-/// A pool as it was.
+/// A pool at the time of the snapshot.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::cli) struct Pool {
@@ -109,15 +109,15 @@ pub(in crate::cli) enum Unusable {
     /// The file is another kind of document.
     #[error("it is not a snapshot: its schema is {0:?}, expected {SCHEMA:?}")]
     OtherSchema(String),
-    /// The file comes from another version.
+    /// The file has another version of the format.
     #[error(
         "its schemaVersion is {0}, and this version reads {SCHEMA_VERSION}; use the version that wrote it"
     )]
     OtherVersion(u32),
-    /// A document is not what it was.
+    /// The hash of a document does not match.
     #[error("the document of {0} is not what its sha256 says: the file was edited or is damaged")]
     Damaged(String),
-    /// A document does not belong where it is.
+    /// A document is that of another pool.
     #[error("the document of {0} is that of another pool")]
     Misplaced(String),
     /// A load balancer or pool occurs twice.
@@ -244,7 +244,7 @@ pub(in crate::cli) fn sha256(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// Odd spacing, a number that no float holds, and an unknown field.
+    /// A document with unusual spaces, a number that no float can represent, and an unknown field.
     const DOCUMENT: &str = r#"{ "name":"shop-web",  "future":{"n":12345678901234567890.10}, "properties":{"loadBalancerBackendAddresses":[]} }"#;
 
     fn snapshot() -> Snapshot {

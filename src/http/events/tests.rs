@@ -1,4 +1,4 @@
-//! Streams of events, on the runtime's clock.
+//! Tests of event streams, on the runtime's clock.
 
 use actors::kubernetes::EventPublisher;
 use model::ids::{ServiceKey, ServiceUid};

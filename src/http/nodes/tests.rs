@@ -197,7 +197,7 @@ fn h3_a_missing_node_is_not_found() {
     assert!(detail.starts_with("there is no node node-1;"), "{detail}");
 }
 
-/// A pool that requires a node of this name.
+/// Returns a pool that requires a node of this name.
 fn requiring(node: &str) -> PoolView {
     let member = Member { name: AddressName::new(node), node_ready: true };
     PoolView {

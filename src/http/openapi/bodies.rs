@@ -1,11 +1,11 @@
-//! What requests carry. `body` reads it by the names of its keys.
+//! The schemas of request bodies. The module `body` parses the bodies by the names of their keys.
 
 use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::{Ref, RefOr};
 
 use super::super::enums::{self, ValueSet as _, one_of};
 
-/// Their schemas, by their names.
+/// Returns all schemas, by their names.
 pub(super) fn bodies() -> [(&'static str, RefOr<Schema>); 7] {
     let reason = || {
         let text = ObjectBuilder::new().schema_type(or_null()).description(Some("Text for later readers."));
@@ -28,10 +28,10 @@ pub(super) fn bodies() -> [(&'static str, RefOr<Schema>); 7] {
     ]
 }
 
-/// A key of a body: its name, what it must be, and whether it must be there.
+/// A key of a body: its name, its schema, and whether it is required.
 type Key = (&'static str, RefOr<Schema>, bool);
 
-/// What a pause may be of, with the keys that name it.
+/// Returns the scopes of a pause, each with the keys that name its target.
 fn scopes() -> [Vec<Key>; 3] {
     let named = |key| (key, name().into(), true);
     [
@@ -54,7 +54,7 @@ fn or_null() -> SchemaType {
     SchemaType::from_iter([Type::String, Type::Null])
 }
 
-/// An object with these keys and no other.
+/// Returns the schema of an object with these keys and no others.
 fn object(keys: Vec<Key>) -> ObjectBuilder {
     let add = |object: ObjectBuilder, (key, schema, is_required): Key| {
         let object = object.property(key, schema);

@@ -1,4 +1,4 @@
-//! The parameters of paths.
+//! The parameters in paths and queries.
 
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
@@ -8,12 +8,12 @@ use super::super::enums;
 use super::super::query::{DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE};
 use super::schemas::Schemas;
 
-/// The reference to one of them.
+/// Returns the reference to the parameter with this key.
 pub(super) fn named(key: &str) -> Ref {
     Ref::new(format!("#/components/parameters/{key}"))
 }
 
-/// All of them, by the keys under which paths refer to them.
+/// Returns all parameters, by the keys with which paths refer to them.
 pub(super) fn parameters(schemas: &mut Schemas) -> Vec<(String, RefOr<Parameter>)> {
     let limit = ObjectBuilder::new()
         .schema_type(Type::Integer)
@@ -74,7 +74,7 @@ fn text() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String)
 }
 
-/// A parameter behind the path, with what it must be.
+/// Returns a query parameter with its schema.
 fn query(
     key: &str,
     name: &str,
@@ -87,7 +87,7 @@ fn query(
     (key.to_owned(), RefOr::T(parameter.build()))
 }
 
-/// A name in the path.
+/// Returns a path parameter.
 fn path(name: &str, description: &str) -> (String, RefOr<Parameter>) {
     let parameter =
         ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path).required(Required::True);

@@ -1,4 +1,4 @@
-//! The paths, with their purposes, parameters, request bodies and responses.
+//! The paths, with their summaries, parameters, request bodies and responses.
 
 use utoipa::openapi::path::{Operation, OperationBuilder, PathItem, Paths, PathsBuilder};
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
@@ -31,7 +31,7 @@ const DONE: &str = "The request is done, or has begun if it takes time.";
 const STREAM: &str = "Server-sent events for 10 minutes at most: each has an increasing `id`, and a `StreamedEvent` as its data; an \
                       event `lagged` has a `Lagged`. A comment is sent after 15 s of silence.";
 
-/// All of them.
+/// Returns all paths.
 pub(super) fn paths(schemas: &mut Schemas) -> Paths {
     let read = own(schemas).into_iter().chain(lists(schemas)).chain(single(schemas));
     let read = read.map(|(path, operation)| (path, PathItem::new(HttpMethod::Get, operation)));
@@ -44,7 +44,7 @@ pub(super) fn paths(schemas: &mut Schemas) -> Paths {
 /// An operation, with its path.
 type Named = (&'static str, Operation);
 
-/// What stands for itself: the page, this document, the configuration and the events.
+/// Returns the paths of the page, this document, the configuration and the events.
 fn own(schemas: &mut Schemas) -> [Named; 4] {
     let text = || ObjectBuilder::new().schema_type(Type::String);
     let is_3_1 = enums::one_of(&["3.1.0"], "");
@@ -83,7 +83,7 @@ fn own(schemas: &mut Schemas) -> [Named; 4] {
     ]
 }
 
-/// What is shown as a whole, or in pages.
+/// Returns the paths of the status and of the lists.
 fn lists(schemas: &mut Schemas) -> [Named; 7] {
     [
         read(
@@ -137,7 +137,7 @@ fn lists(schemas: &mut Schemas) -> [Named; 7] {
     ]
 }
 
-/// What is shown alone.
+/// Returns the paths of single pools, Services and nodes.
 fn single(schemas: &mut Schemas) -> [Named; 3] {
     [
         read(
@@ -161,7 +161,7 @@ fn single(schemas: &mut Schemas) -> [Named; 3] {
     ]
 }
 
-/// What operators may ask.
+/// Returns the paths of operator requests.
 fn requests(schemas: &mut Schemas) -> [Named; 7] {
     [
         ask(
@@ -222,7 +222,7 @@ fn requests(schemas: &mut Schemas) -> [Named; 7] {
     ]
 }
 
-/// A path that can be read. On loopback it needs no token.
+/// Returns a path for reads. On loopback, it requires no token.
 fn read(
     path: &'static str,
     (id, summary): (&str, &str),
@@ -235,7 +235,7 @@ fn read(
     (path, refusing(operation, &[&[400, 401, 403, 405, 421, 503], of_names].concat(), responses::of_reading))
 }
 
-/// A path to which operators POST, with what else it can refuse than all of them.
+/// Returns a path for an operator request. `more` lists its statuses in addition to those of all requests.
 fn ask(
     path: &'static str,
     (id, summary): (&str, &str),
@@ -251,7 +251,7 @@ fn ask(
     (path, refusing(operation, &all, responses::of_requests))
 }
 
-/// What both have: the names in the path are parameters too.
+/// Returns an operation with its 200 response. The names in the path become parameters too.
 fn operation(
     path: &str,
     tag: &str,
@@ -265,7 +265,7 @@ fn operation(
     all.fold(operation, OperationBuilder::parameter_ref).response("200", answer)
 }
 
-/// Adds what is answered with these statuses.
+/// Adds the responses with these statuses.
 fn refusing(operation: OperationBuilder, all: &[u16], response: fn(u16) -> Ref) -> Operation {
     let add =
         |operation: OperationBuilder, status: &u16| operation.response(status.to_string(), response(*status));
@@ -276,18 +276,18 @@ fn bearer() -> SecurityRequirement {
     SecurityRequirement::new::<_, [&str; 0], _>("bearer", [])
 }
 
-/// An answer of this type of content.
+/// Returns a response with this content type.
 fn answer(description: &str, kind: &str, schema: impl Into<RefOr<Schema>>) -> Response {
     let content = ContentBuilder::new().schema(Some(schema)).build();
     ResponseBuilder::new().description(description).content(kind, content).build()
 }
 
-/// An answer as JSON.
+/// Returns a response with JSON.
 fn json(description: &str, schema: Ref) -> Response {
     answer(description, "application/json", schema)
 }
 
-/// What is sent with a request, by the name of its schema.
+/// Returns a request body with the schema of this name.
 fn body(required: Required, schema: &str) -> RequestBody {
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(schema))).build();
     RequestBodyBuilder::new().required(Some(required)).content("application/json", content).build()

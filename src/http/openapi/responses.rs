@@ -1,4 +1,4 @@
-//! The answers that are problems, which many paths have.
+//! The responses with problem documents, which paths share.
 
 use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema, Type};
 use utoipa::openapi::{ContentBuilder, HeaderBuilder, Ref, RefOr, Response, ResponseBuilder};
@@ -7,7 +7,7 @@ use super::super::enums;
 use super::super::problem::{Problem, ProblemAsOf, ProblemOfLeader, ProblemUntil};
 use super::schemas::Schemas;
 
-/// The one with this status to what is read.
+/// Returns the reference to the response of reads with this status.
 pub(super) fn of_reading(status: u16) -> Ref {
     Ref::from_response_name(match status {
         404 => "NotFoundAsOf",
@@ -16,7 +16,7 @@ pub(super) fn of_reading(status: u16) -> Ref {
     })
 }
 
-/// The one with this status to requests.
+/// Returns the reference to the response of operator requests with this status.
 pub(super) fn of_requests(status: u16) -> Ref {
     Ref::from_response_name(of_all(status))
 }
@@ -39,7 +39,7 @@ fn of_all(status: u16) -> &'static str {
     }
 }
 
-/// All of them, by the names under which paths refer to them.
+/// Returns all responses, by the names with which paths refer to them.
 pub(super) fn responses(schemas: &mut Schemas) -> Vec<(String, RefOr<Response>)> {
     let problem = schemas.of::<Problem>();
     let plain = |name: &str, description: &str| named(name, of(description, problem.clone()));
@@ -94,7 +94,7 @@ fn named(name: &str, response: ResponseBuilder) -> (String, RefOr<Response>) {
     (name.to_owned(), response.into())
 }
 
-/// A problem of this schema.
+/// Returns a response with a problem document of this schema.
 fn of(description: &str, schema: impl Into<RefOr<Schema>>) -> ResponseBuilder {
     let content = ContentBuilder::new().schema(Some(schema)).build();
     ResponseBuilder::new().description(description).content("application/problem+json", content)

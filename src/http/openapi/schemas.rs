@@ -1,4 +1,4 @@
-//! The schemas of the document, collected as its paths name them.
+//! Collects the schemas to which the paths of the document refer.
 
 use std::collections::BTreeMap;
 
@@ -45,9 +45,9 @@ impl Schemas {
     }
 }
 
-/// Completes the schema of an answer. An answer always has every field of its type, null or not, and no other: utoipa takes
-/// an `Option` for a field that may be absent, and leaves objects open. Flattened structs become fields of the whole, for
-/// only an object that lists all of its fields can exclude others.
+/// Completes the schema of an answer. An answer always has all fields of its type, null or not, and no others. But
+/// utoipa treats an `Option` as a field that may be absent, and permits further fields. Flattened structs are merged
+/// into the object, because only an object that lists all of its fields can exclude others.
 fn complete(schema: &mut Value) {
     let Value::Object(schema) = schema else { return };
     for key in ["allOf", "anyOf", "oneOf"] {
@@ -70,8 +70,8 @@ fn complete(schema: &mut Value) {
     }
 }
 
-/// Makes one object of its parts: of flattened structs and its own fields, or of an inlined struct and the description of
-/// the field that has it.
+/// Merges parts into one object. The parts are flattened structs and the object's own fields, or an inlined struct and
+/// the description of its field.
 fn merge(whole: &mut Map<String, Value>, parts: Vec<Value>) {
     let mut fields = Map::new();
     for mut part in parts {

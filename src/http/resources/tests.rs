@@ -1,4 +1,5 @@
-//! Tests of control planes, their resources and sources as JSON: small snapshots, compared with the OpenAPI document.
+//! Tests that render control planes, their resources and their sources from small snapshots. The JSON must match the
+//! OpenAPI document.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use super::*;
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
 
-/// 14 November 2023, 22:13:20.
+/// Returns 14 November 2023, 22:13:20 UTC.
 fn at() -> Wall {
     Wall::from_micros(1_700_000_000_000_000)
 }
@@ -35,7 +36,7 @@ fn cached(value: Content) -> Cached<Content> {
     Cached { value, raw: None, version: "7".into(), updated: at(), provenance: Provenance::Watch }
 }
 
-/// Endpoints of two priorities, in the first one of each health.
+/// Returns endpoints of two priorities. The first priority has one endpoint of each health.
 fn assignment() -> LoadAssignment {
     let address = |third: u8, last: u8| IpAddr::from([10, 0, third, last]);
     let first = [
@@ -52,14 +53,14 @@ fn assignment() -> LoadAssignment {
     LoadAssignment { priorities, ..LoadAssignment::default() }
 }
 
-/// Returns a resource whose newest version is refused.
+/// Returns the error of a resource whose newest version is refused.
 fn refused() -> Error {
     let rejected = Rejected { version: "8".into(), at: at(), raw: None };
     let (reason, code) = (Reason::Nack, Code::InvalidArgument);
     Error { reason, code, message: "invalid resource: no port".into(), rejected: Some(rejected) }
 }
 
-/// Returns a resource without an answer.
+/// Returns the error of a resource that was not received in time.
 fn late() -> Error {
     let (reason, code) = (Reason::Timer, Code::Unavailable);
     Error { reason, code, message: "was not received within 30 s".into(), rejected: None }
@@ -82,7 +83,7 @@ fn endpoints(name: &str) -> ResourceKey {
     ResourceKey::new(ResourceKind::Endpoints, name)
 }
 
-/// Resources in several states, in the order of their keys.
+/// Returns resources in several states, in the order of their keys.
 fn dumps() -> Vec<ResourceDump> {
     let web = Content::Cluster(Cluster { eds_name: "shop/web".into() });
     let shop = Content::Endpoints(assignment());
@@ -107,7 +108,8 @@ fn fault(resource: Option<ResourceKey>, reason: Reason, message: &str) -> Fault 
     Fault { resource, reason, message: message.into() }
 }
 
-/// Sources of each kind: one that never existed, one that was dropped, and one that is used despite an error.
+/// Returns three sources: one that never sent anything, one whose assignment was dropped, and one that is used despite
+/// an error.
 fn sources() -> BTreeMap<Name, SourceFact> {
     let node = || Note::Node("pools".into());
     let lost = fault(None, Reason::Connectivity, "xDS server one:1: refused");
@@ -124,19 +126,19 @@ fn sources() -> BTreeMap<Name, SourceFact> {
     [(name("eds:late"), never), (name("eds:shop/web"), given_up), (name("cluster:web"), used)].into()
 }
 
-/// A pool as the configuration shows it.
+/// Returns a pool as the configuration shows it.
 fn configured(lb: &str, pool: &str, source: &str) -> Value {
     json!({ "loadBalancer": lb, "backendPool": pool, "source": source, "family": "IPv4" })
 }
 
-/// The pools of each source.
+/// Returns the pools of each source.
 fn listed() -> Listed {
     let pool = |lb: &str, pool: &str| PoolId::new(LbName::new(lb), PoolName::new(pool));
     let web = [pool("edge", "web"), pool("Edge", "Again")].into();
     [(name("cluster:web"), web), (name("eds:late"), [pool("edge", "late")].into())].into()
 }
 
-/// A pool that is filled from a source.
+/// Returns a pool with an xDS source.
 fn pool() -> PoolView {
     let diagnostics = [
         model::xds::diagnostic::Diagnostic::WeightsIgnored,
@@ -188,7 +190,7 @@ fn names(list: &Value, field: &str) -> Vec<String> {
     all.map(|one| one[field].as_str().expect("a name").to_owned()).collect()
 }
 
-/// Requires that this value matches the document's schema of this name, without additional fields.
+/// Requires that this value matches the schema of this name in the OpenAPI document, without additional fields.
 fn fits(schema: &str, found: &Value) {
     let api = crate::http::openapi_document();
     let whole = json!({

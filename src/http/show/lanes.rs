@@ -1,4 +1,4 @@
-//! Where facts come from, and what keeps writes from Azure: sources, load balancers, lanes and gates.
+//! Sources of facts, load balancers, lanes and gates in the admin API.
 
 use model::sample::GateClass;
 use model::view::{GateView, LaneView, LbView, SourceView};
@@ -103,7 +103,7 @@ pub(super) struct Gate {
 }
 
 impl Show {
-    /// A source of facts.
+    /// Returns the source of one kind of Kubernetes objects.
     pub(super) fn source<'a>(&self, source: &'a SourceView) -> Source<'a> {
         Source {
             kind: enums::SourceKind(source.kind.resource()),
@@ -116,7 +116,7 @@ impl Show {
         }
     }
 
-    /// A load balancer.
+    /// Returns a load balancer, as it was last read.
     pub(super) fn lb<'a>(&self, lb: &'a LbView) -> LoadBalancer<'a> {
         LoadBalancer {
             name: lb.lb.as_str(),
@@ -127,7 +127,7 @@ impl Show {
         }
     }
 
-    /// A lane.
+    /// Returns a lane with its current write and the pools that wait.
     pub(in crate::http) fn lane<'a>(&self, lane: &'a LaneView) -> Lane<'a> {
         let waiting = lane.waiting.iter().map(|waiting| LaneWaiting {
             pool: waiting.pool.to_string(),
@@ -149,7 +149,7 @@ impl Show {
         }
     }
 
-    /// A gate with its budget.
+    /// Returns a gate with its budget.
     pub(super) fn gate(&self, class: GateClass, gate: &GateView) -> Gate {
         let blocked = gate.blocked.filter(|blocked| blocked.applies(self.now));
         Gate {

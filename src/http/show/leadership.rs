@@ -1,4 +1,4 @@
-//! Who leads, whose the shared Lease is, and what operators have paused.
+//! Leadership, the shared Lease and the pauses of operators in the admin API.
 
 use model::machine::Now;
 use model::operator_request::Scope;
@@ -102,7 +102,7 @@ pub(in crate::http) struct Unreadable<'a> {
 }
 
 impl Show {
-    /// Leadership.
+    /// Returns the leadership of this process.
     pub(super) fn leadership<'a>(&self, leadership: &'a LeadershipView) -> Leadership<'a> {
         Leadership {
             identity: &leadership.identity,
@@ -115,7 +115,7 @@ impl Show {
         }
     }
 
-    /// The shared Lease.
+    /// Returns the state of the shared Lease.
     pub(super) fn shared_lease<'a>(&self, lease: &'a SharedLeaseView) -> SharedLease<'a> {
         SharedLease {
             state: enums::SharedLeaseState(lease.state),
@@ -129,7 +129,7 @@ impl Show {
         }
     }
 
-    /// The pauses.
+    /// Returns the pauses of operators.
     pub(super) fn policy<'a>(&self, view: &'a PolicyView) -> Pauses<'a> {
         let PolicyView { mode: _, policy, unreadable, leader_waits, last_error } = view;
         let items = policy.as_ref().map(|policy| policy.pauses().map(|(of, pause)| self.pause(&of, pause)));

@@ -1,4 +1,4 @@
-//! Pools: in a list, alone with all that is known of them, and with what is held back.
+//! Pools in the admin API: in lists, with all details, and with the removals that are held back. Also the guards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -273,7 +273,7 @@ struct PoolDiagnostic {
 }
 
 impl Show {
-    /// A pool in a list.
+    /// Returns a pool as a list shows it.
     pub(in crate::http) fn pool_line<'a>(&self, pool: &'a PoolView, snapshot: &Snapshot) -> PoolLine<'a> {
         let blocked = snapshot.blocked(self.now, pool);
         PoolLine {
@@ -299,7 +299,7 @@ impl Show {
         }
     }
 
-    /// A pool in full.
+    /// Returns a pool with all details.
     pub(in crate::http) fn pool<'a>(&self, pool: &'a PoolView, snapshot: &'a Snapshot) -> Pool<'a> {
         let paused_by = pool.paused.iter().map(|by| paused_by(by, None, pause(snapshot, &pool.pool, by)));
         Pool {
@@ -323,7 +323,7 @@ impl Show {
         }
     }
 
-    /// How the last attempt of a pool ended, and what it changed.
+    /// Returns how the last attempt of a pool ended, and what it changed.
     fn last_attempt<'a>(&self, last: &'a view::LastAttempt) -> LastAttempt<'a> {
         let view::LastAttempt { end, at, record } = last;
         let record = record.as_deref();
@@ -344,7 +344,7 @@ impl Show {
         }
     }
 
-    /// A removal that is held back.
+    /// Returns a removal that is, or would be, held back.
     pub(super) fn held(&self, held: &assignment::Held) -> Held {
         Held {
             reason: enums::HeldReason(held.reason.as_str()),
@@ -355,7 +355,7 @@ impl Show {
         }
     }
 
-    /// A pool with a removal that is, or would be, held back.
+    /// Returns a pool with the removals that are, or would be, held back.
     pub(in crate::http) fn held_line<'a>(&self, pool: &'a PoolView) -> HeldLine<'a> {
         HeldLine {
             load_balancer: pool.pool.lb.as_str(),
@@ -367,7 +367,7 @@ impl Show {
         }
     }
 
-    /// The guards.
+    /// Returns the state of the guards.
     pub(in crate::http) fn guards(&self, guards: &GuardsView) -> Guards {
         let stopped = guards.stopped.map(|stopped| RemovalsStopped {
             seconds: self.age(stopped.since),
@@ -382,12 +382,13 @@ impl Show {
     }
 }
 
-/// Whether a pool is out of sync, or would be changed if it were not only compared.
+/// Returns whether a pool is out of sync, or is only compared and would be changed.
 pub(in crate::http) fn differs(pool: &PoolView) -> bool {
     pool.late_since().is_some() || pool.would_change().is_some()
 }
 
-/// One of the things that pause a pool or a Service: what it is of, and who has made it, where the operator has.
+/// Returns a pause of a pool or a Service: its scope and target. With an operator's `pause`, also who set it, when and
+/// why.
 pub(super) fn paused_by<'a>(
     by: &assignment::PausedBy,
     pool: Option<&PoolId>,
@@ -403,7 +404,7 @@ pub(super) fn paused_by<'a>(
     }
 }
 
-/// A node with endpoints of a Service that is excluded from a pool of it.
+/// Returns an excluded node, with the family of the pool and the rule that excludes the node.
 pub(super) fn excluded_node(of: &ExcludedNodeView) -> ExcludedNode<'_> {
     ExcludedNode {
         node: of.node.as_str(),
@@ -413,12 +414,12 @@ pub(super) fn excluded_node(of: &ExcludedNodeView) -> ExcludedNode<'_> {
     }
 }
 
-/// The Services of a pool; one that is filled from an xDS source has none.
+/// Returns the Services of a pool. A pool with an xDS source has none.
 fn services(pool: &PoolView) -> Vec<String> {
     pool.services.values().filter(|key| key.is_service()).map(ToString::to_string).collect()
 }
 
-/// What a pool gets its members from.
+/// Returns the source of a pool's members: `kubernetes`, or the name of an xDS source.
 fn filled_from(source: &Source) -> String {
     match source {
         Source::Kubernetes => "kubernetes".to_owned(),
@@ -426,7 +427,7 @@ fn filled_from(source: &Source) -> String {
     }
 }
 
-/// What there is to know of how the members of a pool were chosen; `None` where they come from Services.
+/// Returns the diagnostics about the choice of a pool's members. `None`: the members come from Services.
 fn diagnostics(source: &Source) -> Option<Vec<PoolDiagnostic>> {
     let diagnostics = match source {
         Source::Kubernetes => return None,
@@ -439,7 +440,7 @@ fn diagnostics(source: &Source) -> Option<Vec<PoolDiagnostic>> {
     Some(shown.collect())
 }
 
-/// The members of a pool: those that it must and may have, those that it had, and the difference.
+/// Returns the required, tolerated and observed members of a pool, and the difference.
 fn members(pool: &PoolView) -> Members<'_> {
     let (missing, surplus) = pool.difference().unzip();
     let required = pool.level.required.iter().map(|(ip, member)| RequiredMember {
@@ -457,13 +458,13 @@ fn members(pool: &PoolView) -> Members<'_> {
     }
 }
 
-/// The admin state of each member.
+/// Returns the admin states of the observed members, by address.
 fn admin_states(pool: &PoolView, observed: &BTreeSet<IpAddr>) -> BTreeMap<String, enums::EntryState> {
     let states = observed.iter().filter_map(|ip| Some((ip.to_string(), pool.admin_state(ip)?)));
     states.map(|(ip, state)| (ip, enums::EntryState(admin_state_word(state)))).collect()
 }
 
-/// Members that a write changes: how many, and the first of them.
+/// Returns the number of members that an attempt has changed, and the first of them.
 fn changed_members(list: Option<&MemberList>) -> ChangedMembers<'_> {
     let named = list.into_iter().flat_map(|list| &list.named).map(|member| ChangedMember {
         node: (!member.node.is_empty()).then_some(&*member.node),

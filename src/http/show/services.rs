@@ -1,4 +1,4 @@
-//! Services: in a list, and alone with their pools.
+//! Services in the admin API: in lists, and each with its pools.
 
 use std::collections::BTreeSet;
 
@@ -139,7 +139,7 @@ impl NotManageable {
 }
 
 impl Show {
-    /// A Service in a list.
+    /// Returns a Service as a list shows it.
     pub(in crate::http) fn service_line<'a>(
         &self,
         service: &'a ServiceView,
@@ -152,7 +152,7 @@ impl Show {
         }
     }
 
-    /// One Service with its pools.
+    /// Returns one Service with its pools.
     pub(in crate::http) fn one_service<'a>(
         &self,
         service: &'a ServiceView,
@@ -172,7 +172,7 @@ impl Show {
     }
 }
 
-/// A Service.
+/// Returns a Service without its verdict.
 fn shown<'a>(service: &'a ServiceView, snapshot: &'a Snapshot) -> Service<'a> {
     let paused_by = service_paused_by(service, snapshot);
     let not_manageable = service.not_manageable.iter().map(|(pool, why)| NotManageablePool {
@@ -197,7 +197,7 @@ fn shown<'a>(service: &'a ServiceView, snapshot: &'a Snapshot) -> Service<'a> {
     }
 }
 
-/// All that keeps a Service from being written, in any of its pools.
+/// Returns all pauses that apply to a Service or to one of its pools.
 fn service_paused_by<'a>(service: &ServiceView, snapshot: &'a Snapshot) -> Vec<PausedBy<'a>> {
     let policy = wished(snapshot);
     let mut all: BTreeSet<(assignment::PausedBy, Option<&PoolId>)> = BTreeSet::new();
@@ -220,7 +220,7 @@ fn service_paused_by<'a>(service: &ServiceView, snapshot: &'a Snapshot) -> Vec<P
     all.iter().map(|(by, pool)| paused_by(by, *pool, pause(by, *pool))).collect()
 }
 
-/// What is known of a Service's EndpointSlices, in the words of `/api/v1/resources`.
+/// Returns the state of a Service's EndpointSlices, in the terms of `/api/v1/resources`.
 fn resource(resource: &ResourceView) -> ServiceResource<'_> {
     ServiceResource {
         state: enums::ResourceState(resource.state.as_str()),

@@ -1,4 +1,4 @@
-//! Everything at a glance.
+//! The summary of the controller's state in the admin API.
 
 use model::machine::Now;
 use model::view::{self, PoolView, Snapshot};
@@ -148,7 +148,7 @@ struct HeldPool {
 }
 
 impl<'a> Status<'a> {
-    /// A summary of the controller's state.
+    /// Returns a summary of the controller's state.
     pub(in crate::http) fn of(about: &'a About, snapshot: &'a Snapshot, show: &Show) -> Status<'a> {
         let oldest = snapshot.pools.values().filter_map(|pool| pool.waiting_since).min();
         let held = snapshot.pools.values().filter_map(|pool| {
@@ -206,7 +206,7 @@ fn out_of_sync<'a>(snapshot: &'a Snapshot, show: &Show) -> OutOfSync<'a> {
     }
 }
 
-/// Totals of the pools that are only compared.
+/// Returns the totals of the pools that are only compared.
 fn would_change(sums: view::WouldChange) -> WouldChange {
     let view::WouldChange { compared, unseen, pools, add, remove, held_pools, held_members } = sums;
     let held = WouldHold { pools: held_pools, members: held_members };

@@ -1,4 +1,4 @@
-//! Tests of verdicts, with small snapshots.
+//! Tests of verdicts about small snapshots.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn pool(state: PoolState) -> PoolView {
     views::pool(id(), state)
 }
 
-/// The time of all snapshots, after the zero of their views.
+/// The time of all verdicts, counted from [`Now::ZERO`].
 const NOW: Duration = Duration::from_secs(100);
 
 fn of(service: &ServiceView, snapshot: &Snapshot) -> String {
@@ -209,7 +209,7 @@ fn on(lane: LaneView) -> Snapshot {
     Snapshot { lanes: [(lane.lb.clone(), Arc::new(lane))].into(), ..with(due()) }
 }
 
-/// Due for 21 s.
+/// Returns a pool that has been due for 21 s.
 fn due() -> PoolView {
     PoolView { since: Now::from_millis(79_000), ..pool(PoolState::Due) }
 }

@@ -1,4 +1,4 @@
-//! What a pool waits for, in words: one text for each reason of [`Blocked`] (W1, W4, W6-W10).
+//! Texts about what a pool waits for: one text for each reason in [`Blocked`] (W1, W4, W6-W10).
 
 use model::blocked::{Blocked, BlockedUntil};
 use model::machine::Now;

@@ -1,19 +1,19 @@
 'use strict';
 // The page of the admin listener: it reads the admin API and changes nothing. Names and messages of the cluster and of
-// Azure are foreign text: they enter the page as text nodes and attributes alone, never as markup.
+// Azure are foreign text: they enter the page only as text nodes and attributes, never as markup.
 
-// The paths of the API. The page has no list of the fields of an answer: it shows what it finds (`tolerant`).
+// The paths of the API. The page has no list of the fields of an answer: it shows the fields that exist (`tolerant`).
 const PATHS = {
   status: 'api/v1/status', pools: 'api/v1/queues', held: 'api/v1/held', services: 'api/v1/services', nodes: 'api/v1/nodes',
   planes: 'api/v1/resources', pool: 'api/v1/queues/{}/{}', service: 'api/v1/services/{}/{}', node: 'api/v1/nodes/{}',
 };
-// By what each list can be narrowed.
+// The filters of each list.
 const FILTERS = {
   pools: ['state', 'outOfSync', 'lb', 'contains'], held: ['reason', 'lb'], services: ['verdict', 'sort', 'contains'],
   nodes: ['state', 'contains'], planes: ['contains'], sources: [],
 };
 
-// What the API's words mean (docs/admin-api.md, docs/errors.md).
+// The meanings of the API's words (docs/admin-api.md, docs/errors.md).
 const WORDS = {
   "state": {
     "unknown": ["wait", "not read since it was assigned, or since an attempt whose outcome is not certain"],
@@ -101,19 +101,19 @@ const WORDS = {
 };
 // End of the words.
 
-const EVERY_MS = 2000;      // How often everything that is looked at is read.
-const OLD_AFTER_MS = 6000;  // What was confirmed longer ago counts as old.
+const EVERY_MS = 2000;      // The interval between reads of everything that is shown.
+const OLD_AFTER_MS = 6000;  // An answer that is older counts as old.
 const ANSWER_WITHIN_MS = 5000;
 const PAGE = 100;           // Entries of one page.
-const VERDICTS = 5;         // Of how many Services of a pool the verdict is asked for.
+const VERDICTS = 5;         // The maximum number of verdicts that are requested for the Services of a pool.
 const VIEWS = { pools: 'Pools', services: 'Services', held: 'Held removals', nodes: 'Nodes that leave service', planes: 'Control planes', sources: 'Cluster and Azure' };
 
-// ---- what the API says ----
+// ---- answers of the API ----
 
-// The keys that the page has looked for without success since it was drawn last.
+// The keys that the page has not found since it was last drawn.
 const missed = new Set();
 
-/** An answer as the page reads it: a key that it lacks counts as null, and is noted. */
+/** Wraps an answer: a missing key counts as null, and is recorded in `missed`. */
 function tolerant(value, at) {
   if (typeof value !== 'object' || value === null) return value;
   const inList = Array.isArray(value);
@@ -129,7 +129,7 @@ function tolerant(value, at) {
 
 const each = (list) => (Array.isArray(list) ? list : []);
 
-/** Asks the API; gives `{value}`, or `{problem}` where it has answered that there is no such thing; throws otherwise. */
+/** Requests a path of the API. Returns `{value}`, or `{problem}` after a response 400 or 404; throws otherwise. */
 async function ask(kind, names, parameters, signal) {
   let rest = names;
   const path = PATHS[kind].replace(/\{\}/g, () => { const [first, ...others] = rest; rest = others; return encodeURIComponent(first); });
@@ -146,7 +146,7 @@ async function ask(kind, names, parameters, signal) {
   return { value: tolerant(body, kind) };
 }
 
-/** One thing that is read again and again. What it has said belongs to what was asked: another question forgets it. */
+/** A part of the page that is read repeatedly. Call `reset` before it reads something else, to discard the old answer. */
 class Part {
   constructor(read) { this.read = read; this.reset(); }
   reset() {

@@ -2,7 +2,7 @@
 
 function drawViews() {
   const numbers = { pools: status.value?.pools?.total, services: status.value?.services, held: each(status.value?.held).length, nodes: nodesAtWork(status.value), planes: status.value?.controlPlanes?.wrong };
-  // Most clusters have no node that leaves service, most of the time, and no control plane.
+  // Usually, a cluster has no node that leaves service, and no control plane.
   const needed = { nodes: numbers.nodes > 0, planes: Boolean(status.value?.controlPlanes) };
   const isShown = ([view]) => look.view === view || (needed[view] ?? true);
   return Object.entries(VIEWS).filter(isShown).map(([view, title]) =>
@@ -11,7 +11,7 @@ function drawViews() {
 
 function table(caption, heads, rows) {
   const head = (text) => h('th', { scope: 'col', class: text.startsWith('#') ? 'number' : null }, text.replace('#', ''));
-  // With the keyboard, a wide table scrolls by the arrow keys.
+  // The table can get the focus, so that the arrow keys scroll it.
   return h('div', { class: 'scroll', key: heads.join(), tabindex: 0, role: 'region', 'aria-label': caption }, h('table', null, h('caption', null, caption), h('thead', null, h('tr', null, heads.map(head))), h('tbody', null, rows)));
 }
 const row = (key, isOpen, ...cells) => h('tr', { key, 'aria-selected': isOpen ? 'true' : null }, cells.map((cell) => (cell?.tag === 'td' ? cell : h('td', null, cell))));
@@ -26,12 +26,12 @@ const LISTS = {
   nodes: ['State', 'Node', 'Reasons', '#For', '#Pools', '#Down', '#Waiting', '#Failed', 'Why not', 'Ready', 'Entries'],
 };
 
-/** What fills a pool: its Services, or a source of a control plane. */
+/** Returns the source of a pool's members: its Services, or an xDS source. */
 const filledBy = ({ services, source }) => (source === 'kubernetes' ? joined(services) : source ?? '');
 
 const poolName = (item) => `${item.loadBalancer}/${item.backendPool}`;
 
-/** A pool's state; beside a removal that is held back it is none to be pleased with. */
+/** Returns the state of a pool. With a held removal, the state has no colour, and a second tag shows the hold. */
 const stateOf = ({ state, held }) => (held ? [h('span', { class: 'tag', title: meaning('state', state) }, state), ' ', h('span', { class: 'tag wait', title: meaning('reason', held.reason) }, 'held')] : word('state', state));
 
 const ROWS = {
@@ -68,7 +68,7 @@ const ROWS = {
   },
 };
 
-/** What is wrong with a node that leaves, or comes back. */
+/** Returns the problems of a node that leaves service or comes back. */
 function nodeTroubles({ retries, nextInSeconds, lastError, pools: told }) {
   const pools = told ?? {};
   const left = [pools.foreign && `${count(pools.foreign, 'pool')} set to Down by another writer`, pools.unknown && `${count(pools.unknown, 'pool')} with an unknown admin state`, pools.excluded && `${count(pools.excluded, 'pool')} excluded`];
@@ -98,7 +98,7 @@ function drawList() {
   ].filter(Boolean);
 }
 
-/** The servers, and what follows for the pools; the resources themselves are below. */
+/** Draws the servers and the sources of pools; the list below shows the resources. */
 function drawPlanes({ servers, sources }) {
   const server = ({ uri, used, connected, failure, cut }) =>
     row(uri, false, h('span', { class: 'name' }, uri), h('span', { class: connected ? 'good' : used ? 'bad' : '' }, connected ? 'connected' : used ? 'not connected' : 'not used'), words(failure ?? cut ?? ''));

@@ -1,14 +1,14 @@
-// The pool, the Service or the node that is opened.
+// The open pool, Service or node.
 
 const facts = (pairs) => h('dl', null, pairs.filter(([, value]) => value !== null && value !== undefined && value !== false && value !== '').map(([name, value]) => [h('dt', null, name), h('dd', null, value)]));
 const lines = (all) => (each(all).length ? each(all).map((line) => h('div', null, line)) : null);
 
-/** What pauses it, each with who has made the pause, since when and why. */
+/** Returns the pauses, each with who set it, when and why. */
 const pauses = (all) => lines(each(all).map(({ scope, target, by, since, reason }) =>
   `${PAUSED_BY[scope] ?? scope}${target ? ` ${target}` : ''}${by ? ` by ${by}` : ''}${since ? ` since ${clock(since)}` : ''}${reason ? `: ${reason}` : ''}`));
 const PAUSED_BY = { mode: 'the mode observe', everything: 'a pause of everything', pool: 'a pause of the pool', service: 'a pause of Service', annotation: 'the annotation azure-backend-pool-controller.io/pause of Service', not_in_restore: 'a restore of other pools' };
 
-/** Nodes with endpoints that a rule excludes. */
+/** Returns the nodes with endpoints that a rule excludes. */
 const excludedNodes = (all) => lines(each(all).map(({ node, family, detail }) => [opener('node', node), ` (${family}): ${detail}`]));
 
 function drawHeld(pool) {
@@ -19,7 +19,7 @@ function drawHeld(pool) {
   return [h('h3', null, 'Held removal'), h('p', null, word('reason', held.reason), ` ${said}`), h('p', null, `Members kept: ${joined(held.members)}`), note && h('p', { class: 'faint' }, note)];
 }
 
-/** Each address of a pool once, what is wrong first. */
+/** Returns each address of a pool once, those with a problem first. */
 function members(pool) {
   const { required, tolerated, observed, adminStates, missing, surplus } = pool.members ?? {};
   const named = new Map(each(required).map((member) => [member.ip, member]));
@@ -32,23 +32,23 @@ function members(pool) {
         : may.has(ip) ? ['', seen.has(ip) ? 'in the pool, tolerated' : 'tolerated, not in the pool'] : ['', 'in the pool'];
     const member = named.get(ip);
     const state = states.get(ip) ?? '–';
-    // What a control plane names is no node.
+    // The name of a member from a control plane is not that of a node.
     const node = !member ? '–' : pool.source === 'kubernetes' ? opener('node', member.name) : member.name;
     return row(ip, false, h('span', { class: how[0] }, how[1]), h('span', { class: 'name ip' }, ip), node, member ? (member.nodeReady ? 'ready' : 'not ready') : '–',
       h('span', { class: state === 'Down' ? 'wait' : '' }, state));
   });
 }
 
-const NAMED = 5;  // How many members of one kind the last attempt names.
+const NAMED = 5;  // The maximum number of changed members of one kind that are named.
 
-/** What an attempt has changed in one way, as the event names it; nothing where it has not. */
+/** Returns the members that an attempt has changed in one way, as the event names them; falsy if there are none. */
 function changed(how, list) {
   const named = each(list?.members).slice(0, NAMED).map(({ node, address }) => (node && address ? `${node} (${address})` : node ?? address ?? 'an entry without a name'));
   const more = (list?.count ?? 0) - named.length;
   return list?.count > 0 && `${list.count} ${how}: ${named.join(', ')}${more > 0 ? ` and ${more} more` : ''}`;
 }
 
-/** How the last attempt ended, what it changed, and why. */
+/** Returns how the last attempt ended, what it changed, and why. */
 function lastAttempt(last) {
   if (!last) return null;
   const { outcome, at, trigger, added, removed, down, restored, correlationId } = last;
@@ -86,7 +86,7 @@ function drawPool({ pool, verdicts }) {
 }
 
 function drawService({ verdict, verdictReason, service, pools }) {
-  // Only what has been looked at can be opened.
+  // Only pools that have been read can be opened.
   const known = new Set(each(pools).filter((pool) => 'loadBalancer' in pool).map(poolName));
   return [
     h('p', null, word('verdict', verdictReason), ' ', h('strong', null, verdict)),
@@ -100,7 +100,7 @@ function drawService({ verdict, verdictReason, service, pools }) {
   ];
 }
 
-// What is said of nodes that are in no list.
+// The meanings of the states of nodes that no list shows.
 const IN_SERVICE = { in_service: 'none of its entries is to be Down', not_managed: 'a taint says that it leaves service, and this process does not act on that: it does not lead, or admin states are switched off' };
 
 function drawNode({ node }) {

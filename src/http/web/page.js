@@ -1,7 +1,8 @@
-// What is looked at: it stands in the address, so that a reload or a colleague sees the same. And the rounds.
+// The selected view and filters, and the periodic reads. The address contains the selection, so that a reload or a
+// colleague sees the same.
 
 const look = { view: 'pools', state: '', outOfSync: '', reason: '', lb: '', verdict: '', sort: '', contains: '', open: '' };
-let pages = [null];  // The `after` of the pages up to the one that is shown.
+let pages = [null];  // The `after` of each page up to the current one.
 
 function readAddress() {
   const said = new URLSearchParams(location.hash.slice(1));
@@ -14,7 +15,7 @@ function writeAddress() {
   history.replaceState(null, '', `#${new URLSearchParams(said)}`);
 }
 
-/** Changes what is looked at; a list that is asked for something else begins on its first page. */
+/** Changes the selection. With `begin`, the list is read again from its first page. */
 function turn(change, begin = true) {
   // Nodes have other states than pools.
   if ('view' in change && (change.view === 'nodes') !== (look.view === 'nodes')) change = { state: '', ...change };
@@ -36,7 +37,7 @@ function page(after, back) {
 
 const status = new Part((signal) => ask('status', [], {}, signal));
 const list = new Part((signal) => {
-  // What is wrong most comes first, unless the reader wants another order.
+  // The most serious verdicts come first, unless the reader selects another order.
   const wanted = { ...look, sort: look.sort || 'verdict' };
   const parameters = FILTERS[look.view].map((key) => [key, wanted[key]]);
   return ask(look.view, [], { ...Object.fromEntries(parameters), limit: PAGE, after: pages.at(-1) }, signal);
@@ -53,7 +54,7 @@ const one = new Part(async (signal) => {
   return { value: { pool: found.value.pool, verdicts: await Promise.all(verdicts) } };
 });
 
-/** A name of two halves, around its first slash. */
+/** Splits a name at its first slash. */
 function halves(name) {
   const at = name.indexOf('/');
   return [name.slice(0, at), name.slice(at + 1)];
@@ -65,7 +66,7 @@ function opened() {
   return [kind, ...(kind === 'node' ? [name] : halves(name))];
 }
 
-// ---- all of it ----
+// ---- the whole page ----
 
 function options(select, first, values, chosen) {
   const all = chosen && !values.includes(chosen) ? [...values, chosen] : values;
@@ -111,7 +112,7 @@ function wake() {
   clearInterval(ticks);
   rounds = ticks = null;
   if (document.hidden) return [status, list, one].forEach((part) => part.rest());
-  draw();  // Whatever is left from before is shown as old first.
+  draw();  // Earlier answers are shown as old until the first read completes.
   round();
   rounds = setInterval(round, EVERY_MS);
   ticks = setInterval(() => drawPart('alarm', drawAlarm), 1000);

@@ -1,7 +1,6 @@
-// What the operator may ask of the controller. The page asks nothing itself: it shows commands that work as they are
-// copied.
+// The requests of operators. The page sends none itself: it shows commands that work without changes.
 
-/** Text as one argument of a shell: foreign names must not become a command. */
+/** Quotes text as one argument for a shell: foreign names must not become a command. */
 const quoted = (text) => (/^[\w.:/@=-]+$/.test(text) ? text : `'${String(text).replaceAll("'", "'\\''")}'`);
 
 const installation = () => status.value?.installation ?? {};
@@ -18,7 +17,7 @@ function postCommand(path, body) {
 
 let copied = null;
 
-/** A command, and the button that copies it. Where the browser does not let it, the text is selected. */
+/** Returns a command with a button that copies it. If the browser prevents copying, the button selects the text. */
 function command(text) {
   const copy = (event) => {
     const shown = event.currentTarget.previousElementSibling;
@@ -27,14 +26,14 @@ function command(text) {
   return h('div', { class: 'command', key: text }, h('pre', null, text), h('button', { type: 'button', onclick: copy }, copied === text ? 'Copied' : 'Copy'));
 }
 
-/** A request under its title. Only the leader does some of them, and a dry run few: `who` is 'any' for what all do. */
+/** Returns a request under its title. `who`: 'all' replicas handle it; 'any' process does, even in a dry run; else the leader. */
 function request(title, what, path, body, who) {
   if (status.value?.dryRun && who !== 'any') return null;
   const way = who || leads() ? command(postCommand(path, body)) : leaderAlone();
   return h('details', { key: `${path} ${JSON.stringify(body)}`, class: 'request' }, h('summary', null, title), h('p', { class: 'faint' }, what), way);
 }
 
-/** How the leader is reached from here. */
+/** Explains how to reach the leader. */
 function leaderAlone() {
   const holder = status.value?.leadership?.holder;
   if (!holder || simulated()) return h('p', null, `Only the leader does this, and ${holder ? 'this replica does not lead' : 'no leader is known'}.`);
@@ -43,7 +42,7 @@ function leaderAlone() {
     command(`kubectl --namespace ${quoted(namespace())} port-forward pod/${quoted(pod)} :${installation().adminPort}`)];
 }
 
-/** What the operator creates once where the chart has made no service account that may ask. */
+/** Returns the commands that the operator runs once if the chart has created no service account for operators. */
 function drawOnce() {
   if (!status.value || simulated() || installation().operatorServiceAccount) return null;
   const [name, where] = [quoted(operator()), quoted(namespace())];
@@ -64,7 +63,7 @@ const REASON = 'say why';
 const pauseOf = (scope, what) => request(`Pause ${what}`, 'It is compared, and not written until you resume it. Replace the reason.', 'api/v1/pause', { ...scope, reason: REASON }, 'all');
 const resumeOf = (scope, what) => request(`Resume ${what}`, 'Ends this pause. Other pauses stay.', 'api/v1/resume', scope, 'all');
 
-/** Whether this is paused (`everything`, a pool, or a Service). */
+/** Returns whether everything, a pool or a Service is paused. */
 const isPaused = (scope, target) => each(status.value?.pauses?.items).some((pause) => pause.scope === scope && (pause.target ?? '') === target);
 
 const pauseOrResume = (scope, what, kind, target) => (isPaused(kind, target) ? resumeOf(scope, what) : pauseOf(scope, what));

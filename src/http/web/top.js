@@ -18,7 +18,7 @@ function drawWho() {
   ];
 }
 
-/** What is out of sync, with the reason and since when, before anything else. */
+/** Draws the pools that are out of sync, each with the reason and the time. They come before anything else. */
 function drawSync() {
   const said = status.value;
   if (!said) return [];
@@ -42,17 +42,17 @@ function outOfSyncLine(pool) {
   const name = poolName(pool);
   const seconds = pool.outOfSyncSeconds;
   const since = seconds === null ? 'only compared' : [h('strong', null, `${pool.outOfSyncAtLeast ? 'at least ' : ''}${span(seconds)}`), ` since ${clock(pool.outOfSyncSince)}`];
-  // Pools are out of sync for a moment whenever something changes; a minute is long.
+  // Every change puts a pool out of sync for a moment. More than a minute is unusual.
   return h('li', { key: name, class: seconds > 900 ? 'bad' : seconds > 60 ? 'wait' : '' },
     h('div', null, opener('pool', name), name.endsWith(filledBy(pool).replace('/', '-')) ? null : h('div', { class: 'faint' }, filledBy(pool))), h('div', null, since), h('div', null, pool.why ?? 'it does not match its level'));
 }
 
 const NO_FILTER = { state: '', outOfSync: '', reason: '', lb: '', contains: '', verdict: '' };
 
-/** What the page does not find in the answers. */
+/** Draws the names of fields that the page does not find in the answers. */
 const drawMissed = () => missed.size > 0 && h('p', { class: 'loud' }, `The responses lack fields that this page looks for: ${[...missed].sort().join(', ')}. What depends on them is not shown. Reload the page.`);
 
-/** Everything that blocks writes, or will, the worst first (docs/admin-api.md, "Nothing is written"). */
+/** Returns everything that blocks writes or will block them, the worst first (docs/admin-api.md, "Nothing is written"). */
 function troubles(said) {
   const found = { bad: [], wait: [] };
   const bad = (...text) => found.bad.push(text);
@@ -104,7 +104,7 @@ function ofPauses({ mode, pauses }, bad, wait, strong) {
   }
 }
 
-/** The body of a request about what a pause is of. */
+/** Returns the scope of a pause as the body of a request. */
 function scopeOf({ scope, target }) {
   const [first, second] = halves(target ?? '');
   return scope === 'pool' ? { scope, loadBalancer: first, backendPool: second } : { scope, namespace: first, name: second };
@@ -140,7 +140,7 @@ function ofControlPlanes({ controlPlanes }, bad, wait, strong) {
 }
 const lookAtPlanes = () => h('button', { class: 'link', type: 'button', onclick: () => turn({ ...NO_FILTER, view: 'planes' }) }, 'Show');
 
-/** How many nodes leave service or come back. */
+/** Returns the number of nodes that leave service or come back. */
 function nodesAtWork(said) {
   const { held, recording, draining, down, restoring, gone } = said?.adminState ?? {};
   return [held, recording, draining, down, restoring, gone].reduce((sum, number) => sum + (number ?? 0), 0);
@@ -180,7 +180,7 @@ function drawNumbers() {
     const [colour] = WORDS.state[state] ?? [''];
     return h('button', { key: state, class: `plain ${colour}`, type: 'button', title: meaning('state', state), onclick: () => turn({ ...NO_FILTER, view: 'pools', state }) }, `${number} ${state}`);
   });
-  // A pool with a held removal has a state of its own besides.
+  // A pool with a held removal also counts in its state.
   const held = each(said.held).length;
   if (held > 0) states.push(h('button', { key: 'held', class: 'plain wait', type: 'button', onclick: () => turn({ ...NO_FILTER, view: 'held' }) }, `${held} held`));
   const busy = lanes.filter(({ writing }) => writing).length;
@@ -201,7 +201,7 @@ function drawLease(lease) {
   return card('Shared Lease', `${lease.state} for ${span(lease.stateSeconds)}`, h('div', { class: 'faint' }, held));
 }
 
-/** Loud while anything shown is older than it should be. The announced text changes only when that begins or ends. */
+/** Draws an alarm while anything shown is too old. The announced text changes only when the alarm begins or ends. */
 function drawAlarm() {
   const late = [status, list, one].filter((part) => shownPart(part) && part.old());
   const dead = late.includes(status) || late.includes(list);

@@ -1,8 +1,9 @@
-// Drawing: a wanted tree is compared with what is there, so that focus, scroll and selection stay.
+// Drawing: compares the wanted tree with the current one and changes only the differences, so that focus, scroll position
+// and selection stay.
 
 const element = (id) => document.getElementById(id);
 
-/** A wanted element. Properties that begin with "on" are handlers, `key` tells it apart from its siblings. */
+/** Returns a wanted element. Properties that begin with "on" are handlers; `key` distinguishes it from its siblings. */
 function h(tag, properties, ...children) {
   return { tag, properties: properties ?? {}, children: children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false) };
 }
@@ -50,13 +51,13 @@ function dress(node, { properties, children }) {
     named.add(name);
     if (node.getAttribute(name) !== text) node.setAttribute(name, text);
   }
-  // Whether details are open is the reader's own.
+  // The reader opens and closes details, so the attribute `open` stays.
   for (const name of node.getAttributeNames()) if (!named.has(name) && name !== 'open') node.removeAttribute(name);
   for (const name of ['onclick']) if (!(name in properties)) node[name] = null;
   patch(node, children);
 }
 
-/** Draws one part of the page. One that cannot be drawn says so, and the others go on. */
+/** Draws one part of the page. If that fails, the part shows the error, and the other parts still work. */
 function drawPart(id, wanted) {
   let tree;
   try {
@@ -68,7 +69,7 @@ function drawPart(id, wanted) {
   patch(element(id), tree);
 }
 
-/** A span of time. */
+/** Formats a time span. */
 function span(seconds) {
   if (seconds === null || seconds === undefined) return '–';
   if (seconds < 120) return `${Math.floor(seconds)} s`;
@@ -78,13 +79,13 @@ function span(seconds) {
   return `${Math.floor(minutes / 1440)} days`;
 }
 
-/** How long ago something was. */
+/** Formats the time since something happened. */
 const ago = (seconds) => (seconds === null || seconds === undefined ? '–' : `${span(seconds)} ago`);
 
 const count = (number, of) => `${some(number)} ${of}${number === 1 ? '' : 's'}`;
 const some = (number) => String(number ?? '?');
 const joined = (names) => (names === null ? 'not known' : each(names).length ? each(names).join(', ') : 'none');
-/** A time of the API as the reader's clock has it. */
+/** Formats a time of the API in the reader's time zone. */
 function clock(time) {
   const at = new Date(time ?? NaN);
   if (Number.isNaN(at.getTime())) return time ?? 'not known';
@@ -92,7 +93,7 @@ function clock(time) {
   return today ? at.toLocaleTimeString() : at.toLocaleString();
 }
 
-/** A word of the API with its colour and its meaning; one that is not known here stands for itself. */
+/** Returns a word of the API with its colour and its meaning. An unknown word has neither. */
 function word(kind, text, extra) {
   const [colour, meaning] = Object.hasOwn(WORDS[kind], text) ? WORDS[kind][text] : ['', ''];
   return h('span', { class: `tag ${colour}`, title: meaning }, text ?? 'unknown', extra ?? null);

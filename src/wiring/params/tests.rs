@@ -1,4 +1,4 @@
-//! The keys of both files reach the parameters of the machines.
+//! Tests that the keys of both files reach the parameters of the machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -63,7 +63,7 @@ impl Client {
                 url.query_pairs_mut().append_pair("$filter", "atScope()");
                 Ok(url)
             }
-            // Checked like the URL of an operation: the token must not be sent elsewhere.
+            // The link is checked like the URL of an operation: the token must not be sent to another server.
             Query::Next(link) => self.addresses.operation(&Operation::new(link.as_str())),
         }
     }

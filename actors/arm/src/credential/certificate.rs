@@ -63,7 +63,7 @@ pub(super) fn check(path: &Path, password: Option<&Secret>) -> azure_core::Resul
     read(path, password).map(drop)
 }
 
-/// A key and its certificates: first the one that Entra knows, then possible issuers.
+/// A key and its certificates: first the one that is registered in Entra, then possible issuers.
 struct Pair {
     key: KeyPair,
     certificates: Vec<Vec<u8>>,

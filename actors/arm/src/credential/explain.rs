@@ -1,5 +1,5 @@
-//! Explains why there is no token, in a message that names what to change. The authority's message is shown, without
-//! what was sent to it, in case it repeats that, and without anything that looks like a token.
+//! Explains why there is no token, in a message that names what to change. The authority's message is shown without the
+//! secret of the request, which it may repeat, and without anything that looks like a token.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::abort_reason::AbortReason;
 use crate::failure;
 use crate::identity::Identity;
 
-/// Longest part of an authority's message, in characters.
+/// Maximum length of an authority's message in our error, in characters.
 const MAX_MESSAGE_CHARS: usize = 400;
 
 /// Explains the errors of one identity.
@@ -163,7 +163,7 @@ impl Explainer {
         })
     }
 
-    /// Removes what was sent and what looks like a token from the part that is examined.
+    /// Removes the secret of the request, and texts that look like a token, from the examined part of a text.
     fn redact(&self, text: &str) -> String {
         let secret = match &self.identity {
             Identity::ClientSecret { secret, .. } => Some(secret),
@@ -223,8 +223,8 @@ fn error_response(error: &Error) -> Option<ErrorResponse> {
     None
 }
 
-/// Returns the code in a metadata service's answer. Its other text is not repeated: it says little, and a server in
-/// its place may repeat our header.
+/// Returns the code in a metadata service's answer. The other text of the answer is not repeated: it helps little, and
+/// a server in place of the service may repeat our header.
 fn code_of(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct CodedError {

@@ -1,5 +1,5 @@
-//! The machine that decides when to request a token, which token each call gets meanwhile, and for how long no
-//! request follows (docs/design/surface.md, C3; W5). [`Tokens`](super::Tokens) reads the clocks for it and requests
+//! The machine that decides when to request a token, which token calls get in the meantime, and how long to pause
+//! between requests (docs/design/surface.md, C3; W5). [`Tokens`](super::Tokens) reads the clocks for it and requests
 //! tokens.
 //!
 //! A token is renewed before its end without delaying calls: the old one is used while it is valid for another half
@@ -34,10 +34,10 @@ const USABLE_FOR: Duration = Duration::from_secs(30);
 const MIN_REQUEST_INTERVAL: Duration = Duration::from_secs(10);
 /// Pause after a refusal while there is no token: doubles from the first to the second.
 const REFUSAL_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// Longest `Retry-After` of an authority that is honoured.
+/// Maximum `Retry-After` of an authority that is respected.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
-/// Time after a rejected token in which another rejection does not cause a request: Azure rejects tokens for another
-/// reason than their age, and each call would cost a token.
+/// Time after a rejected token in which another rejection does not cause a request: Azure rejects tokens for a reason
+/// other than their age, and each call would cost a token.
 const REJECTION_PAUSE: Duration = Duration::from_secs(30);
 
 /// A call that needs a token.
@@ -200,8 +200,8 @@ impl Renewal {
         self.refused = Some(FailedRequest { at: now, times, retry_after_ends, reason });
     }
 
-    /// Drops the token that Azure has rejected, unless another one has come since, or one was dropped a moment ago.
-    /// The authority's `Retry-After` still counts.
+    /// Drops the token that Azure has rejected, unless another one has come since, or a token was dropped within
+    /// [`REJECTION_PAUSE`]. The authority's `Retry-After` still counts.
     fn on_rejected(&mut self, now: Now, rejected: &Secret, out: &mut Vec<Out>) {
         let is_last = self.token.as_ref().is_some_and(|held| held.token.token.secret() == rejected.secret());
         if !is_last || self.rejected_at.is_some_and(|at| now.since(at) < REJECTION_PAUSE) {

@@ -1,5 +1,5 @@
-//! The SDK's credential for each identity, with our transport and clock, with files that are read again for every
-//! token, and with errors that name what to change.
+//! The SDK's credential for each identity, with our transport and clock. Files are read again for every token, and
+//! errors name what to change.
 
 use std::fmt;
 use std::sync::Arc;

@@ -23,12 +23,12 @@ pub(crate) fn make() -> TestCertificate {
 }
 
 impl TestCertificate {
-    /// Key and certificate as PEM.
+    /// Returns the key and the certificate as PEM.
     pub(crate) fn pem(&self) -> String {
         format!("{}{}", self.key.serialize_pem(), self.certificate.pem())
     }
 
-    /// As PKCS#12 with current algorithms.
+    /// Returns a PKCS#12 file with current algorithms.
     pub(crate) fn pkcs12(&self) -> Vec<u8> {
         self.encrypted(EncryptionAlgorithm::PbeWithHmacSha256AndAes256, MacAlgorithm::HmacSha256)
     }

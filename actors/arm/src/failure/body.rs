@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 /// Examined length of a body, in bytes.
 const LOOKED_AT: usize = 64 << 10;
 
-/// Most codes that are kept.
+/// Maximum number of codes that are kept.
 const MAX_CODES: usize = 16;
 
 /// Contents of an error's body.
@@ -38,7 +38,7 @@ impl ErrorBody {
         read
     }
 
-    /// Parses the body of a poll: the error in it, and not the status beside it.
+    /// Parses the body of a poll: the error in it, without the status beside the error.
     pub(super) fn of_operation(body: &Value) -> ErrorBody {
         of_value(body)
     }

@@ -39,7 +39,7 @@ impl Policy for BearerPolicy {
         self.0.rejected(token).await;
         let token = self.authorize(request).await?;
         if token.token.secret() == refused {
-            // A token was replaced a moment ago: Azure rejects it for another reason than its age.
+            // A token was replaced recently: Azure rejects it for a reason other than its age.
             return Ok(answer);
         }
         request.body_mut().reset().await?;

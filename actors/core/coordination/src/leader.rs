@@ -38,9 +38,9 @@ pub struct Params {
 /// Whether a process competes for leadership.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeaderElection {
-    /// It does not compete, and acts as the leader without touching the Lease: a dry run (C4).
+    /// The process does not compete, and acts as the leader without a request about the Lease: a dry run (C4).
     Disabled,
-    /// It competes with these times.
+    /// The process competes with these times.
     Enabled(Times),
 }
 
@@ -53,7 +53,8 @@ pub struct Times {
     pub renew_deadline: Duration,
     /// Time between two tries: 5 s.
     pub retry_period: Duration,
-    /// Time after the expiry of a Lease that was not released, in which the last PUT of its holder may still arrive: 20 s.
+    /// Time after the expiry of a Lease that was not released, in which the last PUT of its holder may still arrive:
+    /// 20 s.
     pub settle: Duration,
 }
 
@@ -122,7 +123,7 @@ pub enum Out {
     Done(ReleasedLeases),
 }
 
-/// The Leases that this process certainly does not hold at its end; the others lapse by themselves.
+/// The Leases that this process certainly does not hold at its end; the others expire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReleasedLeases {
     /// Our own Lease.
@@ -162,8 +163,8 @@ pub struct Leader {
     may_become_ours: bool,
     /// Number of terms that this process has won.
     terms: u64,
-    /// Whether this process has opened a term, and in every observation since then the Lease was ours, was never
-    /// restored to an older state, and never expired: then no other process has held it. After an expiry, etcd may be
+    /// Whether no other process can have held the Lease since this process opened a term: in every observation since
+    /// then the Lease was ours, was not restored to an older state, and had not expired. After an expiry, etcd may be
     /// restored to the hold that this process knows, whichever process has held the Lease in the meantime.
     confirmed: bool,
     /// When the hold of the last term expires or has expired, by the clock of this process.
@@ -281,12 +282,12 @@ impl Leader {
 
     fn confirm(&mut self, now: Now, out: &mut Vec<Out>) {
         self.enter(now, Phase::Confirming, out);
-        // If no other process has led since our data were confirmed, they lack no write.
+        // If no other process has led since our data were confirmed, no write of another leader is missing from them.
         let needs_new_list = !self.confirmed && (self.observed.had_other_writer() || self.terms > 1);
         out.push(Out::Confirm { epoch: self.epoch, needs_new_list });
     }
 
-    /// Reports whether this process may write.
+    /// Returns whether this process may write.
     fn is_leading(&self) -> bool {
         self.phase == Phase::Leading
     }
@@ -303,7 +304,7 @@ impl Leader {
         if remembered != GateTimes::default() {
             out.push(Out::RecordedGates(remembered));
         }
-        // Kept until the snapshot has compared it with this process's own times.
+        // Renewals keep the recorded times until the snapshot has compared them with this process's own.
         self.out_of_sync = self.observed.out_of_sync();
         out.push(Out::OutOfSync(Arc::clone(&self.out_of_sync)));
         self.confirmed = true;
@@ -312,7 +313,7 @@ impl Leader {
         out.push(Out::StartRound);
     }
 
-    /// Returns until when leadership is certain (W8); [`Now::NEVER`] where there is no other replica.
+    /// Returns until when leadership is certain (W8); [`Now::NEVER`] if there is no other replica.
     fn until(&self) -> Now {
         match self.params.election {
             LeaderElection::Disabled => Now::NEVER,
@@ -342,9 +343,9 @@ impl Leader {
         }
     }
 
-    /// Ends the process, as in a crash, because the API server's storage was restored to an earlier state or is another
-    /// one: what this process knows may never have happened there. The Lease stays as it is, and a new process waits
-    /// until a hold in it has ended.
+    /// Ends the process, as in a crash, because the API server's storage was restored to an earlier state or
+    /// replaced. The facts that this process knows may never have existed there. The Lease stays as it is, and a new
+    /// process waits until a hold in it has ended.
     fn on_rollback(&mut self, now: Now, rollback: StorageRollback, out: &mut Vec<Out>) {
         self.client.set_error("the API server's storage was restored to an earlier state");
         self.end_term(now, out);
@@ -365,7 +366,7 @@ impl Leader {
         }
         self.shutdown = Shutdown::Begun;
         match self.phase {
-            // Nothing was begun in this term, and nothing will be.
+            // This term has begun no writes, and will begin none.
             Phase::Settling { .. } | Phase::Confirming => self.enter(now, Phase::Standby, out),
             Phase::Idle | Phase::Standby | Phase::Leading | Phase::Done => {}
         }
@@ -380,13 +381,13 @@ impl Leader {
         }
     }
 
-    /// Reports whether a process that ends has nothing left to do.
+    /// Returns whether a process that shuts down has nothing left to do.
     fn is_over(&self, now: Now) -> bool {
         match self.shutdown {
             Shutdown::Not | Shutdown::Begun => false,
             Shutdown::Releasing { until, .. } => {
-                // A replica that takes a release for the end of all writes would not wait for those of a predecessor
-                // that did not release: the Lease is left to lapse.
+                // A release signals that all writes have ended. Late PUTs of a predecessor that did not release may
+                // still arrive, so the Lease is left to expire.
                 let held_too_early = self.renewed.is_some() && self.observed.quiet_at() > now;
                 until <= now || held_too_early || (self.renewed.is_none() && !self.may_become_ours)
             }

@@ -50,9 +50,9 @@ pub struct Params {
 /// How a process applies pauses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PauseEffect {
-    /// It does not write what is paused.
+    /// The process does not write paused pools.
     Pauses,
-    /// It restores pre-images.
+    /// The process restores pre-images.
     Restoring(Restoring),
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Backoff(pub &'static [Duration]);
 
 impl Backoff {
-    /// The delay after a failure that follows `earlier` others in a row.
+    /// Returns the delay after a failure that follows `earlier` others in a row.
     #[must_use]
     pub fn delay(self, earlier: u32) -> Duration {
         let at = usize::try_from(earlier).unwrap_or(usize::MAX);

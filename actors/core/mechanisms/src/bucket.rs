@@ -49,7 +49,7 @@ impl Bucket {
         Some(at)
     }
 
-    /// When the next token is available; `None`: never.
+    /// Returns when the next token is available; `None`: never.
     pub fn next_token_at(&self) -> Option<Now> {
         let token = self.token.max(1);
         if self.capacity < token {

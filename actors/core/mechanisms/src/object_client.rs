@@ -104,7 +104,7 @@ impl<F: ApiObject, T: Copy> ObjectClient<F, T> {
         }
     }
 
-    /// The request in flight.
+    /// Returns the request in flight.
     pub fn in_flight(&self) -> Option<SentRequest<T>> {
         match self.step {
             Step::Idle | Step::Planned { .. } => None,
@@ -112,7 +112,7 @@ impl<F: ApiObject, T: Copy> ObjectClient<F, T> {
         }
     }
 
-    /// When the next request is due, or when the request in flight times out.
+    /// Returns when the next request is due, or when the request in flight times out.
     pub fn deadline(&self) -> Option<Now> {
         match self.step {
             Step::Idle => None,
@@ -121,22 +121,22 @@ impl<F: ApiObject, T: Copy> ObjectClient<F, T> {
         }
     }
 
-    /// The number of requests so far. Later requests have greater ids.
+    /// Returns the number of requests so far. Later requests have greater ids.
     pub fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Consecutive failures, as counted by [`ObjectClient::put_off`].
+    /// Returns the number of consecutive failures, as counted by [`ObjectClient::put_off`].
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Consecutive conflicts.
+    /// Returns the number of consecutive conflicts.
     pub fn conflicts(&self) -> u32 {
         self.conflicts
     }
 
-    /// Message of the last failed request; cleared by the next success.
+    /// Returns the message of the last failed request; cleared by the next success.
     pub fn last_error(&self) -> Option<&Arc<str>> {
         self.last_error.as_ref()
     }
@@ -164,7 +164,8 @@ impl<F: ApiObject, T: Copy> ObjectClient<F, T> {
         }
     }
 
-    /// Plans a read for now, in place of a read in flight, whose result would be too old. A write in flight goes on.
+    /// Plans a read for now, in place of a read in flight, whose result would be too old. A write in flight
+    /// continues.
     pub fn reread(&mut self, now: Now) {
         if self.in_flight().is_none_or(|request| !request.writes) {
             self.plan(now);
@@ -331,7 +332,7 @@ mod tests {
         (client, call)
     }
 
-    /// The state in an answer.
+    /// Returns the state in an answer.
     fn state(
         client: &mut Client,
         now: Now,
@@ -342,7 +343,7 @@ mod tests {
         state
     }
 
-    /// Whether the request in flight writes.
+    /// Returns whether the request in flight writes.
     fn writes(client: &Client) -> Option<bool> {
         client.in_flight().map(|request| request.writes)
     }

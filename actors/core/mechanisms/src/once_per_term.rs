@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-/// What was reported in this term. `K` names a condition or its subject.
+/// The conditions that were reported in this term. `K` names a condition or its subject.
 #[derive(Clone, Debug)]
 pub struct OncePerTerm<K> {
-    /// What is not reported any more in this term.
+    /// Conditions that were reported in this term, and are not reported again.
     reported: BTreeSet<K>,
     /// The reports whose conditions still hold.
     open: BTreeSet<K>,

@@ -10,13 +10,13 @@ pub trait Coalesce {
     /// Identifies the object of a fact.
     type Key: Ord + Clone;
 
-    /// The object of a fact; `None` for a request or answer.
+    /// Returns the object of a fact; `None` for a request or answer.
     fn fact(&self) -> Option<Self::Key>;
 
     /// Takes over what must survive of an older fact about the same object, which this one replaces.
     fn absorb(&mut self, older: &Self);
 
-    /// The position of a newer fact about this object.
+    /// Returns the position of a newer fact about this object.
     fn place(key: &Self::Key) -> FactOrder;
 }
 
@@ -92,7 +92,7 @@ impl<M: Coalesce> CoalescingQueue<M> {
         self.trim();
     }
 
-    /// The index of the fact about this object that a newer one replaces.
+    /// Returns the index of the fact about this object that a newer one replaces.
     fn index_of(&self, key: &M::Key) -> Option<usize> {
         let position = self.facts.get(key)?;
         self.slots.binary_search_by_key(position, |slot| slot.position).ok()
@@ -122,7 +122,7 @@ impl<M: Coalesce> CoalescingQueue<M> {
         batch
     }
 
-    /// The number of queued messages.
+    /// Returns the number of queued messages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len

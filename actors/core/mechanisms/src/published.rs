@@ -11,12 +11,12 @@ impl<V> Default for Published<V> {
 }
 
 impl<V: Clone + PartialEq> Published<V> {
-    /// Nothing was published, but the receiver assumes this value.
+    /// Creates the record of a receiver that assumes this value before anything is published.
     pub fn assumed(value: V) -> Published<V> {
         Published(Some(value))
     }
 
-    /// The value that was last published or is assumed.
+    /// Returns the value that was last published or is assumed.
     pub fn last(&self) -> Option<&V> {
         self.0.as_ref()
     }

@@ -1,10 +1,10 @@
-//! Looks at something again, at fixed times after it changed.
+//! The times at which something is checked again after it changed.
 
 use std::time::Duration;
 
 use model::machine::Now;
 
-/// The times of the looks at one thing.
+/// The times of the checks of one object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recheck {
     offsets: &'static [Duration],
@@ -13,31 +13,31 @@ pub struct Recheck {
 }
 
 impl Recheck {
-    /// Creates the looks at these times, counted from `since`.
+    /// Creates the checks at these times, counted from `since`.
     #[must_use]
     pub fn new(offsets: &'static [Duration], since: Now) -> Recheck {
         Recheck { offsets, since, next: 0 }
     }
 
-    /// The time from which the looks count.
+    /// Returns the time from which the times of the checks count.
     #[must_use]
     pub fn since(&self) -> Now {
         self.since
     }
 
-    /// The time of the next look; `None` after the last one.
+    /// Returns the time of the next check; `None` after the last one.
     #[must_use]
     pub fn at(&self) -> Option<Now> {
         self.offsets.get(self.next).map(|offset| self.since.plus(*offset))
     }
 
-    /// Returns true if the next look is the first one.
+    /// Returns true if the next check is the first one.
     #[must_use]
     pub fn is_first(&self) -> bool {
         self.next == 0
     }
 
-    /// Ends the next look, and moves on to the one after it.
+    /// Ends the next check, and moves on to the one after it.
     pub fn advance(&mut self) {
         self.next = self.next.saturating_add(1);
     }

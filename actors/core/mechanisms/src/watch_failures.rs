@@ -22,7 +22,7 @@ impl WatchFailures {
         *self = WatchFailures::default();
     }
 
-    /// The last error, after more than one failure in a row.
+    /// Returns the last error, after more than one failure in a row.
     #[must_use]
     pub fn shown(&self) -> Option<Arc<str>> {
         self.why.clone().filter(|_| self.in_a_row > 1)

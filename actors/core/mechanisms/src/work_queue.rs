@@ -36,7 +36,7 @@ impl Params {
         burst: 100,
     };
 
-    /// The delay caused by an item's own failures, after `before` earlier failures in a row.
+    /// Returns the delay caused by an item's own failures, after `before` earlier failures in a row.
     pub fn backoff(&self, before: u32) -> Duration {
         let doubled = 1_u32.checked_shl(before).unwrap_or(u32::MAX);
         self.base.saturating_mul(doubled).min(self.max_backoff)
@@ -90,20 +90,20 @@ impl Results {
 /// State of an item that is queued or being worked on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// It is in the queue.
+    /// The item is in the queue.
     Ready,
-    /// It is being worked on.
+    /// The item is being worked on.
     Working,
-    /// It is being worked on and was added again since. It is queued again afterwards.
+    /// The item is being worked on and was added again since. It is queued again afterwards.
     Again,
-    /// It was retired during the work. The result has no effect.
+    /// The item was retired during the work. The result has no effect.
     Retired,
-    /// It was retired during the work and added again since. It is queued again afterwards, as a new item.
+    /// The item was retired during the work and added again since. It is queued again afterwards, as a new item.
     Revived,
 }
 
 impl Phase {
-    /// The state after the item is added.
+    /// Returns the state after the item is added.
     fn added(self) -> Phase {
         match self {
             Phase::Ready => Phase::Ready,
@@ -182,13 +182,13 @@ impl<Item: Ord + Clone> WorkQueue<Item> {
         self.limiter.forget(item);
     }
 
-    /// The number of failures of the item since its count was reset.
+    /// Returns the number of failures of the item since its count was reset.
     #[must_use]
     pub fn requeues(&self, item: &Item) -> u32 {
         self.limiter.failures(item)
     }
 
-    /// When a delayed item is due; `None`: it is not delayed.
+    /// Returns when a delayed item is due; `None`: it is not delayed.
     #[must_use]
     pub fn due(&self, item: &Item) -> Option<Now> {
         self.waiting.get(item).map(|(at, _)| *at)
@@ -271,7 +271,7 @@ impl<Item: Ord + Clone> WorkQueue<Item> {
         !self.line.is_empty() || due.any(|(_, item)| !self.phases.contains_key(item))
     }
 
-    /// When the next delayed item is due; `None` if no item is delayed. Ready items have no deadline.
+    /// Returns when the next delayed item is due; `None` if no item is delayed. Ready items have no deadline.
     #[must_use]
     pub fn deadline(&self) -> Option<Now> {
         self.due.keys().next().map(|(at, _)| *at)
@@ -287,7 +287,7 @@ impl<Item: Ord + Clone> WorkQueue<Item> {
         debug_assert_eq!(self.check(), Ok(()));
     }
 
-    /// The number of results by kind.
+    /// Returns the number of results by kind.
     #[must_use]
     pub fn results(&self) -> Results {
         self.results

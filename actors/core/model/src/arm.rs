@@ -72,7 +72,7 @@ impl Document {
         Document(Arc::new(inner))
     }
 
-    /// The port's own representation; `None` if another port made the document.
+    /// Returns the port's own representation; `None` if another port made the document.
     #[must_use]
     pub fn get<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.0.downcast_ref()
@@ -170,8 +170,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The target of the entry: its address, else the virtual machine behind its network interface; `None` when it has
-    /// neither.
+    /// Returns the target of the entry: its address, else the virtual machine behind its network interface; `None`
+    /// when it has neither.
     #[must_use]
     pub fn backend(&self) -> Option<Backend> {
         let instance = || self.instance.clone().map(Backend::Instance);
@@ -205,7 +205,7 @@ pub struct PoolFacts {
 }
 
 impl PoolFacts {
-    /// The addresses of its entries.
+    /// Returns the addresses of the pool's entries.
     #[must_use]
     pub fn members(&self) -> BTreeSet<IpAddr> {
         self.entries.iter().filter_map(|entry| entry.ip).collect()
@@ -241,7 +241,7 @@ pub struct LbFacts {
 }
 
 impl LbFacts {
-    /// A copy with only the pools for which `is_wanted` returns true.
+    /// Returns a copy with only the pools for which `is_wanted` returns true.
     #[must_use]
     pub fn only(&self, is_wanted: impl Fn(&PoolId) -> bool) -> LbFacts {
         let pools = self.pools.iter().filter(|pool| is_wanted(&pool.id)).cloned().collect();
@@ -334,7 +334,7 @@ impl RetryAfter {
     /// The longest delay that is respected before another try (W4).
     const MAX_DELAY: Duration = Duration::from_secs(60);
 
-    /// The shortest delay before another try, capped; `None`: the header names none.
+    /// Returns the shortest delay before another try, capped; `None`: the header names none.
     #[must_use]
     pub fn before_next_try(self) -> Option<Duration> {
         match self {
@@ -397,7 +397,7 @@ pub struct FailureCause {
 const ABSENT: [&str; 3] = ["ResourceNotFound", "ParentResourceNotFound", "NotFound"];
 
 impl Failure {
-    /// The cause, apart from the message and the details of one answer.
+    /// Returns the cause, apart from the message and the details of one answer.
     #[must_use]
     pub fn cause(&self) -> FailureCause {
         FailureCause { kind: self.kind, code: self.code.clone() }

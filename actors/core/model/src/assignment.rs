@@ -59,7 +59,7 @@ pub enum PausedBy {
 }
 
 impl PausedBy {
-    /// The value in the admin API.
+    /// Returns the value in the admin API.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl PausedBy {
         }
     }
 
-    /// The Service that is the reason, if one is.
+    /// Returns the Service that is the reason, if one is.
     #[must_use]
     pub fn service(&self) -> Option<&ServiceKey> {
         match self {
@@ -89,8 +89,8 @@ impl Assignment {
         !self.paused.is_empty()
     }
 
-    /// Invariant of every assignment: the level is disjoint and the union of the shares, the requested admin states
-    /// refer to members that may stay, and the members held back may stay (A4).
+    /// Checks the invariant of every assignment: the level is disjoint and the union of the shares, the requested
+    /// admin states refer to members that may stay, and the members held back may stay (A4).
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let Assignment { services, level, .. } = self;
@@ -134,7 +134,7 @@ pub struct Held {
     pub reason: HeldReason,
     /// When the holding back began.
     pub since: Now,
-    /// What it waits for (G5).
+    /// What ends the holding back (G5).
     pub waits: Waits,
     /// The members that stay meanwhile.
     pub members: BTreeSet<IpAddr>,
@@ -143,17 +143,17 @@ pub struct Held {
 /// What ends the holding back of a removal. New facts and the operator can always end it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Waits {
-    /// It ends at that time.
+    /// The holding back ends at that time.
     Time(Now),
-    /// It ends when lists of most recent data, begun at this time or later, confirm the removal (G1). If it also waits
-    /// for a time, the later of the two ends it.
+    /// The holding back ends when lists of most recent data, begun at this time or later, confirm the removal (G1).
+    /// If it also waits for a time, the later of the two applies.
     SecondRead(Now),
-    /// Only new facts or the operator end it.
+    /// Only new facts or the operator end the holding back.
     Facts,
 }
 
 impl Waits {
-    /// The value in the admin API.
+    /// Returns the value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -163,7 +163,7 @@ impl Waits {
         }
     }
 
-    /// The earliest time at which it may end without new facts, if one is known.
+    /// Returns the earliest time at which the holding back may end without new facts, if known.
     #[must_use]
     pub fn earliest(self) -> Option<Now> {
         match self {
@@ -202,7 +202,7 @@ impl HeldReason {
         HeldReason::AddOnly,
     ];
 
-    /// The value in metrics, events and the admin API.
+    /// Returns the value in metrics, events and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -33,7 +33,7 @@ pub enum MembershipUrgency {
 }
 
 impl MembershipUrgency {
-    /// The value in the admin API.
+    /// Returns the value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

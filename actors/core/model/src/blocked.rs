@@ -58,7 +58,7 @@ impl Blocked {
         Blocked::Held,
     ];
 
-    /// The value in the admin API and in metrics.
+    /// Returns the value in the admin API and in metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -80,7 +80,7 @@ impl Blocked {
         }
     }
 
-    /// The meaning, for the page and the documentation.
+    /// Returns the meaning, for the page and the documentation.
     #[must_use]
     pub fn meaning(self) -> &'static str {
         match self {
@@ -102,13 +102,13 @@ impl Blocked {
         }
     }
 
-    /// This reason, with an unknown end.
+    /// Returns this reason with an unknown end.
     #[must_use]
     pub fn open_ended(self) -> BlockedUntil {
         BlockedUntil { why: self, until: None }
     }
 
-    /// This reason, until a time.
+    /// Returns this reason with an end.
     #[must_use]
     pub fn until(self, until: Now) -> BlockedUntil {
         BlockedUntil { why: self, until: Some(until) }
@@ -125,13 +125,13 @@ pub struct BlockedUntil {
 }
 
 impl BlockedUntil {
-    /// Returns true if it still applies at `now`, as far as its end is known.
+    /// Returns true if the reason still applies at `now`. A reason without a known end applies.
     #[must_use]
     pub fn applies(&self, now: Now) -> bool {
         self.until.is_none_or(|until| until > now)
     }
 
-    /// The first of several reasons; of equal ones, the one that ends last.
+    /// Returns the first of several reasons; of equal ones, the one that ends last.
     #[must_use]
     pub fn first(all: impl IntoIterator<Item = BlockedUntil>) -> Option<BlockedUntil> {
         all.into_iter().min_by(|one, other| one.why.cmp(&other.why).then(other.until.cmp(&one.until)))

@@ -74,7 +74,7 @@ pub struct ConfigMapEdit {
 }
 
 impl ConfigMapEdit {
-    /// Returns true if it changes nothing.
+    /// Returns true if the edit changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.set.is_empty() && self.remove.is_empty()

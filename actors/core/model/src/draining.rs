@@ -42,7 +42,7 @@ pub struct PoolAdminStates {
     pub in_doubt: BTreeSet<Backend>,
     /// Time of our last PUT to the pool until then, whatever its result.
     pub sent: Option<Now>,
-    /// How an admin part has ended, if one has.
+    /// The end of an admin part, if one has ended.
     pub ended: Option<AdminEnd>,
     /// The newest set when its due admin part was withdrawn, if nothing of that part is left in flight.
     pub withdrawn: Option<u64>,
@@ -87,16 +87,16 @@ pub struct Draining {
 }
 
 impl Draining {
-    /// The admin state that an entry of this pool must get; `None` leaves it unchanged (N4). A draining backend
-    /// becomes Down. Our Down on any other backend ends, unless the source of the pool requests it. An unknown state
-    /// is left unchanged.
+    /// Returns the admin state that an entry of this pool must get; `None` leaves it unchanged (N4). A draining
+    /// backend becomes Down. Our Down on any other backend ends, unless the source of the pool requests it. An
+    /// unknown state is left unchanged.
     #[must_use]
     pub fn wants(&self, pool: &PoolId, entry: &Entry) -> Option<AdminState> {
         let backend = entry.backend()?;
         self.wants_of(pool, &backend, entry.admin_state)
     }
 
-    /// Like [`Draining::wants`], for a backend with this admin state.
+    /// Returns the same as [`Draining::wants`], for a backend with this admin state.
     #[must_use]
     pub fn wants_of(&self, pool: &PoolId, backend: &Backend, state: AdminState) -> Option<AdminState> {
         if self.excluded.contains(&pool.pool) {
@@ -129,7 +129,7 @@ impl Draining {
         self.wants_of(pool, backend, AdminState::None) == Some(AdminState::Down)
     }
 
-    /// The admin state of a new entry (W3).
+    /// Returns the admin state of a new entry (W3).
     #[must_use]
     pub fn at_birth(&self, pool: &PoolId, backend: &Backend) -> Option<AdminState> {
         self.wants_of(pool, backend, AdminState::None)

@@ -89,7 +89,7 @@ impl NotManageable {
         }
     }
 
-    /// The label of this reason.
+    /// Returns the label of this reason.
     #[must_use]
     pub fn label(&self) -> ReasonLabel {
         ReasonLabel(match self {

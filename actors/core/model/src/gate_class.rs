@@ -5,7 +5,7 @@
 pub enum GateClass {
     /// GET and HEAD.
     Reads,
-    /// All else.
+    /// All other methods.
     Writes,
 }
 
@@ -13,7 +13,7 @@ impl GateClass {
     /// Both classes.
     pub const ALL: [GateClass; 2] = [GateClass::Reads, GateClass::Writes];
 
-    /// The value in metrics and the admin API.
+    /// Returns the value in metrics and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

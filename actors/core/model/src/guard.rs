@@ -18,7 +18,7 @@ impl GuardMode {
     /// Every mode.
     pub const ALL: [GuardMode; 3] = [GuardMode::Enforce, GuardMode::Observe, GuardMode::Off];
 
-    /// The value in configuration and in the admin API.
+    /// Returns the value in configuration and in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -19,13 +19,13 @@ macro_rules! text_id {
                 Self(text.into())
             }
 
-            /// The text.
+            /// Returns the text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }
 
-            /// The shared text, which can be stored elsewhere without a copy.
+            /// Returns the shared text, which can be stored elsewhere without a copy.
             #[must_use]
             pub fn shared(&self) -> Arc<str> {
                 Arc::clone(&self.0)
@@ -110,13 +110,13 @@ macro_rules! case_insensitive_id {
                 Self { shown, folded }
             }
 
-            /// The text in the spelling that was seen first.
+            /// Returns the text in the spelling that was seen first.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.shown
             }
 
-            /// The text in lower case, used for comparison.
+            /// Returns the text in lower case, used for comparison.
             #[must_use]
             pub fn folded(&self) -> &str {
                 &self.folded
@@ -196,7 +196,8 @@ impl fmt::Display for PoolId {
 }
 
 impl PoolName {
-    /// The names of the two pools of the cluster as a whole, for IPv4 and for IPv6. No Service owns them (D2).
+    /// Returns the names of the two pools of the cluster as a whole, for IPv4 and for IPv6. No Service owns them
+    /// (D2).
     #[must_use]
     pub fn of_cluster(cluster_name: &str) -> [PoolName; 2] {
         [PoolName::new(cluster_name), PoolName::new(format!("{cluster_name}-IPv6"))]
@@ -227,8 +228,8 @@ impl ServiceKey {
         ServiceKey { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The stand-in for a Service's key in a pool whose members come from an xDS source (X2): the configured name of
-    /// the source, without a namespace.
+    /// Returns the key that replaces a Service's key in a pool whose members come from an xDS source (X2): the
+    /// configured name of the source, without a namespace.
     #[must_use]
     pub fn of_source(source: &str) -> ServiceKey {
         ServiceKey::new("", source)
@@ -240,7 +241,7 @@ impl ServiceKey {
         !self.namespace.is_empty()
     }
 
-    /// The name that the cloud-controller-manager gives to this Service's own pool (D2).
+    /// Returns the name that the cloud-controller-manager gives to this Service's own pool (D2).
     #[must_use]
     pub fn pool_name(&self, family: Family) -> PoolName {
         let suffix = match family {
@@ -279,7 +280,7 @@ pub struct EventKey {
     pub name: Arc<str>,
 }
 
-/// The entries of `map` whose pools are on the load balancer `lb`, in order.
+/// Returns the entries of `map` whose pools are on the load balancer `lb`, in order.
 pub fn of_balancer<'m, V>(
     map: &'m BTreeMap<PoolId, V>,
     lb: &'m LbName,
@@ -297,7 +298,7 @@ impl RulePrefix {
     /// The length of every prefix, in characters.
     pub const LENGTH: usize = 32;
 
-    /// The prefix for the Service with this UID.
+    /// Returns the prefix for the Service with this UID.
     #[must_use]
     pub fn of(uid: &ServiceUid) -> RulePrefix {
         let whole: String = std::iter::once('a')
@@ -320,7 +321,7 @@ impl RulePrefix {
         rule.get(..self.0.len()).is_some_and(|head| head.eq_ignore_ascii_case(&self.0))
     }
 
-    /// The text, in lower case.
+    /// Returns the text, in lower case.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -351,8 +352,8 @@ impl fmt::Display for AttemptId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CallId(pub u64);
 
-/// Id of a second read of Services, EndpointSlices and Nodes, which confirms or refutes a removal (G1). Later reads have
-/// greater ids.
+/// Id of a second read of Services, EndpointSlices and Nodes, which confirms or refutes a removal (G1). Later reads
+/// have greater ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ReadId(pub u64);
 

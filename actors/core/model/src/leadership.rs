@@ -12,9 +12,9 @@ pub const PERMIT_MARGIN: Duration = Duration::from_secs(25);
 /// The leadership of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leadership {
-    /// It may not write.
+    /// This process may not write.
     Standby,
-    /// It may write in this term, until the permit time at the latest.
+    /// This process may write in this term, until the permit time at the latest.
     Leading {
         /// The term.
         epoch: Epoch,
@@ -24,7 +24,7 @@ pub enum Leadership {
 }
 
 impl Leadership {
-    /// The term in which it may write; `None`: it may not write.
+    /// Returns the term in which this process may write; `None`: this process may not write.
     #[must_use]
     pub fn term(self) -> Option<Epoch> {
         match self {
@@ -48,7 +48,7 @@ impl Leadership {
         }
     }
 
-    /// The last time at which a PUT may be sent, inclusive; `None`: no PUT may be sent (W8).
+    /// Returns the last time at which a PUT may be sent, inclusive; `None`: no PUT may be sent (W8).
     #[must_use]
     pub fn send_deadline(self) -> Option<Now> {
         match self {

@@ -31,7 +31,7 @@ impl LeaseName {
     /// Both Leases.
     pub const ALL: [LeaseName; 2] = [LeaseName::Own, LeaseName::Shared];
 
-    /// The name in logs and the admin API.
+    /// Returns the name in logs and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

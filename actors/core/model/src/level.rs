@@ -51,7 +51,7 @@ impl States {
         self.lifted.is_disjoint(down) && self.down.intersection(members).all(|ip| down.contains(ip))
     }
 
-    /// The members that are Down once the requested admin states are written.
+    /// Returns the members that are Down once the requested admin states are written.
     #[must_use]
     pub fn down_when_applied(&self, members: &BTreeSet<IpAddr>, down: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
         let is_down =
@@ -102,12 +102,12 @@ impl Level {
         self.missing(observed).next().is_none() && self.surplus(observed).next().is_none()
     }
 
-    /// The required members that are missing from the pool.
+    /// Returns the required members that are missing from the pool.
     pub fn missing<'a>(&'a self, observed: &'a BTreeSet<IpAddr>) -> impl Iterator<Item = &'a IpAddr> + 'a {
         self.required.keys().filter(move |ip| !observed.contains(ip))
     }
 
-    /// The members of the pool that must go.
+    /// Returns the members of the pool that must go.
     pub fn surplus<'a>(&'a self, observed: &'a BTreeSet<IpAddr>) -> impl Iterator<Item = &'a IpAddr> + 'a {
         let would_empty = self.required.is_empty() && !observed.iter().any(|ip| self.tolerated.contains(ip));
         let keeps = match self.keeps {
@@ -161,14 +161,14 @@ impl Level {
         self.required.is_empty() && self.tolerated.is_empty()
     }
 
-    /// Invariant of every level: no address is both required and tolerated.
+    /// Checks the invariant of every level: no address is both required and tolerated.
     #[must_use]
     pub fn is_disjoint(&self) -> bool {
         self.tolerated.iter().all(|ip| !self.required.contains_key(ip))
     }
 
-    /// Invariant of the requested admin states: only tolerated members are Down, and only required members are
-    /// restored.
+    /// Checks the invariant of the requested admin states: only tolerated members are Down, and only required members
+    /// are restored.
     #[must_use]
     pub fn has_sound_states(&self) -> bool {
         self.states.down.is_subset(&self.tolerated)
@@ -184,14 +184,14 @@ pub enum Provenance {
     Watch,
     /// A watch that was re-established without a new list.
     Reconnect,
-    /// A list made because a watch could not go on.
+    /// A list made because a watch could not continue.
     Relist,
     /// The first list after the start of the process.
     FirstList,
 }
 
 impl Provenance {
-    /// The value in the admin API and in exports.
+    /// Returns the value in the admin API and in exports.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -222,7 +222,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The text for all events, errors and statuses of the pool, if it is not empty (X4).
+    /// Returns the text for all events, errors and statuses of the pool, if it is not empty (X4).
     #[must_use]
     pub fn note(&self) -> Option<&Arc<str>> {
         match self {

@@ -14,37 +14,37 @@ impl Now {
     /// A time that is never reached.
     pub const NEVER: Now = Now(u64::MAX);
 
-    /// The time `micros` microseconds after the start.
+    /// Returns the time `micros` microseconds after the start.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Now {
         Now(micros)
     }
 
-    /// The time `millis` milliseconds after the start.
+    /// Returns the time `millis` milliseconds after the start.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Now {
         Now(millis.saturating_mul(1_000))
     }
 
-    /// Microseconds since the start.
+    /// Returns the microseconds since the start.
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 
-    /// This time plus a span; saturates at [`Now::NEVER`].
+    /// Returns this time plus a span; saturates at [`Now::NEVER`].
     #[must_use]
     pub fn plus(self, span: Duration) -> Now {
         Now(self.0.saturating_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)))
     }
 
-    /// This time minus a span; saturates at [`Now::ZERO`].
+    /// Returns this time minus a span; saturates at [`Now::ZERO`].
     #[must_use]
     pub fn minus(self, span: Duration) -> Now {
         Now(self.0.saturating_sub(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)))
     }
 
-    /// The span from `earlier` to this time; zero when `earlier` is later.
+    /// Returns the span from `earlier` to this time; zero when `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Now) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
@@ -57,13 +57,13 @@ impl Now {
 pub struct Wall(i64);
 
 impl Wall {
-    /// The time `micros` microseconds after the epoch.
+    /// Returns the time `micros` microseconds after the epoch.
     #[must_use]
     pub const fn from_micros(micros: i64) -> Wall {
         Wall(micros)
     }
 
-    /// Microseconds since the epoch.
+    /// Returns the microseconds since the epoch.
     #[must_use]
     pub const fn as_micros(self) -> i64 {
         self.0
@@ -82,14 +82,14 @@ pub trait Machine {
     /// Handles one input and appends the outputs.
     fn step(&mut self, now: Now, input: Self::In, out: &mut Vec<Self::Out>);
 
-    /// The next time at which time alone changes something; `None` when nothing waits for a time.
+    /// Returns the next time at which time alone changes something; `None` when nothing waits for a time.
     fn deadline(&self) -> Option<Now>;
 
     /// Handles the deadline. An early or late call is harmless.
     fn tick(&mut self, now: Now, out: &mut Vec<Self::Out>);
 }
 
-/// The earlier of two optional deadlines.
+/// Returns the earlier of two optional deadlines.
 #[must_use]
 pub fn earliest(one: Option<Now>, other: Option<Now>) -> Option<Now> {
     match (one, other) {

@@ -41,7 +41,7 @@ impl NodeFact {
         !self.excluded.is_some_and(ExclusionRule::is_everywhere)
     }
 
-    /// The facts of a Node object, which is excluded from pools for this reason.
+    /// Returns the facts of a Node object, which is excluded from pools for this reason.
     #[must_use]
     pub fn of(object: &NodeObject, excluded: Option<ExclusionRule>) -> NodeFact {
         NodeFact {
@@ -64,7 +64,7 @@ impl NodeFact {
         self.ready && !self.excluded.is_some_and(ExclusionRule::is_everywhere)
     }
 
-    /// The targets of the node's entries.
+    /// Returns the targets of the node's entries.
     pub fn backends(&self) -> impl Iterator<Item = Backend> + '_ {
         let instance = self.instance.iter().cloned().map(Backend::Instance);
         self.ips.iter().copied().map(Backend::Address).chain(instance)
@@ -74,9 +74,9 @@ impl NodeFact {
 /// State of a node on its way out of service or back (S1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NodeState {
-    /// It leaves service and waits for its turn (N5).
+    /// The node leaves service and waits for its turn (N5).
     Held,
-    /// It leaves service, and its record must be stored first (N4).
+    /// The node leaves service, and its record must be stored first (N4).
     Recording,
     /// Its entries are being set Down.
     Draining,
@@ -99,7 +99,7 @@ impl NodeState {
         NodeState::Gone,
     ];
 
-    /// The value in metrics and the admin API.
+    /// Returns the value in metrics and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -116,11 +116,11 @@ impl NodeState {
 /// The role of the admin state machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// It sets the entries of leaving nodes Down and restores them.
+    /// The machine sets the entries of leaving nodes Down and restores them.
     On,
     /// `enableLoadBalancerAdminState: false`: it restores the entries that records mark as ours, and then does
     /// nothing.
     Off,
-    /// It only confirms that a term may begin.
+    /// The machine only confirms that a term may begin.
     Silent,
 }

@@ -29,7 +29,7 @@ impl Kind {
     /// The kinds that levels are computed from, in display order.
     pub const OF_LEVELS: [Kind; 3] = [Kind::Services, Kind::EndpointSlices, Kind::Nodes];
 
-    /// The plural resource name of the Kubernetes API.
+    /// Returns the plural resource name of the Kubernetes API.
     #[must_use]
     pub fn resource(self) -> &'static str {
         match self {
@@ -80,7 +80,7 @@ pub enum RequestFailure {
 }
 
 impl RequestFailure {
-    /// The explanation for operators.
+    /// Returns the explanation for operators.
     #[must_use]
     pub fn into_why(self) -> Arc<str> {
         match self {
@@ -193,7 +193,7 @@ pub enum AddressType {
 }
 
 impl AddressType {
-    /// The families for which the endpoints count (D4).
+    /// Returns the families for which the endpoints count (D4).
     #[must_use]
     pub fn families(self) -> &'static [Family] {
         match self {
@@ -255,7 +255,7 @@ impl ExclusionRule {
         }
     }
 
-    /// The value in the admin API.
+    /// Returns the value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -285,7 +285,7 @@ impl fmt::Display for ExclusionRule {
 /// The Service that owns a slice, as far as the metadata of an undecodable slice name it (D6).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Owner {
-    /// The metadata do not tell: it may be any Service of the namespace.
+    /// The metadata do not name the owner: it may be any Service of the namespace.
     Unknown,
     /// The metadata are readable and name no Service.
     Nobody,
@@ -464,7 +464,7 @@ impl From<NodeObject> for Object {
 }
 
 impl Object {
-    /// The key of the object in a cache.
+    /// Returns the key of the object in a cache.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         match self {
@@ -475,7 +475,7 @@ impl Object {
         }
     }
 
-    /// The resourceVersion of this state.
+    /// Returns the resourceVersion of this state.
     #[must_use]
     pub fn resource_version(&self) -> &ResourceVersion {
         match self {

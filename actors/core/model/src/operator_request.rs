@@ -98,7 +98,7 @@ impl fmt::Display for Scope {
 pub enum Answer {
     /// The request is done, or has begun if it takes time.
     Done(Done),
-    /// It was not done.
+    /// The request was refused or failed.
     Refused(Refusal),
 }
 

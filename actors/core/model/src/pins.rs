@@ -29,7 +29,8 @@ pub struct Pin {
 }
 
 impl Pins {
-    /// The pin of a pool of this family; `None` if it has none, or if the pool cannot hold one of the members.
+    /// Returns the pin of a pool of this family; `None` if it has none, or if the pool cannot hold one of the
+    /// members.
     #[must_use]
     pub fn of(&self, pool: &PoolId, family: Family) -> Option<&Pin> {
         let fits = |ip: &IpAddr| match family {

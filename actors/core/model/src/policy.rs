@@ -27,7 +27,7 @@ impl Mode {
     /// Every mode.
     pub const ALL: [Mode; 3] = [Mode::Observe, Mode::AddOnly, Mode::Enforce];
 
-    /// The value in configuration, metrics and the admin API.
+    /// Returns the value in configuration, metrics and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ pub struct OperatorPolicy {
 }
 
 impl OperatorPolicy {
-    /// Every pause, with its scope.
+    /// Returns every pause with its scope.
     pub fn pauses(&self) -> impl Iterator<Item = (Scope, &Pause)> {
         listed(&self.everything, &self.pools, &self.services)
     }
@@ -78,14 +78,15 @@ impl OperatorPolicy {
         self.stopped_by().is_some()
     }
 
-    /// The reason why nothing may be written; the mode takes precedence (G6).
+    /// Returns the reason why nothing may be written; the mode takes precedence (G6).
     #[must_use]
     pub fn stopped_by(&self) -> Option<PausedBy> {
         let observed = (self.mode == Mode::Observe).then_some(PausedBy::Mode);
         observed.or_else(|| self.everything.is_some().then_some(PausedBy::Everything))
     }
 
-    /// The pause behind one of the reasons why this pool is not written; `None`: no operator made it, or it is over.
+    /// Returns the pause behind one of the reasons why this pool is not written; `None`: no operator made it, or it
+    /// is over.
     #[must_use]
     pub fn pause_of(&self, pool: &PoolId, by: &PausedBy) -> Option<&Pause> {
         match by {
@@ -97,7 +98,7 @@ impl OperatorPolicy {
     }
 }
 
-/// The given pauses, each with its scope.
+/// Returns the given pauses, each with its scope.
 pub fn listed<'a>(
     everything: &'a Option<Pause>,
     pools: &'a BTreeMap<PoolId, Pause>,

@@ -8,9 +8,9 @@ use crate::ids::{Family, RulePrefix, ServiceKey, ServiceUid};
 
 /// Proves that a pool belongs to these Services, or returns why it does not (D2).
 ///
-/// If `services` stand for an xDS source, the proof is that of [`prove_listed`]. Otherwise: the pool has the name of
-/// one of the Services; at least one rule uses it, and each rule belongs to one of them; no outbound or inbound NAT
-/// rule uses it; it has no member by network interface; and Azure does not fill it itself.
+/// If `services` stand for an xDS source, the proof is that of [`prove_listed`]. Otherwise, the pool has the name of
+/// one of the Services. At least one load-balancing rule uses it, and each such rule belongs to one of the Services.
+/// No outbound or inbound NAT rule uses it. It has no member by network interface, and Azure does not fill it itself.
 ///
 /// # Errors
 /// The first condition that does not hold.
@@ -38,8 +38,8 @@ pub fn prove(
     prove_untouched(facts)
 }
 
-/// Proves that no other client owns a listed pool that is filled from an xDS source, or returns why this is not proven
-/// (D2): no rule of the pool has the prefix of a cloud-controller-manager; the other conditions are those of
+/// Proves that no other client owns a listed pool that is filled from an xDS source, or returns why this is not
+/// proven (D2). No rule of the pool has the prefix of a cloud-controller-manager. The other conditions are those of
 /// [`prove`].
 ///
 /// # Errors

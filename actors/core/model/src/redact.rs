@@ -3,10 +3,10 @@
 //! ports and the commands pass foreign text through this module where it enters the program. Therefore logs, API,
 //! events, errors and command output contain no secrets.
 //!
-//! Recently sent tokens are known ([`record_sent_token`]), and some callers know further secrets. These are found in every
-//! encoding, and so is each part of 16 bytes or more. Other secrets are recognised by their form: the text after
-//! `Authorization`, `Bearer`, `password` and the like, JSON web tokens, bootstrap tokens, private keys, and user,
-//! password and query of URLs. In doubt, more is removed.
+//! Recently sent tokens are known ([`record_sent_token`]), and some callers know further secrets. These are found in
+//! every encoding, and so is each part of 16 bytes or more. Other secrets are recognised by their form: the text
+//! after `Authorization`, `Bearer`, `password` and the like, JSON web tokens, bootstrap tokens, private keys, and
+//! user, password and query of URLs. In doubt, more is removed.
 
 mod escape;
 mod find;
@@ -33,7 +33,7 @@ pub const MAX_TEXT: usize = 64 << 10;
 /// Marks the end of a text that was cut.
 const CUT: &str = "\u{2026}";
 
-/// An error with all its sources, outermost first, without repetitions. The result still contains secrets.
+/// Returns an error with all its sources, outermost first, without repetitions. The result still contains secrets.
 #[must_use]
 pub fn chain(error: &dyn Error) -> String {
     let mut all = error.to_string();
@@ -49,19 +49,20 @@ pub fn chain(error: &dyn Error) -> String {
     all
 }
 
-/// The text without secrets.
+/// Returns the text without secrets.
 #[must_use]
 pub fn redacted(text: &str) -> Cow<'_, str> {
     redacted_of(text, &[])
 }
 
-/// The text without secrets, including the `known` ones, in every position and encoding.
+/// Returns the text without secrets, including the `known` ones, in every position and encoding.
 #[must_use]
 pub fn redacted_of<'t>(text: &'t str, known: &[&str]) -> Cow<'t, str> {
     without(text, secrets_in(text, text, known).ranges)
 }
 
-/// The start of a text, up to [`MAX_TEXT`], without secrets and without the `known` ones; and whether it was cut.
+/// Returns the start of a text, up to [`MAX_TEXT`], without secrets and without the `known` ones; and whether it was
+/// cut.
 #[must_use]
 pub fn start_redacted_of<'t>(text: &'t str, known: &[&str]) -> (Cow<'t, str>, bool) {
     let (start, is_cut) = bounded(text);
@@ -87,7 +88,7 @@ impl SecretMatches {
     }
 }
 
-/// The positions of secrets in `text`, which is the start of `whole` or all of it.
+/// Returns the positions of secrets in `text`, which is the start of `whole` or all of it.
 fn secrets_in(text: &str, whole: &str, known: &[&str]) -> SecretMatches {
     let mut found = SecretMatches::default();
     let sent = recent_tokens::recent();
@@ -107,7 +108,7 @@ fn secrets_in(text: &str, whole: &str, known: &[&str]) -> SecretMatches {
     found
 }
 
-/// The text without recently sent tokens.
+/// Returns the text without recently sent tokens.
 fn without_sent(text: &str) -> Cow<'_, str> {
     let mut found = SecretMatches::default();
     if let Some(recent) = recent_tokens::recent() {
@@ -116,8 +117,8 @@ fn without_sent(text: &str) -> Cow<'_, str> {
     without(text, found.ranges)
 }
 
-/// One printable line of at most `longest` bytes, without secrets and without those in `known`. They are removed before
-/// the text is cut, because half a secret would not be recognised.
+/// Returns the text as one printable line of at most `longest` bytes, without secrets and without those in `known`.
+/// The secrets are removed before the text is cut, because half a secret would not be recognised.
 #[must_use]
 pub fn safe_line(text: &str, known: &[&str], longest: usize) -> String {
     let (text, mut is_cut) = start_redacted_of(text, known);
@@ -147,7 +148,7 @@ fn cut(line: &mut String, longest: usize) {
     line.push_str(CUT);
 }
 
-/// The part of the text that is searched, up to the end of a word, and whether it was cut.
+/// Returns the part of the text that is searched, up to the end of a word, and whether it was cut.
 fn bounded(text: &str) -> (&str, bool) {
     if text.len() <= MAX_TEXT {
         return (text, false);
@@ -157,7 +158,7 @@ fn bounded(text: &str) -> (&str, bool) {
     (&start[..end], true)
 }
 
-/// The text without the given ranges.
+/// Returns the text without the given ranges.
 fn without(text: &str, mut found: Vec<Range<usize>>) -> Cow<'_, str> {
     found.retain(|range| !range.is_empty());
     if found.is_empty() {

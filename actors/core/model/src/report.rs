@@ -38,7 +38,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The subject for a pool that belongs to this Service, or that is filled from this source (X2).
+    /// Returns the subject for a pool that belongs to this Service, or that is filled from this source (X2).
     #[must_use]
     pub fn of(uid: &ServiceUid, key: &ServiceKey) -> Subject {
         if key.is_service() {
@@ -135,7 +135,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// The end of a condition for all its subjects.
+    /// Returns the message that a condition has ended for all its subjects.
     #[must_use]
     pub fn of(condition: Condition) -> Ended {
         Ended { condition, subject: None }
@@ -230,7 +230,7 @@ pub enum EventKind {
         pool: PoolId,
         /// Number of such members.
         members: usize,
-        /// How long they are left.
+        /// Time for which these members are left in the pool.
         left_for: std::time::Duration,
     },
     /// The pool is not written any more, because one of its invariants is broken: a bug in this program (A4).
@@ -344,7 +344,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// The reported condition; `None`: the report is about an occurrence, which is not posted again.
+    /// Returns the reported condition; `None`: the report is about an occurrence, which is not posted again.
     #[must_use]
     pub fn condition(&self) -> Option<Condition> {
         match self {

@@ -247,7 +247,7 @@ impl Caller {
     /// Both callers.
     pub const ALL: [Caller; 2] = [Caller::Membership, Caller::AdminState];
 
-    /// The label value.
+    /// Returns the label value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -282,7 +282,7 @@ impl TaintResult {
         TaintResult::Failed,
     ];
 
-    /// The label value.
+    /// Returns the label value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -319,7 +319,7 @@ pub enum AttemptEnd {
 }
 
 impl AttemptEnd {
-    /// The label value.
+    /// Returns the label value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -373,7 +373,7 @@ impl PoolState {
         PoolState::Quarantined,
     ];
 
-    /// The value in metrics and the admin API.
+    /// Returns the value in metrics and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -404,7 +404,7 @@ pub enum ArmVerb {
 }
 
 impl ArmVerb {
-    /// The label value.
+    /// Returns the label value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -436,7 +436,7 @@ pub enum ArmResult {
 }
 
 impl ArmResult {
-    /// The label value.
+    /// Returns the label value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -456,18 +456,18 @@ impl ArmResult {
 pub enum RelistReason {
     /// The watch's resourceVersion was too old: 410.
     Expired,
-    /// The list was older than what had been seen before.
+    /// The list was older than earlier observations.
     Stale,
     /// The watch stream broke.
     Broken,
     /// A term of leadership began (W8).
     NewTerm,
-    /// A second read, to confirm what a list or vanished objects have released (G1).
+    /// A second read, to confirm removals that a list or vanished objects have caused (G1).
     SecondRead,
 }
 
 impl RelistReason {
-    /// The label value.
+    /// Returns the label value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -498,7 +498,7 @@ impl WorkResult {
     pub const ALL: [WorkResult; 4] =
         [WorkResult::Success, WorkResult::Error, WorkResult::Requeue, WorkResult::RequeueAfter];
 
-    /// The label value that controller-runtime uses.
+    /// Returns the label value that controller-runtime uses.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

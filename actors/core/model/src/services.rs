@@ -88,7 +88,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// This part of one family, and an empty one of the other.
+    /// Returns this part for one family, and an empty part for the other.
     #[must_use]
     pub fn of(family: Family, part: Part) -> Parts {
         let mut parts = Parts::default();
@@ -96,12 +96,12 @@ impl Parts {
         parts
     }
 
-    /// Both parts, with their families.
+    /// Returns both parts, with their families.
     pub fn iter(&self) -> impl Iterator<Item = (Family, &Part)> {
         [(Family::V4, &self.v4), (Family::V6, &self.v6)].into_iter()
     }
 
-    /// Both parts, with their families, to be changed.
+    /// Returns both parts, mutable, with their families.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Family, &mut Part)> {
         [(Family::V4, &mut self.v4), (Family::V6, &mut self.v6)].into_iter()
     }
@@ -147,9 +147,10 @@ pub struct Part {
     /// True if the last good slices are no longer used, as `sources.kubernetes.failOnDataErrors` requires. Removals
     /// that follow from it are not doubtful.
     pub is_dropped: bool,
-    /// True if the requirement is unusable or unknown (D6): there are endpoints, but none has a usable address,
-    /// including last known ones; or a slice that is or may be the Service's, or a node of its endpoints, exists and
-    /// was never decoded. Then nothing may be removed, and required members are still added.
+    /// True if the requirement is unusable or unknown (D6). It is unusable if there are endpoints, but none has a
+    /// usable address, including last known ones. It is unknown if a node of the endpoints, or a slice that is or may
+    /// be the Service's, exists and was never decoded. Then nothing may be removed, and required members are still
+    /// added.
     pub unusable: bool,
 }
 

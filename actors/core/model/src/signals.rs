@@ -34,7 +34,7 @@ impl Signal {
     pub const ALL: [Signal; 4] =
         [Signal::OutOfService, Signal::Shutdown, Signal::SpotEviction, Signal::Notice];
 
-    /// The value in events, metrics and the admin API.
+    /// Returns the value in events, metrics and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl Signal {
     }
 }
 
-/// The signals among a node's taints, whatever their effects.
+/// Returns the signals among a node's taints, whatever their effects.
 #[must_use]
 pub fn of_taints(taints: &[Taint]) -> BTreeSet<Signal> {
     let signal = |taint: &Taint| match &*taint.key {
@@ -80,7 +80,8 @@ pub fn is_failed_query(message: &str) -> bool {
     !says_preempt(message) && words.iter().any(|words| lower.contains(words))
 }
 
-/// The earliest time of the event in a message: the first RFC 1123 date in it, as in `Wed, 26 Feb 2025 10:13:13 GMT`.
+/// Returns the earliest time of the event in a message: the first RFC 1123 date in it, as in
+/// `Wed, 26 Feb 2025 10:13:13 GMT`.
 #[must_use]
 pub fn not_before(message: &str) -> Option<Wall> {
     let words: Vec<&str> = message.split_ascii_whitespace().collect();
@@ -112,7 +113,7 @@ fn number(text: &str, within: std::ops::RangeInclusive<i64>) -> Option<i64> {
     text.parse().ok().filter(|number| digits && within.contains(number))
 }
 
-/// The number of days from 1970-01-01 to the first of a month; months count from 0.
+/// Returns the number of days from 1970-01-01 to the first of a month; months count from 0.
 fn days_before(year: i64, month: i64) -> i64 {
     // This year begins in March, so that a leap day is the last day of a year.
     let year = if month < 2 { year - 1 } else { year };

@@ -101,7 +101,7 @@ pub struct LeadershipView {
 }
 
 impl LeadershipView {
-    /// Reports that the process does not lead.
+    /// Returns why nothing is written, if the process does not lead.
     #[must_use]
     pub fn blocked(&self) -> Option<BlockedUntil> {
         let leads = matches!(self.role, "leader" | "alone");
@@ -155,7 +155,7 @@ pub struct SharedLeaseView {
 }
 
 impl SharedLeaseView {
-    /// Reports that a write waits for the Lease.
+    /// Returns why a write waits, if it waits for the Lease.
     #[must_use]
     pub fn blocked(&self) -> Option<BlockedUntil> {
         let is_awaited = self.wanted_since.is_some() && self.state != "held";
@@ -192,7 +192,7 @@ impl LeaseHolderKind {
         LeaseHolderKind::Other,
     ];
 
-    /// The value in the admin API.
+    /// Returns the value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -302,7 +302,7 @@ pub struct LastAttempt {
     pub end: AttemptEnd,
     /// When it ended.
     pub at: Now,
-    /// What it changed and why; `None`: it was interrupted without an answer.
+    /// The changes and their reason; `None`: the attempt was interrupted without an answer.
     pub record: Option<Arc<WriteRecord>>,
 }
 
@@ -316,7 +316,7 @@ pub struct OutOfSync {
 }
 
 impl PoolView {
-    /// The last observed admin state of a member; `None`: the member or the pool was not observed.
+    /// Returns the last observed admin state of a member; `None`: the member or the pool was not observed.
     #[must_use]
     pub fn admin_state(&self, ip: &IpAddr) -> Option<AdminState> {
         self.observed.as_ref().filter(|observed| observed.contains(ip))?;
@@ -326,22 +326,23 @@ impl PoolView {
         Some(self.observed_other.get(ip).copied().unwrap_or(AdminState::None))
     }
 
-    /// Time since which a pool that should be written is out of sync. `None`: the pool is in sync, paused, or in a dry
-    /// run.
+    /// Returns the time since which a pool that should be written is out of sync. `None`: the pool is in sync,
+    /// paused, or in a dry run.
     #[must_use]
     pub fn late_since(&self) -> Option<Now> {
         let is_written = self.state != PoolState::Paused && self.withheld.is_none();
         self.out_of_sync.filter(|_| is_written).map(|out| out.since)
     }
 
-    /// The missing members and the surplus members at the last read; `None`: the pool was never read.
+    /// Returns the missing members and the surplus members at the last read; `None`: the pool was never read.
     #[must_use]
     pub fn difference(&self) -> Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)> {
         let seen = self.observed.as_ref()?;
         Some((self.level.missing(seen).copied().collect(), self.level.surplus(seen).copied().collect()))
     }
 
-    /// The members to set `Down` and the members to restore, as the source of the pool asks (X2), at the last read.
+    /// Returns the members to set `Down` and the members to restore, as the source of the pool asks (X2), at the last
+    /// read.
     #[must_use]
     pub fn states(&self) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
         let states = &self.level.states;
@@ -352,14 +353,14 @@ impl PoolView {
         (down, states.lifted.intersection(&self.observed_down).copied().collect())
     }
 
-    /// The missing and the surplus members, if there are any. `None`: the pool is in sync, or was never read.
+    /// Returns the missing and the surplus members, if there are any. `None`: the pool is in sync, or was never read.
     #[must_use]
     pub fn deviation(&self) -> Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)> {
         self.difference().filter(|(missing, surplus)| !missing.is_empty() || !surplus.is_empty())
     }
 
-    /// The changes that a write would make: the deviation of a paused or observed pool (G6), else the change that a
-    /// dry run withheld (C4). `None`: no changes, or the pool is written, or it was never read.
+    /// Returns the changes that a write would make: the deviation of a paused or observed pool (G6), else the change
+    /// that a dry run withheld (C4). `None`: no changes, or the pool is written, or it was never read.
     #[must_use]
     pub fn would_change(&self) -> Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)> {
         match self.state {
@@ -396,8 +397,8 @@ pub struct WouldChange {
 }
 
 impl Snapshot {
-    /// Why a pool that should change is not written now; of several reasons, the first in the order of [`Blocked`].
-    /// `None`: it is its turn, it is being written, or there is nothing to write.
+    /// Returns why a pool that should change is not written now; of several reasons, the first in the order of
+    /// [`Blocked`]. `None`: the pool is being written or is next, or there is nothing to write.
     #[must_use]
     pub fn blocked(&self, now: Now, pool: &PoolView) -> Option<BlockedUntil> {
         let of_leadership = self.leadership.as_ref().and_then(LeadershipView::blocked);
@@ -429,15 +430,15 @@ impl Snapshot {
         BlockedUntil::first(all)
     }
 
-    /// The nodes excluded from a pool, over all of its Services.
+    /// Returns the nodes excluded from a pool, over all of its Services.
     #[must_use]
     pub fn excluded_nodes_of(&self, pool: &PoolView) -> BTreeSet<&ExcludedNodeView> {
         let services = pool.services.values().filter_map(|key| self.services.get(key));
         services.flat_map(|service| &service.excluded).filter(|of| of.family == pool.family).collect()
     }
 
-    /// The pools that should be written and have been out of sync for the longest time, with that time; at most
-    /// `most`.
+    /// Returns the pools that should be written and have been out of sync for the longest time, with that time; at
+    /// most `most`.
     #[must_use]
     pub fn longest_out_of_sync(&self, most: usize) -> Vec<(Now, &PoolView)> {
         let late = self.pools.values().filter_map(|view| Some((view.late_since()?, view.as_ref())));
@@ -447,7 +448,7 @@ impl Snapshot {
         late
     }
 
-    /// The totals over all pools that are only compared: the paused pools, and all pools in a dry run.
+    /// Returns the totals over all pools that are only compared: the paused pools, and all pools in a dry run.
     #[must_use]
     pub fn would_change(&self, dry_run: bool) -> WouldChange {
         let mut sum = WouldChange::default();
@@ -533,7 +534,7 @@ pub enum Candidacy {
 }
 
 impl Candidacy {
-    /// The value in the admin API.
+    /// Returns the value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -554,7 +555,8 @@ pub struct LaneView {
     pub lb: LbName,
     /// The pool being written, the phase of the write, and when the phase began.
     pub writing: Option<(PoolId, &'static str, Now)>,
-    /// The due pools: first those that the lane can grant, in its order, then those that wait for a reason of their own.
+    /// The due pools: first those that the lane can grant, in its order, then those that wait for a reason of their
+    /// own.
     pub waiting: Vec<WaitingView>,
     /// Why the lane is closed.
     pub closed: Option<BlockedUntil>,
@@ -576,26 +578,26 @@ pub struct WaitingView {
 }
 
 impl LaneView {
-    /// Why the lane as a whole grants no membership write now.
+    /// Returns why the lane as a whole grants no membership write now.
     #[must_use]
     pub fn blocked(&self) -> Option<BlockedUntil> {
         let fault = self.fault.as_ref().map(|_| Blocked::Breaker.open_ended());
         BlockedUntil::first(fault.into_iter().chain(self.closed))
     }
 
-    /// The place of a pool among those that wait.
+    /// Returns the place of a pool among those that wait.
     #[must_use]
     pub fn waiting(&self, pool: &PoolId) -> Option<&WaitingView> {
         self.waiting.iter().find(|waiting| waiting.pool == *pool)
     }
 
-    /// True if this pool is being written.
+    /// Returns true if this pool is being written.
     #[must_use]
     pub fn is_writing(&self, pool: &PoolId) -> bool {
         self.writing.as_ref().is_some_and(|(one, _, _)| one == pool)
     }
 
-    /// Why this pool cannot be granted.
+    /// Returns why this pool cannot be granted.
     fn blocked_for(&self, pool: &PoolId) -> Option<BlockedUntil> {
         let busy = (self.writing.is_some() && !self.is_writing(pool)).then(|| Blocked::LaneBusy.open_ended());
         let deferred = self.waiting.iter().rev().take_while(|waiting| waiting.blocked.is_some());

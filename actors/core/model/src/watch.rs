@@ -51,7 +51,7 @@ pub enum WatchUpdate {
 }
 
 impl WatchUpdate {
-    /// The key of the object, if the message is about a single object with a known key.
+    /// Returns the key of the object, if the message is about a single object with a known key.
     pub fn object(&self) -> Option<ObjectKey> {
         match self {
             WatchUpdate::Object(object) => Some(object.key()),

@@ -40,7 +40,7 @@ impl Trigger {
         Trigger::NodeAdminState,
     ];
 
-    /// The value in the log and the admin API.
+    /// Returns the value in the log and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -71,7 +71,7 @@ impl MemberRecord {
         MemberRecord { node, backend }
     }
 
-    /// Its address; `None` if only its virtual machine is known.
+    /// Returns the member's address; `None` if only its virtual machine is known.
     #[must_use]
     pub fn ip(&self) -> Option<IpAddr> {
         match &self.backend {
@@ -99,13 +99,13 @@ impl MemberList {
         }
     }
 
-    /// The names of the nodes.
+    /// Returns the names of the nodes.
     #[must_use]
     pub fn nodes(&self) -> Vec<String> {
         self.named.iter().map(|member| member.node.to_string()).collect()
     }
 
-    /// The addresses, in the same order.
+    /// Returns the addresses, in the same order.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         let address = |member: &MemberRecord| member.backend.as_ref().map(ToString::to_string);
@@ -134,7 +134,7 @@ pub struct WriteRecord {
 }
 
 impl WriteRecord {
-    /// The record of an attempt for these Services that has changed nothing.
+    /// Returns the record of an attempt for these Services that has changed nothing.
     #[must_use]
     pub fn of<'a>(
         trigger: Trigger,

@@ -13,13 +13,13 @@ pub(super) struct WaitingNode<'a> {
     pub(super) released: bool,
 }
 
-/// The limit of Ready nodes that may be Down: half of them, and at least two.
+/// Returns the limit of Ready nodes that may be Down: half of them, and at least two.
 #[must_use]
 pub(super) fn allowed(ready: usize) -> usize {
     (ready / 2).max(2)
 }
 
-/// The waiting nodes to admit, in order, if `down` of `ready` Ready nodes are Down already.
+/// Returns the waiting nodes to admit, in order, if `down` of `ready` Ready nodes are Down already.
 #[must_use]
 pub(super) fn admitted<'a>(
     waiting: impl IntoIterator<Item = WaitingNode<'a>>,
@@ -27,7 +27,7 @@ pub(super) fn admitted<'a>(
     ready: usize,
 ) -> Vec<NodeUid> {
     let waiting: Vec<WaitingNode<'a>> = waiting.into_iter().collect();
-    // Released nodes go on in any case, and leave less room for the others.
+    // Released nodes are admitted in any case, and leave less room for the others.
     let certain = waiting.iter().filter(|node| node.ready && node.released).count();
     let mut room = allowed(ready).saturating_sub(down + certain);
     let mut goes = |node: &WaitingNode<'_>| {
@@ -110,7 +110,7 @@ mod tests {
                 nodes.iter().filter(|(_, ready, free)| *ready && *free).count(),
             );
             prop_assert!(bound == 0 || down + free + bound <= allowed(ready));
-            // No node waits below the limit.
+            // No node waits while fewer Ready nodes are Down than allowed.
             let waits = nodes.iter().any(|(uid, _, _)| !is_in(uid));
             prop_assert!(!waits || down + free + bound >= allowed(ready));
         }

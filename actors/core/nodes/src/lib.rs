@@ -3,11 +3,11 @@
 //!
 //! The inputs are nodes, eviction notices, load balancers, and the pools that the writer reads and writes. Before the
 //! first Down of a node, the machine records the node in our ConfigMap. It sends the draining set to the writer as a
-//! level, and the due admin part of each pool. The writer sends back the admin states of these pools, which the machine
-//! compares with the set. At the start of a term it stands between the Directory and the Leader: the term opens when
-//! the records are read and the writer has the set. Every phase follows from the records and the signals, not from the
-//! memory of this process. A node is done when no pool lacks anything for it and a later read of every load balancer
-//! agrees.
+//! level, and the due admin part of each pool. The writer sends back the admin states of these pools, which the
+//! machine compares with the set. At the start of a term, the machine confirms to the Leader that the Directory is
+//! ready, once the records are read and the writer has the set. Every phase follows from the records and the signals,
+//! not from the memory of this process. A node is done when no pool lacks anything for it and a later read of every
+//! load balancer agrees.
 //!
 //! The modules:
 //! - `nodes`: the nodes, their phases, and the resulting draining set (N1, N2, N4);
@@ -222,7 +222,7 @@ pub struct AdminState {
 /// Delay of the next read of a load balancer after an observation that did not count for a node.
 const READ_AGAIN_AFTER: Duration = Duration::from_secs(15);
 
-/// Most pools that one tick evaluates. The rest waits for the next tick, so that no turn is long.
+/// Maximum number of pools that one tick evaluates. The rest waits for the next tick, so that no turn is long.
 const POOLS_PER_TICK: usize = 128;
 
 impl AdminState {
@@ -258,7 +258,7 @@ impl AdminState {
         }
     }
 
-    /// The signals of a node that count.
+    /// Returns the signals of a node that count.
     fn signals_of(&self, fact: &NodeFact) -> BTreeSet<Signal> {
         if !self.signals_count() {
             return BTreeSet::new();
@@ -354,7 +354,7 @@ impl AdminState {
         self.changed |= !news.is_empty();
         self.nodes.observe_lb(seen, &self.pools, &mut self.records);
         self.dirty.extend(news);
-        // While an operation runs, the observation is about to be outdated.
+        // While an operation runs, the observation will soon be outdated.
         let rests = |provisioning| provisioning != Provisioning::Updating;
         let at_rest = seen.facts.as_ref().is_none_or(|facts| {
             rests(facts.provisioning) && facts.pools.iter().all(|pool| rests(pool.provisioning))
@@ -372,7 +372,7 @@ impl AdminState {
     fn on_admin_states(&mut self, now: Now, pool: PoolId, states: PoolAdminStates) {
         if let Some(facts) = &states.facts {
             self.pools.apply(&pool, states.at, Some(facts));
-            // Since a newer read, we may have set these Downs.
+            // If a newer read is known, we may have set these Downs after this read.
             if self.pools.is_as_seen(&pool, states.at) {
                 let downs = self.pools.required_downs_in(&pool, &self.set);
                 self.nodes.downs_found(&pool, states.sent, &downs, &self.pools, &mut self.records);
@@ -433,7 +433,8 @@ impl AdminState {
             }
         }
         if self.leads() {
-            // Even while no work may begin: updates in flight, or due since before, use the newest set.
+            // The set is sent even while no work may begin: updates that are in flight or already due use the newest
+            // set.
             self.send_set(out);
         }
         if acts {
@@ -521,7 +522,7 @@ impl AdminState {
             self.updates.reset_backoff(&uid);
         }
         for uid in evaluation.over {
-            // Otherwise nothing had to be undone: the node was back, or deleted, before it was Down.
+            // Without a write, nothing was undone: the node was back, or deleted, before it was Down.
             if self.updates.take_written(&uid) {
                 self.queue.finish(now, &uid, Ok(work_queue::Done::Success));
                 self.updates.reset_backoff(&uid);

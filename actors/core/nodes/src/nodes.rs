@@ -71,7 +71,7 @@ pub(super) struct NodesAtTermStart {
 /// Result of a release by the operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Release {
-    /// The node goes on.
+    /// The node is released, and waits no longer for other nodes.
     Released,
     /// The node is not held.
     NotHeld,
@@ -80,7 +80,7 @@ pub(super) enum Release {
 }
 
 impl Node {
-    /// Whether it counts for the limit: its Down reduces the nodes that can serve (N5).
+    /// Returns whether the node counts for the limit: its Down reduces the number of nodes that can serve (N5).
     fn counts(&self) -> bool {
         self.fact.as_ref().is_some_and(|fact| fact.serves())
     }
@@ -255,9 +255,9 @@ impl Nodes {
         }
     }
 
-    /// Number of Ready nodes that are Down or about to be, and number of all Ready nodes (N5). A node that is being
-    /// restored counts as Down until no pool lacks its restore: if its signal comes back, it drains again without
-    /// admission.
+    /// Returns the number of Ready nodes that are Down or about to be, and the number of all Ready nodes (N5). A node
+    /// that is being restored counts as Down until no pool lacks its restore: if its signal comes back, it drains
+    /// again without admission.
     pub(super) fn bound(&self) -> (usize, usize) {
         let goes = |node: &Node| node.phase.drains() || node.phase.is_recording() || node.phase.is_down_yet();
         let down = self.busy().filter(|(_, node)| goes(node) && node.counts()).count();
@@ -305,27 +305,28 @@ impl Nodes {
         names
     }
 
-    /// Time since which the target of a node is unchanged, if anything of it is, or may be, Down by us.
+    /// Returns the time since which the target of a node is unchanged, if we have set, or may have set, one of its
+    /// entries Down.
     pub(super) fn since(&self, uid: &NodeUid) -> Option<Now> {
         self.nodes.get(uid)?.phase.history().map(|history| history.since)
     }
 
-    /// Fact of an existing node.
+    /// Returns the fact of an existing node.
     pub(super) fn fact(&self, uid: &NodeUid) -> Option<&Arc<NodeFact>> {
         self.nodes.get(uid)?.fact.as_ref()
     }
 
-    /// Facts of all existing nodes.
+    /// Returns the facts of all existing nodes.
     pub(super) fn facts(&self) -> impl Iterator<Item = &Arc<NodeFact>> {
         self.nodes.values().filter_map(|node| node.fact.as_ref())
     }
 
-    /// Whether a node is known.
+    /// Returns whether a node is known.
     pub(super) fn knows(&self, uid: &NodeUid) -> bool {
         self.nodes.contains_key(uid)
     }
 
-    /// Whether a node is in the set, apart from exceptions.
+    /// Returns whether a node is in the set, apart from exceptions.
     pub(super) fn drains(&self, uid: &NodeUid) -> bool {
         self.nodes.get(uid).is_some_and(|node| node.phase.drains())
     }

@@ -1,8 +1,8 @@
 //! Eviction notices of virtual machines, and the taint that makes them last (docs/design/nodes.md, N1).
 //!
 //! A notice is an event or a condition. It counts at once, and a taint is added to the node, so that the notice
-//! outlives this process. The node's record says before whether the taint is ours. Only our taint is removed, when
-//! the node has been Ready for long after the notice passed.
+//! outlives this process. Before that, the node's record states that the taint is ours. Only a taint of ours is
+//! removed, once the notice has passed and the node has been Ready for a while.
 //!
 //! - `events`: selects new events;
 //! - `node`: the notice, the taint and the patch of one node.
@@ -121,7 +121,7 @@ impl EvictionNotices {
         self.change(uid, |node| node.wake(now));
     }
 
-    /// Handles a deletion, as far as it is known.
+    /// Handles the deletion of a node.
     pub(super) fn on_gone(&mut self, now: Now, uid: &NodeUid) {
         self.read.remove(uid);
         self.busy.remove(uid);
@@ -167,29 +167,30 @@ impl EvictionNotices {
         });
     }
 
-    /// Whether this node has an eviction notice.
+    /// Returns whether this node has an eviction notice.
     pub(super) fn is_noticed(&self, uid: &NodeUid) -> bool {
         self.nodes.get(uid).is_some_and(NoticedNode::is_noticed)
     }
 
-    /// Whether the record of the node must say that the taint is ours: from before the patch until the taint is gone.
+    /// Returns whether the record of the node must say that the taint is ours: from before the patch until the taint
+    /// is gone.
     pub(super) fn is_ours(&self, uid: &NodeUid) -> bool {
         self.nodes.get(uid).map_or_else(|| self.read.contains(uid), NoticedNode::is_ours)
     }
 
-    /// The nodes for which one of the two may have changed since the last call.
+    /// Returns the nodes whose notice, or whose ownership of the taint, may have changed since the last call.
     pub(super) fn changed(&mut self) -> BTreeSet<NodeUid> {
         std::mem::take(&mut self.changed)
     }
 
-    /// The notices that were ignored since the last call, with the reason.
+    /// Returns the notices that were ignored since the last call, with the reason.
     pub(super) fn take_ignored(&mut self, now: Now) -> Vec<(NodeName, IgnoredNotice)> {
         let unknown = self.events.expire(now).into_iter();
         self.ignored.extend(unknown.map(|late| (late.event.node.clone(), IgnoredNotice::UnknownNode)));
         std::mem::take(&mut self.ignored)
     }
 
-    /// Time at which a notice that waits for its node is ignored.
+    /// Returns the time at which a notice that waits for its node is ignored.
     pub(super) fn waits_until(&self) -> Option<Now> {
         self.events.deadline()
     }
@@ -215,7 +216,7 @@ impl EvictionNotices {
         out.extend(self.samples.drain(..).map(Out::Metric));
     }
 
-    /// Time of the next change without input.
+    /// Returns the time of the next change without input.
     pub(super) fn deadline(&self) -> Option<Now> {
         self.busy.iter().filter_map(|uid| self.nodes.get(uid)?.deadline()).min()
     }

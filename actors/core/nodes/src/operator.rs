@@ -27,8 +27,8 @@ impl AdminState {
         }
     }
 
-    /// The reason for which no node can be released here: this process sets no node Down, so that another one would
-    /// still hold it.
+    /// Returns the reason for which no node can be released here: this process sets no node Down, so that another one
+    /// would still hold it.
     fn release_refusal(&self) -> Option<Refusal> {
         if !self.records.writes() {
             return Some(Refusal::DryRun);

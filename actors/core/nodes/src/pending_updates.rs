@@ -3,7 +3,7 @@
 //! If a pool lacks something, its admin part is due at the writer, or has failed and waits for the retry of one of
 //! its nodes. An update that is repeated because it failed or did not persist waits longer each time, however many
 //! nodes need it (S1: no hot loop). Each pool has a back-off of its own. A withdrawn update counts until the writer
-//! reports that nothing of it is left: a write in flight may still carry it out.
+//! reports that no part of it is left in flight: such a write may still carry it out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -50,7 +50,7 @@ struct PoolBackoff {
 const REPORT_AFTER: u32 = 3;
 
 impl PoolBackoff {
-    /// Whether this, or more, was requested before with a result.
+    /// Returns whether everything in `missing` was requested before, with a result.
     fn is_repeated_by(&self, missing: &MissingAdminStates) -> bool {
         (self.failures > 0 || self.done > 0) && covers(&self.requested, missing)
     }
@@ -72,7 +72,7 @@ struct PendingUpdate {
 
 #[derive(Debug)]
 enum UpdatePhase {
-    /// Due at the writer, for what the pool lacked then.
+    /// Due at the writer, for the admin states that the pool lacked at that time.
     Due(AdminDue, MissingAdminStates),
     /// Withdrawn at the writer, as of this generation.
     Withdrawing(u64),
@@ -91,7 +91,7 @@ pub(super) enum UpdateState {
     Failed,
 }
 
-/// Whether everything that a pool lacks was requested.
+/// Returns whether everything that a pool lacks was requested.
 fn covers(requested: &MissingAdminStates, missing: &MissingAdminStates) -> bool {
     missing.iter().all(|(uid, urgency)| requested.get(uid) == Some(urgency))
 }
@@ -112,17 +112,17 @@ impl PendingUpdates {
         *self = PendingUpdates::default();
     }
 
-    /// The pools that nodes have begun to wait for since the last call. Some may be done already.
+    /// Returns the pools that nodes have begun to wait for since the last call. Some may be done already.
     pub(super) fn take_added(&mut self) -> BTreeMap<NodeUid, BTreeSet<PoolId>> {
         std::mem::take(&mut self.added)
     }
 
-    /// Whether a node waits for any pool.
+    /// Returns whether a node waits for any pool.
     pub(super) fn has_updates_for(&self, uid: &NodeUid) -> bool {
         self.pools_by_node.contains_key(uid)
     }
 
-    /// The pools that a node waits for.
+    /// Returns the pools that a node waits for.
     pub(super) fn of(&self, uid: &NodeUid) -> impl Iterator<Item = (&PoolId, UpdateState)> {
         let pools = self.pools_by_node.get(uid).into_iter().flatten();
         pools.filter_map(|pool| {
@@ -134,7 +134,7 @@ impl PendingUpdates {
         })
     }
 
-    /// Earliest time of a repeated request for a node, among its pools that wait only for their back-off.
+    /// Returns the earliest time of a repeated request for a node, among its pools that wait only for their back-off.
     pub(super) fn retry_at(&self, uid: &NodeUid) -> Option<Now> {
         let pools = self.pools_by_node.get(uid).into_iter().flatten();
         let at = |pool: &PoolId| match self.updates.get(pool)?.phase {
@@ -144,7 +144,7 @@ impl PendingUpdates {
         pools.map(at).fold(None, earliest)
     }
 
-    /// Time of the next repeated request.
+    /// Returns the time of the next repeated request.
     pub(super) fn deadline(&self) -> Option<Now> {
         self.delayed.first().map(|(at, _)| *at)
     }
@@ -175,9 +175,9 @@ impl PendingUpdates {
         }
     }
 
-    /// Requests what a pool lacks, or withdraws what it does not lack any more. `since` returns the time since which
-    /// a node's target is unchanged. Returns the nodes whose update was carried out again and again without
-    /// persisting.
+    /// Requests the admin states that a pool lacks, or withdraws the request if it lacks none any more. `since`
+    /// returns the time since which a node's target is unchanged. Returns the nodes whose update was carried out
+    /// again and again without persisting.
     pub(super) fn request(
         &mut self,
         now: Now,

@@ -1,6 +1,7 @@
 //! The known entries of all pools, and what each pool lacks for a draining set (docs/design/nodes.md, N2, N4; D3).
 //!
-//! What the writer has read or written counts at once. An observation whose GET began before that is ignored.
+//! Admin states that the writer has read or written count immediately. An observation whose GET began before that is
+//! ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,10 +14,10 @@ use model::level::SourceAdminStates;
 use model::load_balancers::LbObservation;
 use model::machine::Now;
 
-/// What a pool lacks: the nodes, and whether each must go Down or be restored.
+/// The admin states that a pool lacks: the nodes, and whether each must go Down or be restored.
 pub(super) type MissingAdminStates = BTreeMap<NodeUid, AdminUrgency>;
 
-/// The more urgent of what a pool lacks. `None`: it lacks nothing.
+/// Returns the urgency of the most urgent admin state that a pool lacks. `None`: it lacks nothing.
 #[must_use]
 pub(super) fn urgency(missing: &MissingAdminStates) -> Option<AdminUrgency> {
     missing.values().min().copied()
@@ -87,14 +88,14 @@ fn remove_from_index(
 }
 
 impl Pool {
-    /// The entries of this backend: one, unless another client has made several.
+    /// Returns the entries of this backend: one, unless another client has made several.
     fn of(&self, backend: &Backend) -> &[(Backend, AdminState)] {
         let from = self.entries.partition_point(|(other, _)| other < backend);
         let long = self.entries[from..].partition_point(|(other, _)| other == backend);
         &self.entries[from..from + long]
     }
 
-    /// The entries whose required state may change with this set. The lookup iterates over the smaller side.
+    /// Returns the entries whose required state may change with this set. The lookup iterates over the smaller side.
     fn affected_by<'a>(&'a self, set: &'a Draining) -> Vec<&'a (Backend, AdminState)> {
         let affected = set.addresses.len() + set.restorable.len();
         if self.entries.len() <= affected {
@@ -199,27 +200,27 @@ impl Pools {
         }
     }
 
-    /// Whether the admin states of a pool's source are known.
+    /// Returns whether the admin states of a pool's source are known.
     pub(super) fn knows_source(&self, id: &PoolId) -> bool {
         self.source_states.contains_key(id)
     }
 
-    /// Whether a Down in a pool is ours because its source sets, or has set it.
+    /// Returns whether a Down in a pool is ours because its source sets, or has set it.
     pub(super) fn is_claimed(&self, id: &PoolId, backend: &Backend) -> bool {
         self.source_states.get(id).is_some_and(|states| is_among(&states.ours, backend))
     }
 
-    /// Whether all of these Downs in a pool are ours because its source sets, or has set them.
+    /// Returns whether all of these Downs in a pool are ours because its source sets, or has set them.
     pub(super) fn accounts_for(&self, id: &PoolId, mut downs: impl Iterator<Item = Backend>) -> bool {
         downs.all(|backend| self.is_claimed(id, &backend))
     }
 
-    /// Whether the source of a pool requires a Down.
+    /// Returns whether the source of a pool requires a Down.
     pub(super) fn requires_down(&self, id: &PoolId, backend: &Backend) -> bool {
         self.source_states.get(id).is_some_and(|states| is_among(&states.down, backend))
     }
 
-    /// All Downs that sources require.
+    /// Returns all Downs that sources require.
     pub(super) fn required_downs(&self) -> impl Iterator<Item = (&PoolId, Backend)> {
         self.source_states
             .iter()
@@ -237,7 +238,8 @@ impl Pools {
         }
     }
 
-    /// What a pool lacks for this set. `restores` maps each Down that may be restored to its node.
+    /// Returns the admin states that a pool lacks for this set. `restores` maps each Down that may be restored to its
+    /// node.
     #[must_use]
     pub(super) fn missing(
         &self,
@@ -263,7 +265,7 @@ impl Pools {
         missing
     }
 
-    /// The pools in which one of these backends is Down.
+    /// Returns the pools in which one of these backends is Down.
     pub(super) fn downs<'a>(
         &'a self,
         backends: &'a BTreeSet<Backend>,
@@ -272,7 +274,7 @@ impl Pools {
         downs.map(|(id, backend, _)| (id, backend))
     }
 
-    /// The backends among these that are Down in this pool.
+    /// Returns the backends among these that are Down in this pool.
     pub(super) fn downs_in<'a>(
         &'a self,
         id: &PoolId,
@@ -283,7 +285,7 @@ impl Pools {
         entries.filter(|(_, state)| *state == AdminState::Down).map(|(backend, _)| backend.clone())
     }
 
-    /// The backends in this pool that are Down as this set requires.
+    /// Returns the backends in this pool that are Down as this set requires.
     pub(super) fn required_downs_in(&self, id: &PoolId, set: &Draining) -> BTreeSet<Backend> {
         let pool = self.pools.get(id).into_iter();
         let entries = pool.flat_map(|pool| pool.affected_by(set));
@@ -291,7 +293,7 @@ impl Pools {
         downs.filter(|backend| set.would_set(id, backend)).cloned().collect()
     }
 
-    /// All entries of these backends.
+    /// Returns all entries of these backends.
     pub(super) fn states_of<'a>(
         &'a self,
         backends: &'a BTreeSet<Backend>,
@@ -304,7 +306,7 @@ impl Pools {
         })
     }
 
-    /// The Down entries of a load balancer.
+    /// Returns the Down entries of a load balancer.
     pub(super) fn downs_of<'a>(&'a self, lb: &'a LbName) -> impl Iterator<Item = (&'a PoolId, &'a Backend)> {
         of_balancer(&self.pools, lb).flat_map(|(id, pool)| {
             let downs = pool.entries.iter().filter(|(_, state)| *state == AdminState::Down);
@@ -312,7 +314,7 @@ impl Pools {
         })
     }
 
-    /// The pools that have an entry for this backend.
+    /// Returns the pools that have an entry for this backend.
     pub(super) fn with_backend(&self, backend: &Backend) -> impl Iterator<Item = &PoolId> {
         self.pools_by_backend.get(backend).into_iter().flatten()
     }
@@ -328,7 +330,7 @@ impl Pools {
         rule(pools_by_backend == self.pools_by_backend, "a pool is not found by its entries")
     }
 
-    /// All entries whose admin state is set.
+    /// Returns all entries whose admin state is set.
     pub(super) fn set_states(&self) -> impl Iterator<Item = (&PoolId, Backend, AdminState)> {
         self.pools.iter().flat_map(|(id, pool)| {
             let is_set = |state: AdminState| match state {
@@ -340,17 +342,17 @@ impl Pools {
         })
     }
 
-    /// Whether nothing newer is known of the pool, so that an observation of this time is current.
+    /// Returns whether nothing newer is known of the pool, so that an observation of this time is current.
     pub(super) fn is_as_seen(&self, id: &PoolId, began: Now) -> bool {
         self.pools.get(id).is_some_and(|pool| pool.as_of <= began)
     }
 
-    /// All known pools.
+    /// Returns all known pools.
     pub(super) fn ids(&self) -> impl Iterator<Item = &PoolId> {
         self.pools.keys()
     }
 
-    /// The known pools of a load balancer.
+    /// Returns the known pools of a load balancer.
     pub(super) fn of<'a>(&'a self, lb: &'a LbName) -> impl Iterator<Item = &'a PoolId> {
         of_balancer(&self.pools, lb).map(|(id, _)| id)
     }

@@ -80,7 +80,7 @@ impl RecordStore {
         }
     }
 
-    /// Whether records are written at all.
+    /// Returns whether records are written at all.
     pub(super) fn writes(&self) -> bool {
         match self.storage {
             RecordStorage::ConfigMap => true,
@@ -88,9 +88,9 @@ impl RecordStore {
         }
     }
 
-    /// Starts a term: this process keeps what the ConfigMap holds from now on. A record that an abandoned write may
-    /// still remove does not count and is removed, unless `is_down` returns that something of its node is Down. Then
-    /// it is written again.
+    /// Starts a term: from now on, this process keeps the records in the ConfigMap. A record that an abandoned write
+    /// may still remove does not count and is removed, unless `is_down` returns that something of its node is Down.
+    /// Then it is written again.
     pub(super) fn begin(&mut self, is_down: impl Fn(&Record) -> bool) {
         if let Some(state) = self.state.as_ref().filter(|_| self.writes()) {
             let counts = |record: &&Record| state.holds(record) || is_down(record);
@@ -189,47 +189,47 @@ impl RecordStore {
         }
     }
 
-    /// All desired records.
+    /// Returns all desired records.
     pub(super) fn all(&self) -> impl Iterator<Item = &Record> {
         self.desired.values()
     }
 
-    /// The desired record of a node.
+    /// Returns the desired record of a node.
     pub(super) fn desired(&self, uid: &NodeUid) -> Option<&Record> {
         self.desired.get(uid)
     }
 
-    /// The confirmed record of a node.
+    /// Returns the confirmed record of a node.
     pub(super) fn confirmed(&self, uid: &NodeUid) -> Option<&Record> {
         self.confirmed.get(uid)
     }
 
-    /// Whether a confirmed record says that the taint of a node is ours (N1).
+    /// Returns whether a confirmed record says that the taint of a node is ours (N1).
     pub(super) fn confirms_taint(&self, uid: &NodeUid) -> bool {
         self.confirmed(uid).is_some_and(|record| record.taint_ours)
     }
 
-    /// Number of confirmed records.
+    /// Returns the number of confirmed records.
     pub(super) fn count(&self) -> usize {
         self.confirmed.len()
     }
 
-    /// Unreadable keys, with the reason.
+    /// Returns the unreadable keys, with the reason.
     pub(super) fn unreadable(&self) -> &BTreeMap<Arc<str>, &'static str> {
         &self.unreadable
     }
 
-    /// Desired records that cannot be written, with the reason.
+    /// Returns the desired records that cannot be written, with the reason.
     pub(super) fn refused(&self) -> &BTreeMap<NodeUid, &'static str> {
         &self.refused
     }
 
-    /// Whether the last request succeeded. Always true if no records are confirmed.
+    /// Returns whether the last request succeeded. Always true if no records are confirmed.
     pub(super) fn is_fresh(&self) -> bool {
         !self.writes() || (self.read_for.is_some() && self.client.last_error().is_none())
     }
 
-    /// Error of the last failed request, until one succeeds.
+    /// Returns the error of the last failed request, until one succeeds.
     pub(super) fn last_error(&self) -> Option<&Arc<str>> {
         self.client.last_error()
     }
@@ -239,7 +239,7 @@ impl RecordStore {
         std::mem::take(&mut self.has_changed)
     }
 
-    /// The nodes whose newest record is not confirmed.
+    /// Returns the nodes whose newest record is not confirmed.
     pub(super) fn unconfirmed(&self) -> Vec<NodeUid> {
         let is_new = |(uid, record): &(&NodeUid, &Record)| {
             self.confirmed.get(*uid).is_none_or(|confirmed| !confirmed.has_same_facts(record))

@@ -62,7 +62,7 @@ impl Exceptions {
         self.named.is_empty() && self.short.is_empty()
     }
 
-    /// Whether this pool is one of them.
+    /// Returns whether this pool is an exception.
     #[must_use]
     pub(super) fn holds(&self, pool: &PoolId) -> bool {
         self.named.contains(pool) || self.short.contains(&short(pool))
@@ -85,7 +85,7 @@ impl Exceptions {
         self.short.remove(&short(pool));
     }
 
-    /// The words in which they are written.
+    /// Returns the words in which the exceptions are written.
     fn words(&self) -> impl Iterator<Item = String> + '_ {
         let named = self.named.iter().map(PoolId::to_string);
         named.chain(self.short.iter().map(|short| format!("#{short:0DIGITS$x}")))
@@ -108,13 +108,14 @@ impl Exceptions {
     }
 }
 
-/// Whether a name can be written in a line of names, as all names that Azure allows.
+/// Returns whether a name can be written in a line of names. All names that Azure allows can.
 fn is_plain(name: &str) -> bool {
     let breaks = |c: char| c == '/' || c.is_whitespace() || c.is_control();
     !name.is_empty() && !name.starts_with('#') && !name.contains(breaks)
 }
 
-/// A hash of 12 hexadecimal digits for a pool, independent of the case of its names: FNV-1a of 64 bits, folded.
+/// Returns a hash of 12 hexadecimal digits for a pool, independent of the case of its names: FNV-1a of 64 bits,
+/// folded.
 fn short(pool: &PoolId) -> u64 {
     let bytes = pool.lb.folded().bytes().chain([b'/']).chain(pool.pool.folded().bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -123,7 +124,7 @@ fn short(pool: &PoolId) -> u64 {
     (hash >> 48) ^ (hash & 0xffff_ffff_ffff)
 }
 
-/// The records in a state of our ConfigMap that was observed now, and the unreadable keys with the reason.
+/// Returns the records in a state of our ConfigMap that was observed now, and the unreadable keys with the reason.
 #[must_use]
 pub(crate) fn of(facts: &ConfigMapFacts, now: Now) -> (Vec<Record>, BTreeMap<Arc<str>, &'static str>) {
     let (mut records, mut unreadable) = (Vec::new(), BTreeMap::new());
@@ -140,14 +141,14 @@ pub(crate) fn of(facts: &ConfigMapFacts, now: Now) -> (Vec<Record>, BTreeMap<Arc
     (records, unreadable)
 }
 
-/// Size in bytes of the records of a state with their keys, including unreadable ones.
+/// Returns the size in bytes of the records of a state with their keys, including unreadable ones.
 #[must_use]
 pub(super) fn size_of(facts: &ConfigMapFacts) -> usize {
     let records = facts.data.iter().filter(|(key, _)| key.starts_with(PREFIX));
     records.map(|(key, text)| key.len() + text.text.len()).sum()
 }
 
-/// The key of the record of this node. `None`: its UID cannot be part of a key.
+/// Returns the key of the record of this node. `None`: its UID cannot be part of a key.
 #[must_use]
 pub(super) fn key(uid: &NodeUid) -> Option<Arc<str>> {
     is_uid(uid.as_str()).then(|| Arc::from(format!("{PREFIX}{uid}")))
@@ -159,7 +160,7 @@ fn is_uid(uid: &str) -> bool {
 }
 
 impl Record {
-    /// Whether both contain the same facts of the node, apart from the time and unknown lines.
+    /// Returns whether both contain the same facts of the node, apart from the time and unknown lines.
     #[must_use]
     pub(super) fn has_same_facts(&self, other: &Record) -> bool {
         let Record { node, uid, ips, instance, since: _, foreign, taint_ours, rest: _ } = self;
@@ -167,7 +168,7 @@ impl Record {
             && (foreign, taint_ours) == (&other.foreign, &other.taint_ours)
     }
 
-    /// Whether the node has or had this backend.
+    /// Returns whether the node has or had this backend.
     #[must_use]
     pub(super) fn has(&self, backend: &Backend) -> bool {
         match backend {
@@ -176,13 +177,13 @@ impl Record {
         }
     }
 
-    /// The backends of the node's entries.
+    /// Returns the backends of the node's entries.
     pub(super) fn backends(&self) -> impl Iterator<Item = Backend> + '_ {
         let instance = self.instance.iter().cloned().map(Backend::Instance);
         self.ips.iter().copied().map(Backend::Address).chain(instance)
     }
 
-    /// The text of the record.
+    /// Returns the text of the record.
     #[must_use]
     pub(super) fn written(&self) -> Value {
         let mut head = self.node.as_str().to_owned();
@@ -200,7 +201,7 @@ impl Record {
         Value::Since { head: head.into(), at: self.since, tail: tail.into() }
     }
 
-    /// Approximate size in bytes, with its key.
+    /// Returns the approximate size in bytes, with its key.
     #[must_use]
     pub(super) fn size(&self) -> usize {
         let text = match self.written() {

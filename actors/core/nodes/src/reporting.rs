@@ -1,9 +1,9 @@
 //! Reports of the admin state: events, views for the snapshot, and samples for the metrics (docs/design/reporting.md,
 //! E1, E2; S1). Reports follow from the state of nodes, and no write follows from them.
 //!
-//! What concerns one node alone is reported in the turn in which it happens. What depends on the entries of pools is
-//! computed after a change, at most every 250 ms, and less often the more entries there are: with 10,000 entries of
-//! draining nodes, every 0.75 s.
+//! Facts about one node alone are reported in the turn in which they arise. Facts that depend on the entries of pools
+//! are computed after a change, at most every 250 ms. The interval grows with the number of entries: with 10,000
+//! entries of draining nodes, it is 0.75 s.
 //!
 //! The modules:
 //! - `direction`: whether a node leaves traffic or returns;
@@ -137,7 +137,7 @@ impl Reporting {
         self.stale |= !uids.is_empty();
     }
 
-    /// Time of a delayed scan.
+    /// Returns the time of a delayed scan.
     pub(super) fn deadline(&self) -> Option<Now> {
         self.scanned.filter(|_| self.stale).map(|at| at.plus(self.scan_interval))
     }

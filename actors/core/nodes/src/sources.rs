@@ -1,5 +1,5 @@
-//! The pools that are filled from xDS sources: the admin states that these set, and the addresses that they must not
-//! set alone (X2, N4).
+//! The pools that are filled from xDS sources: the admin states that the sources set, and the addresses whose admin
+//! state depends on nodes too (X2, N4).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ impl AdminState {
         self.changed = true;
     }
 
-    /// Sends the Directory the addresses whose admin state no source decides alone, if any pool has a source (X2).
+    /// Sends the addresses whose admin state depends on nodes to the Directory, if any pool has a source (X2).
     pub(super) fn send_draining_addresses(&mut self, out: &mut Vec<Out>) {
         if self.params.listed.is_empty() {
             return;
@@ -45,8 +45,8 @@ impl AdminState {
         }
     }
 
-    /// The nodes with a Down in a pool whose source may require it. The source is not known, so that the Down stays,
-    /// and the nodes wait (X3). No node waits for a Down that is never restored.
+    /// Returns the nodes with a Down in a pool whose source may require it. The source is not known, so that the Down
+    /// stays, and the nodes wait (X3). No node waits for a Down that is never restored.
     pub(super) fn unknown(&self) -> BTreeSet<NodeUid> {
         let of = |(pool, backend): &(PoolId, Backend)| {
             let backends = BTreeSet::from([backend.clone()]);
@@ -59,7 +59,8 @@ impl AdminState {
         self.set.kept.iter().filter_map(of).collect()
     }
 
-    /// Our part of a load balancer: of one that only listed pools name, these pools alone.
+    /// Returns our part of a load balancer. For a load balancer that only listed pools name, this is the listed pools
+    /// alone.
     pub(super) fn ours<'a>(&self, seen: &'a LbObservation) -> Cow<'a, LbObservation> {
         match &seen.facts {
             Some(facts) if self.params.only_listed.contains(&seen.lb) => {

@@ -10,7 +10,7 @@ use model::machine::Now;
 
 /// First line of the key.
 const BY: &str = "by: retire";
-/// Most shown characters of a node's name.
+/// Maximum number of shown characters of a node's name.
 const MAX_NAME: usize = 253;
 
 /// The nodes that are recorded as Down by the controller.
@@ -33,7 +33,7 @@ impl DownNodes {
         }
     }
 
-    /// The names of the nodes, and the unreadable keys.
+    /// Returns the names of the nodes, and the unreadable keys.
     #[must_use]
     pub fn all(self) -> BTreeSet<String> {
         let unreadable = self.unreadable.into_iter().map(|key| format!("{key} (cannot be read)"));
@@ -41,25 +41,25 @@ impl DownNodes {
     }
 }
 
-/// Any client that may write the ConfigMap chooses the characters.
+/// Removes control characters from a name and shortens it: any client that may write the ConfigMap chooses the text.
 fn plain(name: &str) -> String {
     name.chars().filter(|letter| !letter.is_control()).take(MAX_NAME).collect()
 }
 
-/// Whether the admin state is switched off.
+/// Returns whether the admin state is switched off.
 #[must_use]
 pub fn is_off(facts: &ConfigMapFacts) -> bool {
     facts.admin_state_is_off()
 }
 
-/// The edit that switches it off.
+/// Returns the edit that switches the admin state off.
 #[must_use]
 pub fn off(now: Now) -> ConfigMapEdit {
     let value = Value::Since { head: BY.into(), at: now, tail: "".into() };
     ConfigMapEdit { set: BTreeMap::from([(Arc::from(ADMIN_STATE_OFF), value)]), ..ConfigMapEdit::default() }
 }
 
-/// The edit that switches it on again.
+/// Returns the edit that switches the admin state on again.
 #[must_use]
 pub fn on() -> ConfigMapEdit {
     ConfigMapEdit { remove: BTreeSet::from([Arc::from(ADMIN_STATE_OFF)]), ..ConfigMapEdit::default() }

@@ -10,23 +10,23 @@ use model::machine::Now;
 use model::policy::OperatorPolicy;
 
 impl AdminState {
-    /// Whether this process leads in the opened term, and no newer one has begun.
+    /// Returns whether this process leads in the opened term, and no newer one has begun.
     pub(super) fn leads(&self) -> bool {
         self.open.is_some() && self.leads == self.open && self.confirmed <= self.open
     }
 
-    /// Whether new work may begin: this process leads, and the policy allows it (G6).
+    /// Returns whether new work may begin: this process leads, and the policy allows it (G6).
     pub(super) fn acts(&self) -> bool {
         let lets = |policy: &Arc<OperatorPolicy>| !policy.only_observes();
         self.leads() && self.policy_term >= self.open && self.policy.as_ref().is_some_and(lets)
     }
 
-    /// Whether the key that switches the admin state off exists.
+    /// Returns whether the key that switches the admin state off exists.
     pub(super) fn is_switched_off(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.admin_state_off)
     }
 
-    /// Whether signals count.
+    /// Returns whether signals count.
     pub(super) fn signals_count(&self) -> bool {
         match self.params.role {
             Role::On => !self.is_switched_off(),
@@ -34,7 +34,7 @@ impl AdminState {
         }
     }
 
-    /// The term that may begin: the Directory is ready for it, and the nodes and records are known.
+    /// Returns the term that may begin: the Directory is ready for it, and the nodes and records are known.
     pub(super) fn may_begin(&self) -> Option<Epoch> {
         let knows = |epoch: &Epoch| self.confirmed >= Some(*epoch) && self.records.read_for() >= Some(*epoch);
         self.opening.filter(knows)

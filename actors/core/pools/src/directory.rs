@@ -103,7 +103,7 @@ pub enum In {
     Confirmed(Epoch),
     /// A pool without an owner has released everything.
     Retired(PoolId),
-    /// A pool is not written once more, as requested: it is out of sync, waits, or is left alone.
+    /// A requested rewrite of a pool was skipped, because the pool is out of sync, waits, or is left alone.
     RewriteSkipped(PoolId),
     /// The term in which reports become Events. `None`, the initial value: this process does not lead, or the operator
     /// stopped all writes. Without a term the Directory makes no reports. Each new term reports the lasting conditions
@@ -120,8 +120,9 @@ pub enum In {
         /// The complete policy.
         policy: Arc<OperatorPolicy>,
     },
-    /// The operator releases what is held back in this scope. The Directory answers in this turn (H3); only the leader
-    /// releases. The names are the nodes that the admin state released for the same request; the answer lists them.
+    /// The operator releases the removals that are held back in this scope. The Directory answers in this turn (H3);
+    /// only the leader releases. The names are the nodes that the admin state released for the same request; the
+    /// answer lists them.
     Release(RequestId, Scope, Vec<NodeName>),
 }
 
@@ -130,7 +131,7 @@ pub enum In {
 pub enum Out {
     /// To a pool: its level. Empty `services` means that the pool has no owner.
     Assign(Arc<Assignment>),
-    /// To a pool: what discovery observed of it.
+    /// To a pool: the pool as Discovery observed it.
     Observe(PoolId, Observation),
     /// To the admin state: the admin states that the source of a listed pool sets. `None`: not known, or the source
     /// sets none (X2).
@@ -168,7 +169,7 @@ pub struct Directory {
     cluster_pools: [PoolName; 2],
     phase: Phase,
     term: Term,
-    /// Whether a term has begun that the Leader does not yet know to be open.
+    /// Whether a term has begun and [`Out::Opened`] was not sent for it.
     opening: bool,
     /// The term in which the Directory makes reports.
     reporting: Option<Epoch>,
@@ -429,8 +430,8 @@ impl Directory {
         }
     }
 
-    /// Reports lasting conditions once more at the end of the turn: a new leader reports them too, and an earlier report
-    /// may have been dropped (E1).
+    /// Reports lasting conditions once more at the end of the turn: a new leader reports them too, and an earlier
+    /// report may have been dropped (E1).
     fn on_reporting(&mut self, now: Now, term: Option<Epoch>) {
         if std::mem::replace(&mut self.reporting, term) == term || term.is_none() {
             return;

@@ -1,4 +1,4 @@
-//! Owns what is known of the managed load balancers: reads up to 8 of them at once, at start, at an interval, after
+//! Owns the known state of the managed load balancers: reads up to 8 of them at once, at start, at an interval, after
 //! changes of candidates and after a 404 (docs/design/pools.md, D3; D1). The Directory decides which Service owns a
 //! pool.
 
@@ -99,7 +99,7 @@ pub enum Out {
 /// Time that Discovery waits for the other load balancers after it has read the first one, so that guards count as many
 /// pools as possible at the start (G4).
 const INITIAL_WAIT: Duration = Duration::from_secs(1);
-/// Least time between two extra rounds.
+/// Minimum time between two extra rounds.
 const ROUND_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Reads the managed load balancers, up to 8 at once (A2, D3).
@@ -243,8 +243,8 @@ impl Discovery {
         }
     }
 
-    /// Reports whether an internal Service has no rule on any load balancer: an absent one may be created for it at any
-    /// time.
+    /// Returns whether an internal Service has no rule on any load balancer. An absent load balancer may be created
+    /// for such a Service at any time.
     fn lacks_internal(&self) -> bool {
         self.internal.keys().any(|uid| self.rules.of(&RulePrefix::of(uid)).next().is_none())
     }
@@ -394,7 +394,7 @@ impl Discovery {
         }
     }
 
-    /// Reports whether changes of Services may request rounds. During the initial reads they need none.
+    /// Returns whether changes of Services may request rounds. During the initial reads they need none.
     fn may_follow_up(&self) -> bool {
         match &self.phase {
             Phase::Waiting => false,

@@ -90,7 +90,7 @@ pub struct PoolMembership {
 
 impl PoolMembership {
     /// Limits the draining addresses to the room that a pool of `most` members has beside the others. Addresses that
-    /// are not in the pool go first, because they are not missed; `is_there` returns which are in it.
+    /// are not in the pool are dropped first; `is_there` returns whether an address is in the pool.
     pub fn make_room(&mut self, most: usize, is_there: impl Fn(&IpAddr) -> bool) {
         let room = most.saturating_sub(self.members.len());
         if self.draining.len() <= room {

@@ -58,7 +58,8 @@ pub struct Params {
     pub max_retries: u32,
     /// `resync.afterFailure`, 1 min, doubling to 10 min. `None` switches the comparison after a failure off (Q8).
     pub after_failure: Option<Duration>,
-    /// Whether drift is a change of its own; off in `compatibility: upstream`, where it is only reported (C2).
+    /// Whether drift is a change that must be written; off in `compatibility: upstream`, which only reports drift
+    /// (C2).
     pub drift: bool,
     /// Whether a pool that was not found is compared again by time alone; off in `compatibility: upstream` (C2).
     pub compare_after_stale: bool,
@@ -67,8 +68,8 @@ pub struct Params {
 }
 
 impl Params {
-    /// Settings of `compatibility: upstream` (C2): everything waits for the tick, and the queue does nothing that S0
-    /// does not do.
+    /// Returns the settings of `compatibility: upstream` (C2): everything waits for the tick, and the queue does
+    /// nothing that S0 does not do.
     #[must_use]
     pub fn upstream(tick: Duration, max_retries: u32) -> Params {
         Params {
@@ -98,7 +99,7 @@ pub enum In {
     Attempt(RequestId),
     /// Write the pool once more although it is in sync, because its provisioning state stays `Failed`.
     Rewrite,
-    /// The least interval between attempts of this pool, from the next outcome on (Q2).
+    /// The minimum interval between attempts of this pool, from the next outcome on (Q2).
     Pace(Duration),
     /// The attempt ended.
     Finished(AttemptId, Outcome),
@@ -121,7 +122,8 @@ pub enum Out {
     Members(PoolId, PoolMembers),
     /// To Discovery: the pool or its load balancer was not found.
     Missing(PoolId),
-    /// To the Directory: the pool is not written once more, because it is out of sync, waits, or is left alone.
+    /// To the Directory: the requested rewrite of the pool is skipped, because the pool is out of sync, waits, or is
+    /// left alone.
     RewriteSkipped(PoolId),
     /// To the process: the answer to the operator's request.
     Answer(RequestId, Answer),
@@ -166,7 +168,7 @@ pub struct PoolQueue {
     written: Option<AttemptId>,
     losses: LostWrites,
     contention: Contention,
-    /// The least interval between the next outcome and the attempt after it (Q2). The writer sends it before each
+    /// The minimum interval between the next outcome and the attempt after it (Q2). The writer sends it before each
     /// outcome while the budget is low.
     pace: Duration,
     /// Reasons of missing proof that were reported and still apply.
@@ -257,7 +259,7 @@ impl PoolQueue {
         }
     }
 
-    /// Brings the phase in line with the waiting changes and the time, and sends what changed.
+    /// Updates the phase from the waiting changes and the time, and sends the result if it changed.
     fn update_phase(&mut self, now: Now, out: &mut Vec<Out>) {
         self.drop_satisfied_changes(now);
         match self.phase {
@@ -294,7 +296,7 @@ impl PoolQueue {
     }
 
     /// Drops untried changes when the verified content satisfies the level; the pool is then in sync (Q2). A change
-    /// that was tried goes on, so that its result is reported. During a back-off from contention, members that another
+    /// that was tried stays, so that its result is reported. During a back-off from contention, members that another
     /// client added do not make a write necessary either (W11).
     fn drop_satisfied_changes(&mut self, now: Now) {
         let (Some(assignment), Some(observed)) = (&self.assignment, &self.observed) else {
@@ -314,7 +316,7 @@ impl PoolQueue {
             return;
         }
         let last_result = if observed.is_in_sync(&assignment.level) {
-            // The pool is in sync: what earlier attempts reported is over.
+            // The pool is in sync, so the conditions that earlier attempts reported have ended.
             self.rules_in_doubt = false;
             self.reported_reasons.clear();
             LastResult::InSync

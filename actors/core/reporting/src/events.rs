@@ -56,9 +56,9 @@ pub struct Emitter {
     correlator: Correlator,
     /// Every series that waits for a write or is being written.
     open: BTreeMap<Arc<SeriesKey>, PendingPost>,
-    /// Those that wait, in the order of posting.
+    /// The series that wait, in the order of posting.
     waiting: VecDeque<Arc<SeriesKey>>,
-    /// Those that failed, by the time of their next try.
+    /// The series that failed, by the time of their next try.
     delayed: BTreeMap<(Now, u64), Arc<SeriesKey>>,
     /// Reports of conditions that could not be posted, by the time of their next try.
     parked: BTreeMap<(Now, u64), Arc<SeriesKey>>,
@@ -85,9 +85,9 @@ struct PendingPost {
 
 #[derive(Clone, Copy, Debug)]
 enum PostStage {
-    /// Its turn, or the time of its next try; it is written as it is then.
+    /// Waits for its turn, or for the time of its next try. The content at that time is written.
     Waiting,
-    /// An answer.
+    /// Waits for an answer.
     Sent {
         /// True if it occurred again since it was sent, so that it is written once more.
         again: bool,
@@ -171,8 +171,8 @@ impl Emitter {
         self.waiting.len() + self.delayed.len() < self.params.capacity
     }
 
-    /// Drops what waits when a term ends: the next leader reports lasting conditions again. The next term may begin
-    /// before the end of this one is known; a renewal changes nothing.
+    /// Drops the waiting series when a term ends: the next leader reports lasting conditions again. The next term may
+    /// begin before the end of this one is known; a renewal changes nothing.
     fn on_leadership(&mut self, now: Now, leadership: Leadership, out: &mut Vec<Out>) {
         let leads = leadership.term();
         if std::mem::replace(&mut self.leads, leads) == leads {
@@ -206,7 +206,7 @@ impl Emitter {
         }
     }
 
-    /// Reports whether this subject gets events now.
+    /// Returns whether this subject gets events now.
     fn may_report(&self, subject: &Subject) -> bool {
         may_report(self.leads, self.term, subject)
     }
@@ -265,8 +265,8 @@ fn is_controller(subject: &Subject) -> bool {
     }
 }
 
-/// Reports whether a subject gets events from a process that leads in `leads`, and reports about Services and Nodes in
-/// `term`.
+/// Returns whether a subject gets events from a process that leads in `leads`, and reports about Services and Nodes
+/// in `term`.
 fn may_report(leads: Option<Epoch>, term: Option<Epoch>, subject: &Subject) -> bool {
     term.is_some() || (leads.is_some() && is_controller(subject))
 }

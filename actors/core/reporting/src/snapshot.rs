@@ -26,7 +26,7 @@ use model::xds::dump::XdsView;
 
 /// Number of out-of-sync pools that our Lease records.
 const MAX_RECORDED: usize = 20;
-/// Least time between two snapshots.
+/// Minimum time between two snapshots.
 const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Inputs of the publisher.

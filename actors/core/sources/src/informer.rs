@@ -153,7 +153,7 @@ pub enum Out {
     Metric(Metric),
 }
 
-/// The caches, and what was last published from them.
+/// The caches, and the facts last published from them.
 #[derive(Debug)]
 pub struct Informer {
     counts: Counts,
@@ -365,8 +365,8 @@ impl Informer {
         }
     }
 
-    /// While the watch of EndpointSlices is not current, the absence of a Service's slices is not authoritative (G2):
-    /// the members of its pools are held.
+    /// Applies whether a watch is current. While the watch of EndpointSlices is not, the absence of a Service's
+    /// slices is not authoritative (G2), and the members of its pools are held.
     fn on_freshness(&mut self, now: Now, kind: Kind, freshness: &WatchFreshness) {
         match kind {
             Kind::EndpointSlices => {}
@@ -454,8 +454,8 @@ impl Informer {
         (mut staging, serves): (Staging, ListCoverage),
         out: &mut Vec<Out>,
     ) {
-        // The most recent list cannot contain an older state of an object than a watch has delivered, however late the
-        // list's own version is, unless the storage was restored and written since.
+        // Normally, a most recent list never contains an older state of an object than a watch has delivered. If this
+        // list does, the storage was restored and written since, although the version of the list is newer.
         let is_older = |(key, version): (&ObjectKey, &ResourceVersion)| {
             self.cache.version(key).is_some_and(|stored| version.is_older_than(stored))
         };

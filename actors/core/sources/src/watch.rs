@@ -3,7 +3,7 @@
 //!
 //! It owns the resourceVersion to continue from, the choice between a streaming list and a plain one, and the backoff
 //! after failures. The kubernetes port opens the requests and decodes the lines. The Informer owns the objects, and
-//! the admin state keeps what it needs of Events.
+//! the admin state keeps the facts that it needs from Events.
 //!
 //! The port sets `timeoutSeconds` of a watch to 240 to 300 s and requests bookmarks, which servers send about once a
 //! minute, so a healthy watch is never silent for long. A watch that is silent for [`REOPEN_AFTER`] may hang on a dead
@@ -533,7 +533,7 @@ impl Watcher {
 
     fn on_relist(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
         let bound = match &self.phase {
-            // A list follows in any case.
+            // The next request is a list anyway.
             Phase::Idle | Phase::Waiting { next: AfterWait::List, .. } => return,
             Phase::Waiting { until, next: AfterWait::Watch { .. } } => Some(*until),
             Phase::Requested { .. } | Phase::Following { .. } => None,
@@ -579,7 +579,8 @@ impl Watcher {
         }
     }
 
-    /// Publishes the view if it has changed. A newer `heard_at` alone counts as a change only if `even_unchanged` is set.
+    /// Publishes the view if it has changed. A newer `heard_at` alone counts as a change only if `even_unchanged` is
+    /// set.
     fn publish_view(&mut self, even_unchanged: bool, out: &mut Vec<Out>) {
         let phase = match &self.phase {
             Phase::Idle => return,

@@ -170,8 +170,8 @@ fn admin_fact(input: &nodes::In) -> Option<FactKey> {
         nodes::In::SourceAdminStates(pool, _) => Some(FactKey::SourceAdminStates(pool.clone())),
         nodes::In::Leadership(_) => Some(FactKey::Leadership),
         nodes::In::OperatorPolicy { .. } => Some(FactKey::OperatorPolicy),
-        // Newer admin states of a pool replace older ones in AdminState, and not before: a result, and a Down that was
-        // read before our PUT, must arrive (N3, N4).
+        // Admin states of a pool are not merged on the edge; the AdminState machine replaces older ones. A result,
+        // and a Down that was read before our PUT, must reach the machine (N3, N4).
         nodes::In::AdminStates(..)
         | nodes::In::Confirmed(_)
         | nodes::In::ConfigMap(..)

@@ -6,7 +6,7 @@ use pools::directory;
 use reporting::snapshot;
 use sources::xds_source;
 
-/// The driver receives calls; the Directory receives the state of a source.
+/// Routes an output of the xDS source: calls go to the driver, the state of a source to the Directory.
 pub(super) fn from_xds_source(output: xds_source::Out, deliver: &mut impl FnMut(Delivery)) {
     match output {
         xds_source::Out::Call(call) => deliver(Delivery::Xds(call)),

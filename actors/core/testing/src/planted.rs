@@ -5,10 +5,9 @@ use std::fmt::Debug;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
 
-/// Plays so many histories, always the same ones, with each of these bugs.
+/// Plays `cases` histories, the same ones in each run, with each of these bugs.
 ///
-/// # Panics
-/// If all of them go well with one: the properties do not hold it against the machine.
+/// # Panics Panics if all histories succeed with one of the bugs: the properties do not find that bug.
 pub fn each_is_found<Plant: Copy + Debug, History: Strategy>(
     plants: impl IntoIterator<Item = Plant>,
     cases: u32,

@@ -30,8 +30,8 @@ impl Writer {
         }
     }
 
-    /// A write in flight, or one that waits with membership, still runs to its end, to find out the state of the
-    /// pool.
+    /// Withdraws the admin part of a pool. A write in flight, or one that waits with membership, still runs to its
+    /// end, to find out the state of the pool.
     pub(super) fn withdraw_admin(&mut self, now: Now, pool: &PoolId, out: &mut Vec<Out>) {
         if let Some(lane) = self.lanes.get_mut(&pool.lb) {
             lane.edit(&pool.pool, |slot| {
@@ -52,7 +52,7 @@ impl Writer {
         }
     }
 
-    /// What is known of a pool's admin states without its content.
+    /// Returns the facts about a pool's admin states that are known without its content.
     fn admin_states(&self, at: Now, pool: &PoolId) -> PoolAdminStates {
         PoolAdminStates {
             at,
@@ -81,8 +81,8 @@ impl Writer {
             }
         }
         let (at, facts) = match end {
-            // Another client may have written the pool since. Without an admin part, it matters only what the PUT may
-            // have left in service.
+            // Another client may have written the pool since. Without an admin part, only the backends that the PUT
+            // may have left in service matter.
             WriteEnd::Written { facts, as_of, .. } => (*as_of, ended.is_some().then_some(facts)),
             WriteEnd::Unchanged { facts, as_of } => {
                 (*as_of, (ended.is_some() || self.draining.concerns(facts)).then_some(facts))
@@ -104,10 +104,10 @@ impl Writer {
         }
     }
 
-    /// How an admin part ends with its write, or what of it stays due.
+    /// Returns the end of an admin part whose write ended, or the part that stays due.
     fn admin_end(&self, due: AdminDue, end: &WriteEnd) -> Result<AdminEnd, AdminDue> {
         match end {
-            // Its restores stay due. They complete the set.
+            // The PUT omitted the restores. They stay due and complete the set.
             WriteEnd::Written { put, .. } | WriteEnd::Withheld(put) if put.leaves_restores => {
                 Err(AdminDue { urgency: AdminUrgency::Restore, ..due })
             }
@@ -136,7 +136,7 @@ impl Writer {
         }
     }
 
-    /// How our own PUTs may have affected a GET of a load balancer that began at `began`.
+    /// Returns how our own PUTs may have affected a GET of a load balancer that began at `began`.
     pub(super) fn our_puts(&self, lb: &LbName, began: Now) -> OurPuts {
         let sent = of_balancer(&self.sent, lb).map(|(id, at)| (id.pool.clone(), *at));
         let sent = Arc::new(sent.collect());
@@ -182,9 +182,9 @@ impl Writer {
         }
     }
 
-    /// Backends that these PUTs may have left in their pool, although the newest set requires them Down. The pool may
-    /// have no due admin part, because these backends were not in it, or were Down, when the PUTs were planned (N2).
-    /// A PUT of the newest set leaves none.
+    /// Returns the backends that these PUTs may have left in their pool, although the newest set requires them Down.
+    /// The pool may have no due admin part, because these backends were not in it, or were Down, when the PUTs were
+    /// planned (N2). A PUT of the newest set leaves none.
     fn in_doubt<'a>(&self, pool: &PoolId, puts: impl IntoIterator<Item = &'a Put>) -> BTreeSet<Backend> {
         let older = puts.into_iter().filter(|put| put.draining.generation < self.draining.generation);
         let left = older.flat_map(|put| {
@@ -210,8 +210,8 @@ impl Writer {
     }
 }
 
-/// Whether the end of a write is a failure of its admin part. `None`: nothing was tried or sent (C4). A pool that
-/// does not exist has no backend to set Down.
+/// Returns whether the end of a write is a failure of its admin part. `None`: nothing was tried or sent (C4). A pool
+/// that does not exist has no backend to set Down.
 fn is_failure(end: &WriteEnd) -> Option<bool> {
     match end {
         WriteEnd::Written { .. } | WriteEnd::Unchanged { .. } => Some(false),

@@ -8,12 +8,12 @@
 //! of any probe ends the stop.
 //!
 //! Failures of writes with only an admin part count separately, because a pool that refuses a Down may well accept
-//! members. They stop admin parts and never membership, and the two have separate probes. An admin part that travels
-//! with membership goes and waits with it.
+//! members. They stop admin parts and never membership, and the two have separate probes. An admin part in the same
+//! write as membership is sent and stopped together with it.
 //!
-//! A Down must not wait for problems of membership (N3), and may well succeed where membership fails. It goes alone,
-//! until a write of an admin part alone meets the fault itself. From then on admin parts wait too, because they would
-//! only spend their reserve. Restores are not urgent and wait with membership from the beginning.
+//! A Down must not wait for problems of membership (N3), and may well succeed where membership fails. A Down is sent
+//! alone, until a write with only an admin part meets the same fault. From then on admin parts wait too, because they
+//! would only spend their reserve. Restores are not urgent and wait with membership from the beginning.
 //!
 //! The state is that of the current term. A new term starts with a closed breaker, which costs at most five failures.
 
@@ -72,12 +72,12 @@ pub(super) enum WriteKind {
 }
 
 impl WriteKind {
-    /// The kind of a write with these parts.
+    /// Returns the kind of a write with these parts.
     pub(super) fn of(membership: Option<MembershipDue>, admin: Option<AdminDue>) -> WriteKind {
         match (membership, admin.map(|due| due.urgency)) {
             (Some(_), _) => WriteKind::Members,
             (None, Some(AdminUrgency::Restore)) => WriteKind::Restore,
-            // The membership was in sync, and left a PUT that only sets admin states.
+            // Membership was in sync, so that the PUT only sets admin states.
             (None, Some(AdminUrgency::Down) | None) => WriteKind::Down,
         }
     }
@@ -186,7 +186,7 @@ impl Circuit {
         self.all.as_mut().or_else(|| self.lbs.get_mut(lb))
     }
 
-    /// Whether a load balancer may be granted: it is not stopped, or a probe is due.
+    /// Returns whether a load balancer may be granted: it is not stopped, or a probe is due.
     fn is_admitted(&self, now: Now, lb: &LbName) -> bool {
         self.block(lb).is_none_or(|block| block.probe <= now)
     }
@@ -245,7 +245,7 @@ impl WriteBreaker {
         self.members.succeeded(lb) | self.admin.succeeded(lb)
     }
 
-    /// The slots of a load balancer that may be granted. `None`: no slot.
+    /// Returns the slots of a load balancer that may be granted. `None`: no slot.
     pub(super) fn admits(&self, now: Now, lb: &LbName) -> Option<Eligible> {
         match (self.members.is_admitted(now, lb), self.admin.is_admitted(now, lb)) {
             (true, true) => Some(Eligible::Any),
@@ -268,18 +268,19 @@ impl WriteBreaker {
         }
     }
 
-    /// Time of the next membership probe on a stopped load balancer. `None`: not stopped.
+    /// Returns the time of the next membership probe on a stopped load balancer. `None`: not stopped.
     pub(super) fn probe_at(&self, lb: &LbName) -> Option<Now> {
         self.members.block(lb).map(|block| block.probe)
     }
 
-    /// Time of the next probe with an admin part alone, a Down or one that only restores. `None`: not stopped.
+    /// Returns the time of the next probe with an admin part alone, a Down or one that only restores. `None`: not
+    /// stopped.
     pub(super) fn admin_probe_at(&self, lb: &LbName, down: bool) -> Option<Now> {
         let probe = self.admin.block(lb).map(|block| block.probe);
         if down { probe } else { probe.max(self.probe_at(lb)) }
     }
 
-    /// Description of the fault that stops membership on a load balancer.
+    /// Returns the description of the fault that stops membership on a load balancer.
     pub(super) fn fault(&self, lb: &LbName) -> Option<Arc<str>> {
         self.members.block(lb).map(|block| Arc::clone(&block.description))
     }
@@ -301,7 +302,7 @@ impl WriteBreaker {
         over.map(|(caller, lb)| Condition::Blocked(caller, lb)).collect()
     }
 
-    /// Number of load balancers with a stop. A stop of all of them counts as 1.
+    /// Returns the number of load balancers with a stop. A stop of all of them counts as 1.
     pub(super) fn scopes(&self) -> u64 {
         let (members, admin) = (&self.members, &self.admin);
         if members.all.is_some() || admin.all.is_some() {

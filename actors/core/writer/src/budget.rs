@@ -115,17 +115,17 @@ impl Bucket {
         Bucket::full((per_second * 300.0 * whole).round() as i128, i128::from(at_once.max(1)) * TOKEN)
     }
 
-    /// Parts gained per microsecond, at the current share.
+    /// Returns the parts gained per microsecond, at the current share.
     fn rate(&self) -> i128 {
         self.fill * self.share / WHOLE
     }
 
-    /// Allowance in parts: at least one call, if any is configured.
+    /// Returns the allowance in parts: at least one call, if any is configured.
     fn allowed(&self) -> i128 {
         (self.holds * self.share / WHOLE).max(self.holds.min(TOKEN))
     }
 
-    /// Current capacity in parts.
+    /// Returns the current capacity in parts.
     fn limit(&self) -> i128 {
         self.ceiling.unwrap_or(i128::MAX).min(self.allowed())
     }
@@ -134,7 +134,7 @@ impl Bucket {
         self.limit() / (RESERVE * TOKEN) * TOKEN
     }
 
-    /// Content that a call requires.
+    /// Returns the content that the bucket must have for a call.
     fn needed(&self, claim: ReserveUse) -> i128 {
         match claim {
             ReserveUse::Urgent => TOKEN,
@@ -142,7 +142,7 @@ impl Bucket {
         }
     }
 
-    /// The bucket as it will be at `now`, without further calls.
+    /// Returns the bucket as it will be at `now`, without further calls.
     fn at_time(&self, now: Now) -> Bucket {
         let mut bucket = *self;
         while let Some(rises) = bucket.rises.filter(|rises| *rises <= now) {
@@ -173,7 +173,7 @@ impl Bucket {
         self.parts = (self.parts + tokens * TOKEN).min(self.limit());
     }
 
-    /// Time at which the bucket allows a call. `None`: never.
+    /// Returns the time at which the bucket allows a call. `None`: never.
     fn ready_at(&self, now: Now, claim: ReserveUse) -> Option<Now> {
         let mut bucket = self.at_time(now);
         loop {
@@ -232,7 +232,7 @@ pub(super) enum BudgetPurpose {
 }
 
 impl BudgetPurpose {
-    /// Whether the calls include one of the class. Each has a read, and a grant has a write as well.
+    /// Returns whether the calls include one of the class. Each has a read, and a grant has a write as well.
     fn spends(self, class: GateClass) -> bool {
         match class {
             GateClass::Reads => true,
@@ -290,7 +290,7 @@ impl Budget {
         }
     }
 
-    /// The buckets that must allow the calls.
+    /// Returns the buckets that must allow the calls.
     fn buckets(&self, need: BudgetPurpose) -> impl Iterator<Item = (&Bucket, ReserveUse)> + Clone {
         let (claim, discovery) = match need {
             BudgetPurpose::Membership | BudgetPurpose::Verify => (ReserveUse::Ordinary, false),
@@ -304,30 +304,30 @@ impl Budget {
         budgets.into_iter().chain(rates).flatten().chain(own)
     }
 
-    /// Whether the calls are allowed now.
+    /// Returns whether the calls are allowed now.
     pub(super) fn allows(&self, now: Now, need: BudgetPurpose) -> bool {
         self.buckets(need).all(|(bucket, claim)| bucket.has_one(now, claim))
     }
 
-    /// Whether the calls are allowed after this number of reads.
+    /// Returns whether the calls are allowed after this number of reads.
     pub(super) fn allows_after(&self, now: Now, need: BudgetPurpose, reads: usize) -> bool {
         let mut left = self.clone();
         left.add(now, GateClass::Reads, -i128::try_from(reads).unwrap_or(i128::MAX));
         left.allows(now, need)
     }
 
-    /// Class of the call that a rate limit of the cloud configuration delays, the write before the read. `None`: no
-    /// rate limit delays a call, though the budget may.
+    /// Returns the class of the call that a rate limit of the cloud configuration delays, the write before the read.
+    /// `None`: no rate limit delays a call, though the budget may.
     pub(super) fn limited_by_rate(&self, now: Now, need: BudgetPurpose) -> Option<GateClass> {
         GateClass::ALL.into_iter().rev().find(|class| need.spends(*class) && self.lacks_rate(now, *class))
     }
 
-    /// Whether a rate limit of the cloud configuration delays a call of the class.
+    /// Returns whether a rate limit of the cloud configuration delays a call of the class.
     pub(super) fn lacks_rate(&self, now: Now, class: GateClass) -> bool {
         self.purse(class).rate.as_ref().is_some_and(|rate| !rate.has_one(now, ReserveUse::Urgent))
     }
 
-    /// Time at which the calls are allowed, without further calls. `None`: never.
+    /// Returns the time at which the calls are allowed, without further calls. `None`: never.
     pub(super) fn ready_at(&self, now: Now, need: BudgetPurpose) -> Option<Now> {
         let mut at = now;
         loop {
@@ -342,7 +342,7 @@ impl Budget {
         }
     }
 
-    /// Whether the class does not allow a write of membership now, but will.
+    /// Returns the reason and its end, if the class does not allow a membership write now but will later.
     pub(super) fn blocked(&self, now: Now, class: GateClass) -> Option<BlockedUntil> {
         let ClassBudget { budget, rate } = self.purse(class);
         let of_rate = rate.as_ref().map_or(Some(now), |rate| rate.ready_at(now, ReserveUse::Urgent));
@@ -361,7 +361,7 @@ impl Budget {
         self.discovery.add(now, -1);
     }
 
-    /// Returns a call that was reserved and not made.
+    /// Refunds a call that was paid for and not made.
     pub(super) fn refund(&mut self, now: Now, class: GateClass) {
         self.add(now, class, 1);
     }
@@ -396,8 +396,9 @@ impl Budget {
         }
     }
 
-    /// Shortest interval between a pool's attempts while less than half of the writes are left. It grows from the
-    /// configured interval to one minute when only the reserve is left. `None`: the configured interval (Q2).
+    /// Returns the shortest interval between a pool's attempts while less than half of the writes are left. It grows
+    /// from the configured interval to one minute when only the reserve is left. `None`: the configured interval
+    /// (Q2).
     pub(super) fn stretched(&self, now: Now, min_interval: Duration) -> Option<Duration> {
         let writes = self.writes.budget.at_time(now);
         let (limit, left) = (writes.limit(), writes.parts.max(0));
@@ -411,7 +412,7 @@ impl Budget {
         Some(min_interval + Duration::from_micros(u64::try_from(added).unwrap_or(0)))
     }
 
-    /// Tokens in the bucket of the class, and its current capacity, for operators.
+    /// Returns the tokens in the bucket of the class, and its current capacity, for operators.
     #[expect(clippy::cast_precision_loss, reason = "shown to the operator")]
     pub(super) fn shown(&self, now: Now, class: GateClass) -> (f64, f64) {
         let bucket = self.purse(class).budget.at_time(now);

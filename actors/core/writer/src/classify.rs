@@ -9,25 +9,25 @@ use model::arm::{ArmAnswer, Failure, FailureKind, RetryAfter};
 /// An answer of ARM whose failure is classified.
 pub(super) type Answered = Result<ArmAnswer, FailedCall>;
 
-/// A failure and what follows from it.
+/// A failure, its class, and its effect as a PUT.
 #[derive(Clone, Debug)]
 pub(super) struct FailedCall {
     pub failure: Arc<Failure>,
     pub class: FailureClass,
-    /// What became of the call if it was a PUT.
+    /// The effect of the call if it was a PUT.
     pub put: FailedPut,
 }
 
-/// What became of a PUT that failed (W4).
+/// The possible effect of a failed PUT (W4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FailedPut {
-    /// It was refused or not sent.
+    /// The PUT was refused or not sent.
     Refused,
-    /// It may have been carried out, so that a later GET may show its members. 500 and 503 come from the resource
-    /// provider, so that nothing is in flight and the lane stays open. But ARM also returns them for PUTs that it has
+    /// The PUT may have been carried out, so that a later GET may show its members. The resource provider sends 500
+    /// and 503, so nothing is in flight and the lane stays open. But ARM also returns them for PUTs that it has
     /// begun.
     MayBeCarriedOut,
-    /// It may also still run: no server that holds the resource has reported its result.
+    /// The PUT may have been carried out or may still run: the resource provider has not reported its result.
     InDoubt,
 }
 
@@ -37,7 +37,7 @@ impl FailedCall {
         FailedCall { class: classify(&failure), put: failed_put(failure.kind), failure }
     }
 
-    /// A failure that the writer itself detected.
+    /// Returns a failure that the writer itself detected.
     pub(super) fn ours(kind: FailureKind, message: &str) -> FailedCall {
         FailedCall::new(Arc::new(Failure {
             kind,
@@ -80,7 +80,7 @@ pub enum FailureClass {
 }
 
 impl FailureClass {
-    /// Whether this is S0's `ThrottleError`: a 429, or a closed gate.
+    /// Returns whether this is S0's `ThrottleError`: a 429, or a closed gate.
     #[must_use]
     pub fn is_throttled(self) -> bool {
         match self {
@@ -95,7 +95,7 @@ impl FailureClass {
         }
     }
 
-    /// Whether this is a 404.
+    /// Returns whether this is a 404.
     #[must_use]
     pub fn is_stale(self) -> bool {
         matches!(self, FailureClass::Absent | FailureClass::Stale)
@@ -159,13 +159,13 @@ fn codes(failure: &Failure) -> impl Iterator<Item = &str> {
     failure.code.iter().chain(&failure.inner_codes).map(|code| &**code)
 }
 
-/// Whether the code of a 429 means that another operation runs: a lock, not a quota (W6).
+/// Returns whether the code of a 429 means that another operation runs: a lock, not a quota (W6).
 fn is_lock(code: &str) -> bool {
     starts_with(code, "RetryableError") || code.eq_ignore_ascii_case("ReferencedResourceNotProvisioned")
 }
 
-/// Whether the error code of an operation means a conflict, a changed entity tag or a limit: 409, 412 or 429 as a
-/// status.
+/// Returns whether the error code of an operation means a conflict, a changed entity tag or a limit: 409, 412 or 429
+/// as a status.
 fn is_conflict(code: &str) -> bool {
     const WHOLE: [&str; 5] =
         ["Canceled", "AnotherOperationInProgress", "OperationNotAllowed", "Conflict", "TooManyRequests"];

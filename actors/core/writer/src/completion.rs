@@ -42,13 +42,13 @@ pub(super) enum WriteEnd {
 }
 
 impl WriteEnd {
-    /// The end for a PUT that ARM reports as carried out in full. No other client can have written the pool before
-    /// `as_of`, at which the PUT was sent or its operation ran.
+    /// Returns the end for a PUT that ARM reports as carried out in full. No other client can have written the pool
+    /// before `as_of`, at which the PUT was sent or its operation ran.
     pub(super) fn written(put: Arc<Put>, as_of: Now, etag: Option<Etag>) -> WriteEnd {
         WriteEnd::Written { facts: Arc::clone(&put.leaves), put, as_of, etag }
     }
 
-    /// The end for a failure after which another try may succeed at any time.
+    /// Returns the end for a failure after which another try may succeed at any time.
     pub(super) fn retriable(failed: FailedCall) -> WriteEnd {
         WriteEnd::Retriable { failed, eligible_at: None }
     }
@@ -171,7 +171,7 @@ impl Writer {
         }
     }
 
-    /// Shortest interval between a pool's attempts. `None`: the configured interval (Q2).
+    /// Returns the shortest interval between a pool's attempts. `None`: the configured interval (Q2).
     pub(super) fn pace(&self, now: Now) -> Option<Duration> {
         self.budget.stretched(now, self.params.min_interval)
     }
@@ -213,8 +213,8 @@ impl Writer {
         }
     }
 
-    /// Interrupts all attempts whose PUT was not sent, because the process is shutting down. Polls are left to the
-    /// next process.
+    /// Interrupts all attempts whose PUT was not sent, because the process is shutting down. Polling stops: the next
+    /// process reads the load balancer before its first write.
     pub(super) fn abandon_lanes(&mut self, now: Now, out: &mut Vec<Out>) {
         let lbs: Vec<LbName> = self.lanes.keys().cloned().collect();
         for lb in lbs {
@@ -257,7 +257,7 @@ pub(super) fn report_outcome(
     out.push(Out::Finished(pool, attempt, outcome));
 }
 
-/// PUTs of an ended write that may have changed the pool. Empty if a GET has shown the pool.
+/// Returns the PUTs of an ended write that may have changed the pool; none if a GET has shown the pool.
 pub(super) fn left_behind<'a>(write: &'a Write, end: &'a WriteEnd) -> Vec<&'a Put> {
     let unconfirmed_puts = write.history.unconfirmed_puts.iter().map(|put| &**put);
     let sent = match (end, &write.phase) {
@@ -288,7 +288,7 @@ pub(super) fn left_behind<'a>(write: &'a Write, end: &'a WriteEnd) -> Vec<&'a Pu
     unconfirmed_puts.chain(sent.map(|put| &**put)).collect()
 }
 
-/// The outcome for the pool. `None`: the pool has no open attempt.
+/// Returns the outcome for the pool. `None`: the pool has no open attempt.
 fn outcome_of(end: WriteEnd) -> Option<Outcome> {
     Some(match end {
         WriteEnd::Written { put, facts, .. } => {

@@ -78,7 +78,8 @@ impl Writer {
         }
     }
 
-    /// Time at which a token admits the first waiting read. `None`: no read waits, or it waits for the gate.
+    /// Returns the time at which a token admits the first waiting read. `None`: no read waits, or it waits for the
+    /// gate.
     pub(super) fn read_refill(&self, now: Now) -> Option<Now> {
         if self.gates.closed(now, GateClass::Reads).is_some() {
             return None;
@@ -275,17 +276,17 @@ impl Writer {
     }
 }
 
-/// The load balancer in the answer to a GET.
+/// Returns the load balancer in the answer to a GET.
 fn lb_read(answer: Answered) -> Result<Arc<LbFacts>, FailedCall> {
     if let ArmAnswer::LoadBalancer(facts) = answer? { Ok(facts) } else { Err(unexpected()) }
 }
 
-/// The pool in the answer to a GET.
+/// Returns the pool in the answer to a GET.
 fn pool_read(answer: Answered) -> Result<PoolRead, FailedCall> {
     if let ArmAnswer::Pool(read) = answer? { Ok(read) } else { Err(unexpected()) }
 }
 
-/// The failure for an answer of the wrong kind.
+/// Returns the failure for an answer of the wrong kind.
 pub(super) fn unexpected() -> FailedCall {
     FailedCall::ours(FailureKind::Undecodable(200), "the answer is of another kind than the request")
 }

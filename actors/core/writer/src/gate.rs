@@ -40,7 +40,7 @@ impl Throttling {
         }
     }
 
-    /// Whether a 429 of this scope closes the gate of its class, and not a lane.
+    /// Returns whether a 429 of this scope closes the gate of its class, and not a lane.
     pub(super) fn closes_gate(self, scope: ThrottleScope) -> bool {
         match self {
             Throttling::Bounded => scope == ThrottleScope::Subscription,
@@ -98,7 +98,7 @@ impl Gates {
         *self.timer(class) = None;
     }
 
-    /// Time until which the class is closed. `None`: open.
+    /// Returns the time until which the class is closed. `None`: open.
     pub(super) fn closed(&self, now: Now, class: GateClass) -> Option<Now> {
         let timer = match class {
             GateClass::Reads => self.reads,
@@ -107,25 +107,25 @@ impl Gates {
         timer.filter(|until| *until > now)
     }
 
-    /// Whether both classes are open.
+    /// Returns whether both classes are open.
     pub(super) fn are_open(&self, now: Now) -> bool {
         GateClass::ALL.iter().all(|class| self.closed(now, *class).is_none())
     }
 
-    /// Whether a write cannot start because this class is closed.
+    /// Returns the reason and its end, if a write cannot start because this class is closed.
     pub(super) fn blocked(&self, now: Now, class: GateClass) -> Option<BlockedUntil> {
         self.closed(now, class).map(|until| Blocked::Throttled.until(until))
     }
 }
 
-/// S0's error of the local gate: the answer to a call that meets a closed gate. Its text does not depend on the time
-/// at which the gate opens.
+/// Returns S0's error of the local gate: the answer to a call that meets a closed gate. Its text does not depend on
+/// the time at which the gate opens.
 pub(super) fn gate_closed() -> FailedCall {
     FailedCall::ours(FailureKind::GateClosed, "ARM asks to wait")
 }
 
-/// The retry time named by a 429 or the ARM port's own gate (W6, S0 `nextEligibleAt`). The same call is useless
-/// before it, however far away it is. `None`: no time in the future.
+/// Returns the retry time named by a 429 or the ARM port's own gate (W6, S0 `nextEligibleAt`). The same call is
+/// useless before it, however far away it is. `None`: no time in the future.
 pub(super) fn named_until(now: Now, failure: &Failure) -> Option<Now> {
     match failure.retry_after {
         RetryAfter::In(span) => Some(now.plus(span)).filter(|at| *at > now),
@@ -133,8 +133,8 @@ pub(super) fn named_until(now: Now, failure: &Failure) -> Option<Now> {
     }
 }
 
-/// Time for which a lock closes its lane: the header, up to ten minutes, else the seconds in ARM's message, else ten
-/// (W6).
+/// Returns the time for which a lock closes its lane: the header, up to ten minutes, else the seconds in ARM's
+/// message, else ten (W6).
 pub(super) fn lock_delay(failure: &Failure) -> Duration {
     match failure.retry_after {
         RetryAfter::In(span) => span.min(MAX_DELAY),
@@ -144,7 +144,7 @@ pub(super) fn lock_delay(failure: &Failure) -> Duration {
     }
 }
 
-/// The number in `… can be retried in 11 seconds.`, up to ten minutes.
+/// Returns the number in `… can be retried in 11 seconds.`, up to ten minutes.
 fn seconds_in(message: &str) -> Option<u64> {
     let (_, rest) = message.split_once("retried in ")?;
     let (number, _) = rest.split_once(" second")?;

@@ -21,7 +21,7 @@ const CALL_LIMIT: Duration = Duration::from_secs(90);
 /// seconds then ends before the timeout of the call, so that no PUT is sent after the writer has abandoned it (W8).
 pub(super) const SEND_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a call is for.
+/// The purpose of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     /// Reads the load balancer before the pool, for a PUT without the shared Lease (W7).
@@ -62,7 +62,7 @@ pub(super) enum ReadRank {
 }
 
 impl Purpose {
-    /// The load balancer of the call.
+    /// Returns the load balancer of the call.
     pub(super) fn lb(&self) -> &LbName {
         match self {
             Purpose::RestCheck(pool, _)
@@ -78,7 +78,7 @@ impl Purpose {
         }
     }
 
-    /// Class of the gate and budget of the call.
+    /// Returns the class of the gate and budget of the call.
     pub(super) fn class(&self) -> GateClass {
         match self {
             Purpose::Put(..) => GateClass::Writes,
@@ -120,13 +120,13 @@ impl Purpose {
             | Purpose::Probe(_)
             | Purpose::InitialRead(_)
             | Purpose::Put(..) => ReadRank::PreWrite,
-            // No write waits for these.
+            // No write waits for these reads.
             Purpose::Glance(..) | Purpose::Verify(..) | Purpose::Confirm(..) => ReadRank::Verify,
             Purpose::Discovery(..) => ReadRank::Discovery,
         }
     }
 
-    /// Budget of a read. A PUT was paid for with its grant.
+    /// Returns the budget of a read. A PUT was paid for with its grant.
     pub(super) fn need(&self) -> BudgetPurpose {
         match self {
             Purpose::RestCheck(..)
@@ -141,7 +141,7 @@ impl Purpose {
         }
     }
 
-    /// The request of a read. `None` for the PUT, whose request is made from its plan.
+    /// Returns the request of a read. `None` for the PUT, whose request is made from its plan.
     pub(super) fn read_request(&self) -> Option<ArmRequest> {
         match self {
             Purpose::Put(..) => None,
@@ -203,7 +203,7 @@ impl Calls {
         id
     }
 
-    /// Id of the last call.
+    /// Returns the id of the last call.
     pub(super) fn last(&self) -> CallId {
         CallId(self.last)
     }
@@ -215,18 +215,18 @@ impl Calls {
         Some(call)
     }
 
-    /// The oldest call that has timed out.
+    /// Returns the oldest call that has timed out.
     pub(super) fn overdue(&self, now: Now) -> Option<CallId> {
         let (id, call) = self.open.first_key_value()?;
         (call.began.plus(CALL_LIMIT) <= now).then_some(*id)
     }
 
-    /// Time of the next timeout. Ids rise with time, so that it is the first call's.
+    /// Returns the time of the next timeout. Ids rise with time, so this is the timeout of the first call.
     pub(super) fn deadline(&self) -> Option<Now> {
         self.open.first_key_value().map(|(_, call)| call.began.plus(CALL_LIMIT))
     }
 
-    /// Number of PUTs in flight.
+    /// Returns the number of PUTs in flight.
     pub(super) fn puts(&self) -> usize {
         self.puts
     }
@@ -237,22 +237,22 @@ impl Calls {
         self.waiting.insert((purpose.rank(), self.queued), WaitingRead { purpose, limited: false });
     }
 
-    /// The first waiting read.
+    /// Returns the first waiting read.
     pub(super) fn first(&self) -> Option<&Purpose> {
         self.waiting.first_key_value().map(|(_, first)| &first.purpose)
     }
 
-    /// Whether a call with this purpose is in flight.
+    /// Returns whether a call with this purpose is in flight.
     pub(super) fn is_open(&self, purpose: &Purpose) -> bool {
         self.open.values().any(|call| call.purpose == *purpose)
     }
 
-    /// Whether a call with this purpose is in flight or waits.
+    /// Returns whether a call with this purpose is in flight or waits.
     pub(super) fn is_asked(&self, purpose: &Purpose) -> bool {
         self.is_open(purpose) || self.waiting.values().any(|waiting| waiting.purpose == *purpose)
     }
 
-    /// Number of waiting reads that go before those of later grants.
+    /// Returns the number of waiting reads that are sent before the reads of later grants.
     pub(super) fn begun_waiting(&self) -> usize {
         self.waiting.range(..(ReadRank::Verify, 0)).count()
     }
@@ -275,7 +275,7 @@ impl Calls {
         taken.map(|(_, waiting)| waiting.purpose).collect()
     }
 
-    /// Whether a read of this pool for its write is in flight.
+    /// Returns whether a read of this pool for its write is in flight.
     pub(super) fn is_reading(&self, pool: &PoolId) -> bool {
         self.open.values().any(|call| match &call.purpose {
             Purpose::PreWrite(read, _) | Purpose::Poll(read, _, _) | Purpose::ReadBack(read, _) => {
@@ -292,7 +292,7 @@ impl Calls {
         })
     }
 
-    /// Pools of the PUTs in flight.
+    /// Returns the pools of the PUTs in flight.
     pub(super) fn open_puts(&self) -> impl Iterator<Item = &PoolId> {
         self.open.values().filter_map(|call| match &call.purpose {
             Purpose::Put(pool, _) => Some(pool),

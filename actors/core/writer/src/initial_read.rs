@@ -20,8 +20,8 @@ use super::in_flight::Purpose;
 use super::write::FOREIGN_DELAYS;
 use super::{Writer, WriterPhase};
 
-/// Most reads of a load balancer, about a quarter of an hour with the delays between them. A load balancer that
-/// cannot be read must not stay closed forever; the GET and `If-Match` of each write still protect it.
+/// Maximum number of reads of a load balancer, about a quarter of an hour with the delays between them. A load
+/// balancer that cannot be read must not stay closed forever; the GET and `If-Match` of each write still protect it.
 const MAX_READS: u32 = 32;
 
 /// Whether a lane's load balancer was seen at rest in the current term.
@@ -56,7 +56,7 @@ impl Default for InitialRead {
 }
 
 impl InitialRead {
-    /// Whether a read is due as soon as the lane could be granted.
+    /// Returns whether a read is due as soon as the lane could be granted.
     pub(super) fn is_due(self) -> bool {
         match self {
             InitialRead::Pending { step: ReadStep::Due, .. } => true,
@@ -65,7 +65,7 @@ impl InitialRead {
         }
     }
 
-    /// Whether a read is in flight.
+    /// Returns whether a read is in flight.
     pub(super) fn is_reading(self) -> bool {
         match self {
             InitialRead::Pending { step: ReadStep::Reading, .. } => true,
@@ -75,7 +75,7 @@ impl InitialRead {
         }
     }
 
-    /// Time of the next read.
+    /// Returns the time of the next read.
     pub(super) fn deadline(self) -> Option<Now> {
         match self {
             InitialRead::Pending { step: ReadStep::Until(until), .. } => Some(until),
@@ -85,7 +85,8 @@ impl InitialRead {
         }
     }
 
-    /// Time until which it closes the lane, as far as that is known. `None`: it does not, or no slot is due.
+    /// Returns the time until which the initial read closes the lane, as far as known. `None`: the lane is not
+    /// closed, or no slot is due.
     pub(super) fn closed_until(self, now: Now) -> Option<Now> {
         match self {
             InitialRead::AtRest | InitialRead::Pending { step: ReadStep::Due, .. } => None,
@@ -127,7 +128,7 @@ impl InitialRead {
     }
 }
 
-/// Delay of the next read, as for any foreign operation (W2).
+/// Returns the delay of the next read, as for any foreign operation (W2).
 fn delay(reads: u32) -> Duration {
     FOREIGN_DELAYS.delay(reads)
 }
@@ -150,12 +151,12 @@ impl InitialReads {
         InitialReads { older, at_rest: BTreeSet::new(), disturbed: BTreeMap::new() }
     }
 
-    /// Whether a load balancer was seen at rest.
+    /// Returns whether a load balancer was seen at rest.
     pub(super) fn is_at_rest(&self, lb: &LbName) -> bool {
         self.at_rest.contains(lb)
     }
 
-    /// Whether the result of this call counts in this term.
+    /// Returns whether the result of this call counts in this term.
     fn counts(&self, lb: &LbName, call: CallId) -> bool {
         call > *self.disturbed.get(lb).unwrap_or(&self.older)
     }
@@ -211,7 +212,7 @@ impl Writer {
         }
         let at_rest = match read {
             Ok(facts) => shows_rest(facts),
-            // The GETs of the pools report the rest.
+            // The GETs of the pools report all other failures.
             Err(failed) => failed.class.is_stale(),
         };
         if at_rest {
@@ -235,7 +236,7 @@ impl Writer {
     }
 }
 
-/// Whether no operation runs on a load balancer.
+/// Returns whether no operation runs on a load balancer.
 pub(super) fn shows_rest(facts: &LbFacts) -> bool {
     let rests = |provisioning| match provisioning {
         Provisioning::Updating => false,

@@ -23,7 +23,7 @@ pub(super) const PROBE_DELAY: Duration = Duration::from_secs(5);
 
 /// Longest delay between two probes.
 const PROBE_DELAY_MAX: Duration = Duration::from_secs(30);
-/// Most probes of a lane in doubt: about 15 minutes, with the delays between them.
+/// Maximum number of probes of a lane in doubt: about 15 minutes, with the delays between them.
 const MAX_PROBES: u32 = 32;
 
 /// The lane of one load balancer.
@@ -34,7 +34,7 @@ pub(super) struct Lane {
     order: BTreeSet<(Rank, Now, PoolName)>,
     /// The same slots, by waiting time.
     ages: BTreeSet<(Now, PoolName)>,
-    /// Those with an admin part, by its urgency, whether it is a repeat, and its waiting time.
+    /// The slots with an admin part, by the part's urgency, whether it is a repeat, and its waiting time.
     admins: BTreeSet<(AdminUrgency, bool, Now, PoolName)>,
     /// Number of grantable slots with a membership part.
     memberships: usize,
@@ -50,9 +50,9 @@ pub(super) struct Lane {
     /// Time until which writes need the shared Lease, because another client was active when a write last went
     /// without it (W7).
     lease_required_until: Option<Now>,
-    /// How often that happened since the last grant under the shared Lease.
+    /// Number of times that another client was active since the last grant under the shared Lease.
     lease_required_count: u32,
-    /// What the writer's totals and timers contain for this lane.
+    /// The lane's share in the writer's totals and timers.
     pub totals: LaneTotals,
 }
 
@@ -71,7 +71,7 @@ pub(super) enum Eligible {
 }
 
 impl Eligible {
-    /// Returns what both allow, or `None` if that is nothing.
+    /// Returns the slots that both selections allow, or `None` if they have none in common.
     pub(super) fn and(self, other: Eligible) -> Option<Eligible> {
         match (self, other) {
             (Eligible::Any, pick) | (pick, Eligible::Any) => Some(pick),
@@ -133,8 +133,8 @@ impl LaneState {
         }
     }
 
-    /// Whether the probes are used up, after about a quarter of an hour. A pool that cannot be read must not close
-    /// its load balancer forever. The GET and `If-Match` of each write still protect it.
+    /// Returns whether the probes are used up, after about a quarter of an hour. A pool that cannot be read must not
+    /// close its load balancer forever. The GET and `If-Match` of each write still protect it.
     pub(super) fn probes_are_used_up(&self) -> bool {
         match self {
             LaneState::InDoubt { probes, .. } => *probes >= MAX_PROBES,
@@ -242,7 +242,7 @@ impl Lane {
         self.lease_required_count = self.lease_required_count.saturating_add(1);
     }
 
-    /// The pool that [`Lane::grant_down`] would grant.
+    /// Returns the pool that [`Lane::grant_down`] would grant.
     pub(super) fn bypassing(&self, due_by: Now) -> Option<&PoolName> {
         if self.lease_required_until.is_some() {
             return None;
@@ -258,7 +258,7 @@ impl Lane {
         downs.filter(|(_, _, since, _)| *since <= due_by).map(|(.., pool)| pool).find(|pool| !open(pool))
     }
 
-    /// Whether a slot may be granted.
+    /// Returns whether a slot may be granted.
     pub(super) fn has(&self, pick: Eligible) -> bool {
         match pick {
             Eligible::Any => !self.order.is_empty(),
@@ -267,12 +267,12 @@ impl Lane {
         }
     }
 
-    /// Whether a slot with a membership part may be granted.
+    /// Returns whether a slot with a membership part may be granted.
     pub(super) fn has_membership(&self) -> bool {
         self.memberships > 0
     }
 
-    /// Whether a slot with an admin part may be granted.
+    /// Returns whether a slot with an admin part may be granted.
     pub(super) fn has_admin(&self) -> bool {
         !self.admins.is_empty()
     }
@@ -291,22 +291,22 @@ impl Lane {
         }
     }
 
-    /// The first slot with a restore that is not a repeat.
+    /// Returns the first slot with a restore that is not a repeat.
     fn first_restore(&self) -> Option<&PoolName> {
         let restores = (AdminUrgency::Restore, false, Now::ZERO, PoolName::new(""));
         let (_, again, _, pool) = self.admins.range(restores..).next()?;
         (!again).then_some(pool)
     }
 
-    /// Whether an admin part of this pool is due or in flight.
+    /// Returns whether an admin part of this pool is due or in flight.
     pub(super) fn has_admin_of(&self, pool: &PoolId) -> bool {
         let is_of = |write: &Write| write.pool == *pool && write.admin.is_some();
         self.write.as_ref().is_some_and(is_of)
             || self.slots.get(&pool.pool).is_some_and(|slot| slot.admin.is_some())
     }
 
-    /// The oldest draining set whose PUT may still be carried out. A lane in doubt returns 0: its set is unknown
-    /// (W4).
+    /// Returns the oldest draining set whose PUT may still be carried out. A lane in doubt returns 0: its set is
+    /// unknown (W4).
     pub(super) fn oldest_put(&self) -> Option<u64> {
         match self.closed {
             LaneState::InDoubt { .. } => return Some(0),
@@ -339,7 +339,7 @@ impl Lane {
         }
     }
 
-    /// The pools whose writes wait for another grant.
+    /// Returns the pools whose writes wait for another grant.
     pub(super) fn paused(&self) -> Vec<PoolName> {
         let paused = |(pool, slot): (&PoolName, &Slot)| slot.resume.is_some().then(|| pool.clone());
         self.slots.iter().filter_map(paused).collect()
@@ -355,22 +355,22 @@ impl Lane {
         self.deferred.clear();
     }
 
-    /// Whether this pool has a slot.
+    /// Returns whether this pool has a slot.
     pub(super) fn has_slot(&self, pool: &PoolName) -> bool {
         self.slots.contains_key(pool)
     }
 
-    /// Number of waiting pools.
+    /// Returns the number of waiting pools.
     pub(super) fn waiting(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether the lane can be granted now.
+    /// Returns whether the lane can be granted now.
     pub(super) fn is_ready(&self) -> bool {
         self.could_grant() && self.initial_read == InitialRead::AtRest
     }
 
-    /// Whether the lane could be granted after an initial read, and that read is due.
+    /// Returns whether the lane could be granted after an initial read, and that read is due.
     pub(super) fn wants_initial_read(&self) -> bool {
         self.could_grant() && self.initial_read.is_due()
     }
@@ -379,7 +379,7 @@ impl Lane {
         self.write.is_none() && self.closed.is_open() && !self.order.is_empty()
     }
 
-    /// Whether the lane holds no state.
+    /// Returns whether the lane holds no state.
     pub(super) fn is_idle(&self) -> bool {
         self.write.is_none() && self.slots.is_empty() && self.closed.is_open()
     }
@@ -398,7 +398,7 @@ impl Lane {
         self.initial_read.wake(now);
     }
 
-    /// Time of the next change without input.
+    /// Returns the time of the next change without input.
     pub(super) fn deadline(&self) -> Option<Now> {
         let write = self.write.as_ref().and_then(Write::deadline);
         let deferred = self.deferred.first().map(|(at, _)| *at);
@@ -409,7 +409,7 @@ impl Lane {
         earliest(earliest(write, deferred), closed)
     }
 
-    /// Why the lane is closed, if it is: a lock, or an operation of which the result is unknown.
+    /// Returns why the lane is closed, if it is: a lock, or an operation of which the result is unknown.
     pub(super) fn blocked(&self, now: Now) -> Option<BlockedUntil> {
         let closed = match &self.closed {
             LaneState::Open => None,
@@ -420,7 +420,7 @@ impl Lane {
         [closed, unread].into_iter().flatten().max_by_key(|blocked| blocked.until)
     }
 
-    /// The view of the lane for the snapshot, with the fault that stops its writes.
+    /// Returns the view of the lane for the snapshot, with the fault that stops its writes.
     pub(super) fn view(&self, lb: &LbName, now: Now, fault: Option<Arc<str>>) -> LaneView {
         let later = self.deferred.iter().map(|(_, pool)| pool);
         let waiting = self.order.iter().map(|(_, _, pool)| pool).chain(later).filter_map(|pool| {

@@ -75,11 +75,11 @@ pub(super) struct SharedLease {
     contention: ContentionSignals,
     /// Time since which a write that could begin has waited for the Lease.
     wanted_since: Option<Now>,
-    /// The same for each caller.
+    /// Time since which such a write of each caller has waited.
     callers_since: BTreeMap<Caller, Now>,
     last_error: Option<Arc<str>>,
     watch_failures: WatchFailures,
-    /// Time since which the unknown holder has had it that was last reported.
+    /// Time since which the last reported unknown holder has held the Lease.
     reported_since: Option<Now>,
     /// Whether that report is still active.
     is_reported: bool,
@@ -119,17 +119,17 @@ struct Hold {
 }
 
 impl Hold {
-    /// Time until which the hold is certain without another renewal.
+    /// Returns the time until which the hold is certain without another renewal.
     fn certain_until(&self) -> Now {
         self.renewed.plus(HOLD)
     }
 
-    /// Latest time of its release.
+    /// Returns the latest time of the hold's release.
     fn forced_end(&self) -> Now {
         self.taken.plus(MAX_HOLD)
     }
 
-    /// Time until which a PUT may be sent under it. `None`: no PUT may (W8).
+    /// Returns the time until which a PUT may be sent under the hold. `None`: no PUT may (W8).
     fn send_deadline(&self) -> Option<Now> {
         self.doubted.is_none().then(|| self.certain_until().min(self.forced_end()).minus(PERMIT_MARGIN))
     }
@@ -162,7 +162,7 @@ impl SharedLease {
         }
     }
 
-    /// Whether writes may start in the current hold (W7).
+    /// Returns whether writes may start in the current hold (W7).
     pub(super) fn may_start(&self, now: Now) -> bool {
         match &self.phase {
             HoldPhase::Held(hold) => {
@@ -173,7 +173,7 @@ impl SharedLease {
         }
     }
 
-    /// Time until which a PUT may be sent in the current hold. `None`: no PUT may (W8).
+    /// Returns the time until which a PUT may be sent in the current hold. `None`: no PUT may (W8).
     pub(super) fn send_deadline(&self) -> Option<Now> {
         match &self.phase {
             HoldPhase::Held(hold) => hold.send_deadline(),
@@ -181,7 +181,7 @@ impl SharedLease {
         }
     }
 
-    /// Time at which the current hold was taken.
+    /// Returns the time at which the current hold was taken.
     pub(super) fn taken(&self) -> Option<Now> {
         match &self.phase {
             HoldPhase::Held(hold) => Some(hold.taken),
@@ -224,12 +224,12 @@ impl SharedLease {
         self.delays.reset(now);
     }
 
-    /// Whether the Lease is certainly not ours, even if an unanswered request was carried out.
+    /// Returns whether the Lease is certainly not ours, even if an unanswered request was carried out.
     pub(super) fn is_free(&self, now: Now) -> bool {
         self.is_released() && !self.may_yet_be_ours(now)
     }
 
-    /// Whether the Lease is not ours, and no request in flight could make it ours.
+    /// Returns whether the Lease is not ours, and no request in flight could make it ours.
     pub(super) fn is_released(&self) -> bool {
         let taking = self.open_request.as_ref().is_some_and(|open_request| match open_request.kind {
             SharedLeaseAction::Take | SharedLeaseAction::Renew | SharedLeaseAction::Release => true,
@@ -262,7 +262,7 @@ impl SharedLease {
                 self.cooldown.on_foreign_holder(now);
                 self.cooldown.on_contention(now, !matches!(self.phase, HoldPhase::NotHeld));
             }
-            // Without an answer, assume that it waits.
+            // Without an answer, another client is assumed to have held the Lease.
             None => self.cooldown.on_foreign_holder(now),
         }
     }
@@ -480,7 +480,7 @@ impl SharedLease {
         }
     }
 
-    /// The holder, as far as it is known.
+    /// Returns the holder, as far as it is known.
     fn holder(&self) -> Option<Holder> {
         match &self.observed {
             ObservedSharedLease::State(state) => Some(Holder::of(&state.facts, &self.params.holder)),

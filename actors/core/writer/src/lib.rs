@@ -402,7 +402,7 @@ impl Writer {
         }
     }
 
-    /// Whether an attempt belongs to the current term of a running process.
+    /// Returns whether an attempt belongs to the current term of a running process.
     fn is_current(&self, attempt: AttemptId) -> bool {
         self.phase == WriterPhase::Running && self.leadership.term() == Some(attempt.epoch)
     }
@@ -533,7 +533,8 @@ impl Writer {
         rule(single, "two PUTs are in flight on one load balancer")
     }
 
-    /// Checks that each lane knows what was seen, and that the lanes that need a read are known.
+    /// Checks that the state of each lane agrees with the initial reads, and that the lanes that need such a read are
+    /// known.
     fn initial_reads_are_consistent(&self) -> bool {
         let known = |(lb, lane): (&LbName, &Lane)| {
             (lane.initial_read == InitialRead::AtRest) == self.initial_reads.is_at_rest(lb)

@@ -29,13 +29,13 @@ pub(super) struct WriterPolicy {
 }
 
 impl WriterPolicy {
-    /// Whether the members of this pool are paused.
+    /// Returns whether the members of this pool are paused.
     pub(super) fn pauses(&self, pool: &PoolId, taken: &MembershipWrite) -> bool {
         let OperatorPolicy { pools, services, .. } = &*self.newest;
         pools.contains_key(pool) || taken.services.values().any(|key| services.contains_key(key))
     }
 
-    /// The level to write. If the policy allows only additions, all present members are tolerated (G6).
+    /// Returns the level to write. If the policy allows only additions, all present members are tolerated (G6).
     pub(super) fn relaxed<'a>(&self, level: &'a Level, there: &PoolFacts) -> Cow<'a, Level> {
         match self.newest.mode {
             Mode::Observe | Mode::Enforce => Cow::Borrowed(level),
@@ -70,7 +70,7 @@ impl Writer {
         out.push(Out::Answer(id, answer));
     }
 
-    /// Whether writes may begin: the policy of this term is known and allows them.
+    /// Returns whether writes may begin: the policy of this term is known and allows them.
     pub(super) fn is_write_allowed(&self) -> bool {
         let term = self.leadership.term();
         term.is_some() && self.policy.term >= term && !self.policy.newest.only_observes()

@@ -57,13 +57,13 @@ impl Plan {
 }
 
 impl PoolChange {
-    /// Whether it keeps the members, and the admin states that the pool's source sets.
+    /// Returns whether the change keeps the members, and the admin states that the pool's source sets.
     #[must_use]
     pub fn keeps_members(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && !self.by_source
     }
 
-    /// The pool of the GET, with the entries that this change leaves.
+    /// Returns the pool of the GET, with the entries that this change leaves.
     #[must_use]
     pub fn applied_to(&self, facts: &PoolFacts) -> PoolFacts {
         let kept = facts.entries.iter().enumerate().filter(|(at, _)| !self.edit.remove.contains(at));
@@ -115,9 +115,9 @@ pub fn plan(
     if change.edit.is_empty() { Plan::Unchanged } else { Plan::Edit(Box::new(change)) }
 }
 
-/// The admin state that the pool's source sets for an entry (X2), unless the admin state of nodes requires one: a
-/// draining node stays Down whatever the source sets. In a pool that is excluded from draining (N2), only the source
-/// counts.
+/// Returns the admin state that the pool's source sets for an entry (X2), unless the admin state of nodes requires
+/// one: a draining node stays Down whatever the source sets. In a pool that is excluded from draining (N2), only the
+/// source counts.
 fn stated(facts: &PoolFacts, level: &Level, entry: &Entry, draining: &Draining) -> Option<AdminState> {
     let ip = entry.ip?;
     let is_draining = || entry.backend().is_some_and(|backend| draining.addresses.contains_key(&backend));

@@ -122,7 +122,7 @@ impl Writer {
             return;
         }
         if last {
-            // Whatever the poll shows, it is unknown now what runs on the load balancer.
+            // Whatever the answer shows, it is unknown which operations run on the load balancer.
             self.disturbed(&pool.lb);
         }
         let Some(write) = self.write_mut(pool, attempt) else { return };
@@ -234,7 +234,8 @@ impl Writer {
 
     /// Evaluates a pool that was read because its operation could not be followed to its end. In sync means written;
     /// anything else is retriable (W2). Unlike the GET before a write, it is compared with the goal of the PUT, not
-    /// with the newest level. `began` is the time at which its GET began. No proof of ownership is needed, because no PUT follows from it.
+    /// with the newest level. `began` is the time at which its GET began. No proof of ownership is needed, because no
+    /// PUT follows from it.
     fn evaluate(
         write: &Write,
         put: Arc<Put>,
@@ -252,7 +253,7 @@ impl Writer {
     }
 }
 
-/// Whether an answer shows that an operation has ended.
+/// Returns whether an answer shows that an operation has ended.
 fn is_end(answer: &Answered) -> bool {
     match answer {
         Ok(ArmAnswer::Operation(state)) => match state {

@@ -35,7 +35,8 @@ impl Writer {
         }
     }
 
-    /// A pool with a waiting attempt cannot withdraw. It answers the next Take with `None`.
+    /// Withdraws the membership part of a pool. A pool with a waiting attempt cannot withdraw; it answers the next
+    /// Take with `None`.
     pub(super) fn on_withdraw(&mut self, pool: &PoolId) {
         let Some(lane) = self.lanes.get_mut(&pool.lb) else { return };
         lane.edit(&pool.pool, Slot::withdraw);
@@ -55,12 +56,12 @@ impl Writer {
         }
     }
 
-    /// Whether a grant would follow if we held the shared Lease.
+    /// Returns whether a grant would follow if we held the shared Lease.
     pub(super) fn could_grant(&self, now: Now) -> bool {
         self.may_start(now) && self.next_grant(now, Eligible::Any).is_some()
     }
 
-    /// Whether grants are possible, apart from the state of single lanes and calls.
+    /// Returns whether grants are possible, apart from the state of single lanes and calls.
     pub(super) fn may_start(&self, now: Now) -> bool {
         self.phase == WriterPhase::Running
             && self.is_write_allowed()
@@ -194,8 +195,8 @@ impl Writer {
     }
 
     /// Handles the read of the load balancer before a write without the shared Lease, during which another client may
-    /// be active. A Down goes only while everything there has succeeded. All pools share the entity tag, so that it
-    /// shows any later change (W7).
+    /// be active. A Down is sent only while the last operation on the load balancer and on each of its pools has
+    /// succeeded. All pools share the entity tag, so that it shows any later change (W7).
     pub(super) fn on_rest_check(
         &mut self,
         now: Now,
@@ -217,7 +218,7 @@ impl Writer {
         }
     }
 
-    /// Cancels a write without the shared Lease. It stays due, and goes under the next hold.
+    /// Cancels a write without the shared Lease. The write stays due, and begins again under the next hold.
     fn require_shared_lease(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
         if let Some(lane) = self.lanes.get_mut(lb) {
             lane.require_shared_lease(now);
@@ -225,7 +226,7 @@ impl Writer {
         self.end(now, lb, WriteEnd::NotGranted, out);
     }
 
-    /// The current write of a lane.
+    /// Returns the current write of a lane.
     pub(super) fn open_write(&self, lb: &LbName) -> Option<&Write> {
         self.lanes.get(lb)?.write.as_ref()
     }
@@ -234,7 +235,7 @@ impl Writer {
         self.lanes.get_mut(lb)?.write.as_mut()
     }
 
-    /// The same, if it is this attempt of this pool.
+    /// Returns the current write of the pool's lane, if it is this attempt of this pool.
     pub(super) fn write_mut(&mut self, pool: &PoolId, attempt: AttemptId) -> Option<&mut Write> {
         let write = self.open_write_mut(&pool.lb)?;
         (write.attempt == attempt && write.pool == *pool).then_some(write)
@@ -295,7 +296,8 @@ impl Writer {
             Plan::Unchanged => {
                 let facts = Arc::clone(&read.facts);
                 let end = match write.history.found() {
-                    // The answer to this PUT was lost. The draining set that the members satisfy is the newest one.
+                    // The answer to this PUT was lost. The pool satisfies the newest draining set, so the PUT counts
+                    // as one of that set.
                     Some(put) => {
                         let put = Arc::new(Put { draining, leaves_restores: false, ..put.clone() });
                         WriteEnd::Written { put, facts, as_of: began, etag: read.etag.clone() }
@@ -385,7 +387,7 @@ impl Writer {
         }
         let (pool, attempt) = (write.pool.clone(), write.attempt);
         let (edit, record) = (put.change.edit.clone(), Arc::clone(&put.record));
-        // The port must not send a PUT that waits longer than this: the timeout of the call comes first.
+        // The port must not send the PUT later than this, so that the try ends before the timeout of the call.
         let send_deadline = permit.min(now.plus(SEND_LIMIT));
         if let Some(lease) = &mut self.shared_lease {
             lease.record_put();
@@ -408,7 +410,8 @@ impl Writer {
         out.push(Out::Call(ArmCall { id, request }));
     }
 
-    /// Time until which a PUT may be sent: within leadership and, unless it bypasses the Lease, within the hold (W8).
+    /// Returns the time until which a PUT may be sent: within leadership and, unless it bypasses the Lease, within
+    /// the hold (W8).
     fn permit(&self, now: Now, bypass: bool) -> Result<Now, &'static str> {
         if !self.is_write_allowed() {
             return Err("nothing may be written: everything is paused, or the mode is observe");

@@ -42,7 +42,7 @@ pub(super) fn record(facts: &PoolFacts, change: &PoolChange, taken: Option<&Memb
     record
 }
 
-/// The first entry of each address.
+/// Returns the first entry of each address.
 fn names(facts: &PoolFacts) -> BTreeMap<IpAddr, &Entry> {
     let entries = facts.entries.iter().rev();
     entries.filter_map(|entry| entry.ip.map(|ip| (ip, entry))).collect()

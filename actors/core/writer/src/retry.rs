@@ -26,7 +26,7 @@ const RETRY_DELAYS: Backoff =
 /// Largest jitter of a delay, up or down, in thousandths.
 const JITTER: u64 = 200;
 
-/// Delay before the next client retry: as long as ARM says, up to a minute, else longer each time.
+/// Returns the delay before the next client retry: as long as ARM says, up to a minute, else longer each time.
 ///
 /// Writes that failed together must not retry together. The attempt's number changes the delay by up to a fifth,
 /// always in the same way.
@@ -178,7 +178,7 @@ impl Writer {
         }
     }
 
-    /// Takes a waiting write whose time has come out of its slot, as if it had been granted and had read.
+    /// Takes a waiting write out of its slot when its time has come, as if it had been granted and its GET sent.
     fn wake_in_doubt(&mut self, now: Now, pool: &PoolId) -> bool {
         let Some(lane) = self.lanes.get_mut(&pool.lb).filter(|lane| lane.write.is_none()) else {
             return false;

@@ -14,7 +14,8 @@ use super::write::WritePhase;
 use super::{Out, Writer};
 
 impl Writer {
-    /// The next lane to grant, and its eligible slots, restricted to `most`. `None`: nothing may be granted now.
+    /// Returns the next lane to grant, and its eligible slots, restricted to `most`. `None`: nothing may be granted
+    /// now.
     pub(super) fn next_grant(&self, now: Now, most: Eligible) -> Option<(LbName, Eligible)> {
         if self.ready.is_empty() {
             return None;
@@ -33,15 +34,15 @@ impl Writer {
         })
     }
 
-    /// The slots of a lane that the breaker allows. If a Down may probe, one does: repeated Downs come last, so that
-    /// a Down that succeeds is found (W10).
+    /// Returns the slots of a lane that the breaker allows. If a Down may probe, one does: repeated Downs come last,
+    /// so that a Down that succeeds is found (W10).
     fn admitted(&self, now: Now, lb: &LbName, lane: &Lane) -> Option<Eligible> {
         let pick = self.breaker.admits(now, lb)?;
         let tries_down = self.breaker.admin_probe_at(lb, true).is_some() && lane.has(Eligible::Down);
         Some(if tries_down { pick.and(Eligible::Down).unwrap_or(pick) } else { pick })
     }
 
-    /// Callers of the writes that the lanes could be granted for next.
+    /// Returns the callers of the writes for which lanes could be granted next.
     pub(super) fn callers(&self, now: Now) -> BTreeSet<Caller> {
         let admitted = |lb: &LbName, most: Eligible| {
             self.breaker.admits(now, lb).and_then(|pick| pick.and(most)).is_some()
@@ -62,8 +63,8 @@ impl Writer {
         Caller::ALL.into_iter().filter(waits).collect()
     }
 
-    /// Whether the budget allows a grant with its GET, after the reads that go before it. Without its GET, a granted
-    /// lane would keep its turn and the shared Lease without using them until the end of the hold.
+    /// Returns whether the budget allows a grant with its GET, after the reads that go before it. Without its GET, a
+    /// granted lane would keep its turn and the shared Lease without using them until the end of the hold.
     pub(super) fn can_pay(&self, now: Now, need: BudgetPurpose) -> bool {
         match self.reads_before(now) {
             0 => self.budget.allows(now, need),
@@ -71,8 +72,8 @@ impl Writer {
         }
     }
 
-    /// Number of reads that go before the GET of the next grant: waiting reads of writes that have begun, and one for
-    /// each granted lane without its level. None is sent behind a closed gate.
+    /// Returns the number of reads that go before the GET of the next grant: waiting reads of writes that have begun,
+    /// and one for each granted lane without its level. None is sent behind a closed gate.
     fn reads_before(&self, now: Now) -> usize {
         if self.gates.closed(now, GateClass::Reads).is_some() {
             return 0;
@@ -103,8 +104,8 @@ impl Writer {
         out.push(Out::Metric(Metric::RateLimited(verb)));
     }
 
-    /// Time at which the next grant becomes possible without input. The reads before its own have their own
-    /// deadlines. `None`: no grant waits for tokens or for the breaker.
+    /// Returns the time at which the next grant becomes possible without input. The reads before its own have their
+    /// own deadlines. `None`: no grant waits for tokens or for the breaker.
     pub(super) fn grant_refill(&self, now: Now) -> Option<Now> {
         if self.ready.is_empty() || !self.may_start(now) {
             return None;
@@ -124,7 +125,7 @@ impl Writer {
         self.ready.iter().map(of_lane).fold(None, earliest)
     }
 
-    /// The ready lanes, starting after the last granted one (W1).
+    /// Returns the ready lanes, starting after the last granted one (W1).
     fn ready_in_turn(&self) -> impl Iterator<Item = &LbName> {
         let (behind, before) = match &self.granted_last {
             Some(last) => (

@@ -79,24 +79,24 @@ pub(super) enum WaitReason {
 }
 
 impl Slot {
-    /// Whether no part is due.
+    /// Returns whether no part is due.
     pub(super) fn is_empty(&self) -> bool {
         self.membership.is_none() && self.admin.is_none()
     }
 
-    /// Rank of the more urgent part, and the time since which that part is due.
+    /// Returns the rank of the more urgent part, and the time since which that part is due.
     pub(super) fn rank(&self) -> Option<(Rank, Now)> {
         let membership = self.membership.map(|due| (rank_of_membership(due.urgency), due.since));
         let admin = self.admin.map(|due| (rank_of_admin(due.urgency), due.since));
         [membership, admin].into_iter().flatten().min()
     }
 
-    /// Time since which the older part is due.
+    /// Returns the time since which the older part is due.
     pub(super) fn since(&self) -> Option<Now> {
         [self.membership.map(|due| due.since), self.admin.map(|due| due.since)].into_iter().flatten().min()
     }
 
-    /// The name of its rank, or of the reason of its wait, for operators.
+    /// Returns the name of the slot's rank, or of the reason for its wait, for operators.
     pub(super) fn label(&self) -> &'static str {
         if self.is_retried() {
             return "waiting to retry";
@@ -113,7 +113,8 @@ impl Slot {
             .map_or("none", |(_, word)| word)
     }
 
-    /// Earliest time of a grant, if that is after the last tick. Unprocessed changes never delay a Down (N3).
+    /// Returns the earliest time of a grant, if that is after the last tick. Unprocessed changes never delay a Down
+    /// (N3).
     pub(super) fn deferred(&self) -> Option<Now> {
         let resumes = self.resume.as_ref().and_then(|resume| resume.not_before);
         let read = match self.unread {
@@ -123,7 +124,7 @@ impl Slot {
         resumes.max(read)
     }
 
-    /// Why it cannot be granted yet.
+    /// Returns why the slot cannot be granted yet.
     pub(super) fn blocked(&self) -> Option<BlockedUntil> {
         let until = self.deferred()?;
         let resume = self.resume.as_ref().filter(|resume| resume.not_before == Some(until));
@@ -163,7 +164,7 @@ impl Slot {
         }
     }
 
-    /// Whether it waits for a client retry.
+    /// Returns whether the slot waits for a client retry.
     fn is_retried(&self) -> bool {
         self.resume.as_ref().is_some_and(|resume| match resume.why {
             WaitReason::ForeignOperation | WaitReason::Rate => false,
@@ -171,7 +172,7 @@ impl Slot {
         })
     }
 
-    /// Makes membership due, or changes its urgency. It does not wait for the retry of an admin part.
+    /// Makes membership due, or changes its urgency. Membership does not wait for the retry of an admin part.
     pub(super) fn membership_due(&mut self, due: MembershipDue) {
         if self.membership.is_none() {
             self.retry_at_next_grant();
@@ -230,7 +231,7 @@ impl Slot {
         granted
     }
 
-    /// Ends the wait of its write. Returns the attempt that must be answered.
+    /// Ends the wait of the slot's write. Returns the attempt that must be answered.
     pub(super) fn interrupt(&mut self) -> Option<AttemptId> {
         let resume = self.resume.take().filter(|resume| resume.taken)?;
         if !resume.posted {
@@ -248,7 +249,8 @@ impl Slot {
         self.admin = Some(due);
     }
 
-    /// Takes out only the admin part and its history. A pool with an open attempt goes with it.
+    /// Takes out the admin part and its history. If the pool has an open attempt, takes out the write as for a full
+    /// grant.
     pub(super) fn take_down(&mut self) -> Slot {
         if self.resume.as_ref().is_some_and(|resume| resume.taken) {
             return self.take_granted();

@@ -44,7 +44,7 @@ impl WriterStatus {
         }
     }
 
-    /// Time of the next update: for changed lanes, or a gate that opens.
+    /// Returns the time of the next update: for changed lanes, or a gate that opens.
     pub(super) fn deadline(&self) -> Option<Now> {
         let lanes = (!self.changed.is_empty()).then_some(self.next);
         earliest(lanes, earliest(self.reads.closed_until, self.writes.closed_until))

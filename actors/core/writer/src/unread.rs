@@ -1,6 +1,6 @@
 //! Pools with unread changes: the API server's watch has delivered a change of one of their Services that is not
-//! processed yet. Their current level is outdated already, so that it is not granted before that
-//! (docs/design/pools.md, Q2).
+//! processed yet. The current level of such a pool is already outdated, so the pool is not granted before the change
+//! is processed (docs/design/pools.md, Q2).
 //!
 //! The writer receives each change as it is read, and the end of its processing after all assignments that result
 //! from it. A pool waits for an unprocessed change for at most two seconds, so that a Service that changes all the
@@ -33,20 +33,20 @@ pub(super) struct UnreadChanges {
 }
 
 impl UnreadChanges {
-    /// Whether no change is unprocessed and no pool waits.
+    /// Returns whether no change is unprocessed and no pool waits.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.newest.is_empty() && self.waiting.is_empty()
     }
 
-    /// Whether this pool has an unprocessed change.
+    /// Returns whether this pool has an unprocessed change.
     fn has(&self, pool: &PoolName) -> bool {
         self.newest.contains_key(pool) || ipv4(pool).is_some_and(|pool| self.newest.contains_key(&pool))
     }
 }
 
-/// Name of the IPv4 pool of the Service with this IPv6 pool. If that name is also another Service's own pool, it
-/// waits for both.
+/// Returns the name of the IPv4 pool of the Service with this IPv6 pool. If that name is also another Service's own
+/// pool, it waits for both.
 fn ipv4(pool: &PoolName) -> Option<PoolName> {
     pool.folded().strip_suffix(IPV6).map(PoolName::new)
 }

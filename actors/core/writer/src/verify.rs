@@ -30,10 +30,10 @@ use model::machine::Now;
 /// Times of the reads, from the end of the write (W2).
 const READS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 
-/// Most writes that are verified at a time. Beyond that, the oldest are left to the next discovery (D3).
+/// Maximum number of writes that are verified at a time. Beyond that, the oldest are left to the next discovery (D3).
 const MAX_VERIFICATIONS: usize = 256;
 
-/// Most tags kept for one load balancer before obsolete ones are dropped.
+/// Maximum number of tags kept for one load balancer before obsolete ones are dropped.
 const MAX_TAGS: usize = 64;
 
 /// A write that ended and must be verified.
@@ -66,7 +66,8 @@ pub(super) enum Verdict {
 #[derive(Clone, Debug)]
 struct Identity {
     guid: Arc<str>,
-    /// Time at which the read began that found it in place of another one. `None`: it is the first that was seen.
+    /// Time at which the read began that found this load balancer in place of another one. `None`: it is the first
+    /// one seen.
     replaced: Option<Now>,
 }
 
@@ -150,7 +151,7 @@ impl Verifications {
         true
     }
 
-    /// Ends all verifications. What is not verified is left to discovery.
+    /// Ends all verifications. The unverified writes are left to Discovery.
     pub(super) fn clear(&mut self) {
         *self = Verifications::default();
     }
@@ -213,12 +214,12 @@ impl Verifications {
         due
     }
 
-    /// Time of the next read.
+    /// Returns the time of the next read.
     pub(super) fn deadline(&self) -> Option<Now> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Whether the answer to this read is still needed.
+    /// Returns whether the answer to this read is still needed.
     pub(super) fn needs(&self, pool: &PoolId, attempt: AttemptId) -> bool {
         self.pending.get(pool).is_some_and(|verification| verification.written.attempt == attempt)
     }
@@ -285,7 +286,7 @@ impl Verifications {
         })
     }
 
-    /// Whether the pool holds what it held before the write, or nothing, and all tags since are ours.
+    /// Returns whether the pool holds what it held before the write, or nothing, and all tags since are ours.
     fn seems_lost(&self, pool: &PoolId, facts: &PoolFacts) -> bool {
         let members = facts.members();
         self.pending.get(pool).is_some_and(|verification| {

@@ -82,22 +82,22 @@ pub(super) struct Write {
     pub history: WriteHistory,
     /// Whether the write still holds its token for a PUT.
     pub token: bool,
-    /// What excludes other writers (W7).
+    /// The means by which other writers are excluded (W7).
     pub exclusion: Exclusion,
     pub phase: WritePhase,
 }
 
-/// What prevents others from writing the load balancer at the same time (W7).
+/// The means by which other clients are kept from writing the load balancer at the same time (W7).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Exclusion {
     SharedLease,
-    /// Nothing. Only a Down may go, and only while the load balancer is unchanged since a read with this entity tag
-    /// showed it at rest. `None`: not read yet.
+    /// No means. The write may only set nodes Down, and only while the load balancer is unchanged since a read with
+    /// this entity tag showed it at rest. `None`: not read yet.
     AtRest(Option<Etag>),
 }
 
 impl Exclusion {
-    /// Whether a read shows that the load balancer has changed or is not at rest.
+    /// Returns whether a read shows that the load balancer has changed or is not at rest.
     pub(super) fn is_disturbed(&self, read: &PoolRead) -> bool {
         match self {
             Exclusion::SharedLease => false,
@@ -111,7 +111,7 @@ impl Exclusion {
 /// State of a write that survives its waits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WriteHistory {
-    /// How often the entity tag changed between GET and PUT (W2).
+    /// Number of times that the entity tag changed between GET and PUT (W2).
     pub etag_changes: u32,
     /// The wait for a foreign operation.
     pub wait: Option<Wait>,
@@ -129,7 +129,8 @@ pub(super) struct WriteHistory {
 }
 
 impl WriteHistory {
-    /// The retry count of a failed GET or PUT. A GET that follows a failed PUT belongs to the retry of that PUT (W4).
+    /// Returns the retry count of a failed GET or PUT. A GET that follows a failed PUT belongs to the retry of that
+    /// PUT (W4).
     pub(super) fn retries(&mut self, verb: GateClass) -> &mut u32 {
         match verb {
             GateClass::Reads if self.put_retries == 0 => &mut self.read_retries,
@@ -137,13 +138,13 @@ impl WriteHistory {
         }
     }
 
-    /// Drops the unsure PUTs that would have left other members than a pool at rest holds. They were not carried out,
-    /// or did not persist.
+    /// Drops the unconfirmed PUTs whose result differs from the members of the pool at rest. These PUTs were not
+    /// carried out, or did not persist.
     pub(super) fn seen(&mut self, members: &BTreeSet<IpAddr>) {
         self.unconfirmed_puts.retain(|put| put.change.members == *members);
     }
 
-    /// The PUT with a lost answer that the last read found carried out.
+    /// Returns the PUT with a lost answer that the last read found carried out.
     pub(super) fn found(&self) -> Option<&Put> {
         self.unconfirmed_puts.last().map(|put| &**put)
     }
@@ -183,7 +184,7 @@ pub(super) enum WritePhase {
 }
 
 impl WritePhase {
-    /// The name of the phase for operators.
+    /// Returns the name of the phase for operators.
     pub(super) fn label(&self) -> &'static str {
         match self {
             WritePhase::Taking => "taking",
@@ -330,8 +331,8 @@ impl Polling {
         self.step = PollStep::ReadingBack(glance_at);
     }
 
-    /// Whether the pool must be read because the load balancer cannot be. Where polls already read the pool, a glance
-    /// would show nothing new.
+    /// Returns whether the pool must be read because the load balancer cannot be. Where polls already read the pool,
+    /// a glance would show nothing new.
     pub(super) fn glances_instead(&self) -> bool {
         match self.follow {
             PollTarget::Url(_) | PollTarget::LoadBalancer => true,
@@ -358,18 +359,18 @@ impl Polling {
         }
     }
 
-    /// Whether a pool at rest that is not as required settles the operation. It does not while the operation is
-    /// reported as running.
+    /// Returns whether a pool at rest that is not as required settles the operation. It does not while the operation
+    /// is reported as running.
     pub(super) fn may_have_ended(&self) -> bool {
         !self.says_running
     }
 
-    /// Latest time of the next read of the load balancer.
+    /// Returns the latest time of the next read of the load balancer.
     fn read_back_at(&self) -> Now {
         self.read_back.plus(READ_BACK_INTERVAL)
     }
 
-    /// Whether a read of the load balancer is due.
+    /// Returns whether a read of the load balancer is due.
     pub(super) fn is_read_back_due(&self, now: Now) -> bool {
         let instead_of_poll = match self.follow {
             PollTarget::Url(_) | PollTarget::Pool => false,
@@ -407,12 +408,12 @@ impl Polling {
         self.step = PollStep::Until(self.next_at());
     }
 
-    /// Time of the next poll or read of the load balancer.
+    /// Returns the time of the next poll or read of the load balancer.
     fn next_at(&self) -> Now {
         self.poll_at.min(self.read_back_at())
     }
 
-    /// Whether a poll is due, and not only a glance.
+    /// Returns whether a poll is due, and not only a glance.
     pub(super) fn is_poll_due(&self, now: Now) -> bool {
         now >= self.poll_at
     }
@@ -424,7 +425,7 @@ impl Polling {
         self.wait_for_poll();
     }
 
-    /// Whether the time for polling has run out.
+    /// Returns whether the time for polling has run out.
     pub(super) fn is_overdue(&self, now: Now) -> bool {
         now >= self.began.plus(POLL_LIMIT)
     }
@@ -442,7 +443,7 @@ impl Wait {
 }
 
 impl Write {
-    /// Time of the next change without input. [`super::in_flight`] watches the answers to its calls.
+    /// Returns the time of the next change without input. [`super::in_flight`] watches the answers to its calls.
     pub(super) fn deadline(&self) -> Option<Now> {
         match &self.phase {
             WritePhase::Taking => Some(self.granted.plus(TAKE_LIMIT)),
@@ -457,7 +458,7 @@ impl Write {
         }
     }
 
-    /// The level from the pool.
+    /// Returns the level from the pool.
     pub(super) fn taken(&self) -> Option<&Arc<MembershipWrite>> {
         match &self.membership {
             MembershipPart::Absent | MembershipPart::Requested(_) => None,
@@ -465,12 +466,12 @@ impl Write {
         }
     }
 
-    /// Whether it must write a pool that is in sync, and none of its PUTs may have been carried out.
+    /// Returns whether the write must rewrite a pool that is in sync, and none of its PUTs may have been carried out.
     pub(super) fn rewrites(&self) -> bool {
         self.taken().is_some_and(|taken| taken.rewrites) && self.history.unconfirmed_puts.is_empty()
     }
 
-    /// Time since which its membership is due.
+    /// Returns the time since which the membership of the pool is due.
     pub(super) fn due(&self) -> Option<MembershipDue> {
         match &self.membership {
             MembershipPart::Absent => None,
@@ -478,7 +479,7 @@ impl Write {
         }
     }
 
-    /// Its PUTs that may run, or may have been carried out.
+    /// Returns the PUTs of the write that may run, or may have been carried out.
     pub(super) fn puts(&self) -> impl Iterator<Item = &Arc<Put>> {
         let open = match &self.phase {
             WritePhase::Taking | WritePhase::Reading => None,
@@ -488,7 +489,7 @@ impl Write {
         self.history.unconfirmed_puts.iter().chain(open)
     }
 
-    /// Whether it goes without the shared Lease.
+    /// Returns whether the write goes without the shared Lease.
     pub(super) fn bypasses(&self) -> bool {
         match self.exclusion {
             Exclusion::SharedLease => false,
@@ -496,7 +497,7 @@ impl Write {
         }
     }
 
-    /// Whether only an admin part is left.
+    /// Returns whether only an admin part is left.
     pub(super) fn is_admin_only(&self) -> bool {
         match &self.membership {
             MembershipPart::Absent => self.admin.is_some(),
@@ -504,7 +505,7 @@ impl Write {
         }
     }
 
-    /// Whether any part is left.
+    /// Returns whether any part is left.
     pub(super) fn has_parts(&self) -> bool {
         match &self.membership {
             MembershipPart::Absent => self.admin.is_some(),

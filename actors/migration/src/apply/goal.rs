@@ -1,5 +1,5 @@
-//! Goals of single objects. Each is judged by the live body of its object alone, together with what the journal holds, so
-//! it makes no difference which process began to reach it, or how far it came.
+//! Goals of single objects. A goal is evaluated by the live body of its object and the journal alone. So it does not
+//! matter which process began to work on it, or how far that process came.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -21,9 +21,9 @@ pub(super) enum Goal {
     Inspect(ResourceId),
     /// A public address is static.
     Static(ResourceId),
-    /// A Basic load balancer has the settings that the plan was made from.
+    /// A Basic load balancer has the settings on which the plan is based.
     Unchanged(ResourceId),
-    /// A node refers to nothing that goes.
+    /// A node does not refer to the load balancers and addresses that are removed.
     Detach(MemberKind, ResourceId),
     /// The instances of a scale set are known.
     Instances(ResourceId),
@@ -37,7 +37,7 @@ pub(super) enum Goal {
     Upgrade(ResourceId),
     /// The pools of a load balancer name their members by address.
     Convert(ResourceId),
-    /// A node refers to everything that came.
+    /// A node refers to everything that replaces the removed resources.
     Attach(MemberKind, ResourceId),
 }
 
@@ -46,7 +46,7 @@ pub(super) enum Goal {
 pub(super) enum Evaluation {
     /// The goal is reached.
     Reached,
-    /// This call brings it nearer.
+    /// This call brings the object nearer to its goal.
     Write(Call),
     /// The goal must wait, for this reason.
     Wait(String),
@@ -63,7 +63,7 @@ pub(super) struct Context<'a> {
     pub(super) unavailable: &'a dyn Fn(usize) -> BTreeSet<String>,
     /// Targets that are not created now.
     pub(super) omitted: &'a dyn Fn() -> BTreeSet<ResourceId>,
-    /// True if a Basic load balancer is gone already.
+    /// True if a Basic load balancer was deleted.
     pub(super) past_return: bool,
 }
 
@@ -123,7 +123,7 @@ impl Goal {
         }
     }
 
-    /// Evaluates the goal by the live body; `None`: the object does not exist.
+    /// Evaluates the goal by the live body, which is `None` if the object does not exist.
     pub(super) fn evaluate(&self, live: Option<&Value>, context: &Context<'_>) -> Evaluation {
         if let Some(body) = live
             && self.waits_for_operations()
@@ -209,7 +209,7 @@ fn make_static(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> 
     }
 }
 
-/// A public address is not what the journal has.
+/// Returns a failure if the public address differs from that in the journal.
 fn changed_address(address: &Address, live: &Value) -> Option<Evaluation> {
     let ip = text(&live["properties"]["ipAddress"]).parse().ok();
     (address.ip.is_some() && ip != address.ip).then(|| {
@@ -221,7 +221,7 @@ fn changed_address(address: &Address, live: &Value) -> Option<Evaluation> {
     })
 }
 
-/// Returns a public address without what Azure works out itself.
+/// Returns a public address without the fields that Azure computes.
 fn writable(live: &Value) -> Value {
     let mut body = live.clone();
     let properties = object(&mut body, "properties");
@@ -283,7 +283,7 @@ fn unchanged(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Ev
 }
 
 fn detach(kind: MemberKind, id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Evaluation {
-    // A node that was deleted refers to nothing.
+    // A deleted node refers to nothing.
     let Some(live) = live else { return Evaluation::Reached };
     match detached(kind, live, context.removed_references) {
         Some(edited) => Evaluation::Write(Call::put(id, put_body(kind, &edited), etag(live))),
@@ -315,7 +315,7 @@ fn build(target: usize, live: Option<&Value>, context: &Context<'_>) -> Evaluati
     let target = &context.work.targets[target_index];
     let wanted = without(&target.body, &(context.unavailable)(target_index));
     match live {
-        // Azure takes no pools and rules without a frontend.
+        // Azure refuses pools and rules without a frontend.
         _ if Frontend::all(&target.id, &wanted).next().is_none() => Evaluation::Reached,
         None => Evaluation::Write(Call::put(&target.id, wanted, None)),
         Some(live) if is_basic(live) => Evaluation::Never("a Basic load balancer has its name".to_owned()),
@@ -332,7 +332,7 @@ fn convert(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Eval
     let ours = |name: &String| pools.iter().find(|pool| text(&pool["name"]).eq_ignore_ascii_case(name));
     let mut unconverted = Vec::new();
     for (name, count) in wanted {
-        // A pool that was deleted has no members.
+        // A deleted pool has no members.
         let Some(pool) = ours(name) else { continue };
         match by_address(pool) {
             0 if by_interface(pool) > 0 => unconverted.push(name),

@@ -1,19 +1,19 @@
 //! The stages, in order. A stage begins when every goal of the one before is reached.
 
-/// Stage of the migration.
+/// A stage of the migration.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stage {
     /// The journal is stored.
     Journal,
-    /// The load balancers are looked at, to find out how far an earlier process came.
+    /// The load balancers are read, to find out how far an earlier process came.
     Inspect,
     /// Public addresses become static.
     StaticAddresses,
-    /// The shared Lease is free for a while.
+    /// The shared Lease is released for a short time.
     HandOver,
     /// The Basic load balancers are compared with the journal.
     Compare,
-    /// Pools get members by address.
+    /// Pools of interfaces are converted to pools of addresses.
     Convert,
     /// The models of scale sets are detached.
     DetachModels,
@@ -31,15 +31,15 @@ pub enum Stage {
     BuildPublic,
     /// The models of scale sets are attached.
     AttachModels,
-    /// The instances of scale sets are listed once more.
+    /// The instances of scale sets are listed again.
     ListAgain,
     /// Instances and network interfaces are attached.
     AttachNodes,
-    /// Addresses that were taken are tried again.
+    /// Taken addresses are tried again.
     Retake,
     /// Everything is read back.
     Prove,
-    /// The journal says that it is done.
+    /// The journal is stored as done.
     Close,
 }
 
@@ -71,7 +71,7 @@ impl Stage {
         }
     }
 
-    /// Returns whether the shared Lease is needed.
+    /// Returns whether the stage needs the shared Lease.
     #[must_use]
     pub fn needs_lease(self) -> bool {
         match self {

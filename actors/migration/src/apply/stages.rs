@@ -16,13 +16,13 @@ use crate::target::Target;
 use crate::work::AddressFate;
 
 impl Apply {
-    /// Frontends of a target that cannot be built now.
+    /// Returns the frontends of a target that cannot be built now.
     pub(super) fn unavailable_of(&self, target: usize) -> BTreeSet<String> {
         let names = self.unavailable.keys().filter(|(of, _)| *of == target);
         names.map(|(_, frontend)| frontend.clone()).collect()
     }
 
-    /// Targets that are not created, because none of their frontends can be.
+    /// Returns the targets that are not created, because none of their frontends can be built.
     pub(super) fn omitted(&self) -> BTreeSet<ResourceId> {
         let concerned: BTreeSet<usize> = self.unavailable.keys().map(|(target, _)| *target).collect();
         let targets = concerned.into_iter().map(|at| (self.unavailable_of(at), &self.work.targets[at]));
@@ -32,7 +32,7 @@ impl Apply {
         targets.filter(is_bare).map(|(_, target)| target.id.clone()).collect()
     }
 
-    /// A frontend can be created that could not before.
+    /// Records that a frontend can be built now.
     fn on_available(&mut self, frontend: &(usize, String)) {
         let was_omitted = self.omitted().contains(&self.work.targets[frontend.0].id);
         if self.unavailable.remove(frontend).is_some() {
@@ -121,7 +121,7 @@ impl Apply {
             if frontends.is_empty() {
                 problems.push(problem);
             } else {
-                // The others are built without it.
+                // The other frontends are built without these.
                 self.unavailable.extend(frontends.into_iter().map(|frontend| (frontend, problem.clone())));
             }
         }
@@ -176,7 +176,7 @@ impl Apply {
 
     fn enter(&mut self, stage: Stage, now: Now, out: &mut Vec<ApplyOut>) {
         if self.stage == Stage::Inspect {
-            // What is Standard already does not go.
+            // References to load balancers that are already Standard are kept.
             self.removed_references.load_balancers.retain(|lb| !self.standard.contains_key(lb));
             self.past_return |= self.alive != self.work.basic;
         }
@@ -286,14 +286,14 @@ impl Apply {
         }
     }
 
-    /// Private addresses that are not at their new load balancer yet.
+    /// Returns the goals for private addresses that their new load balancers do not have yet.
     fn unchecked(&self) -> Vec<Goal> {
         let mut goals = Vec::new();
         for (at, target) in self.work.targets.iter().enumerate() {
             let live = self.standard.get(&target.id);
             let live = live.into_iter().flat_map(|body| Frontend::all(&target.id, body));
             let there: BTreeSet<_> = live.filter_map(|frontend| frontend.private).collect();
-            // What is known to be in use is not waited for again while others are not served.
+            // Addresses that are known to be in use must not delay the other frontends.
             let lacking = self.unavailable_of(at);
             let free = target
                 .private
@@ -317,7 +317,8 @@ impl Apply {
         goals
     }
 
-    /// Ends with a guide. Before the outage the journal says that the migration is over, so that a new plan can be applied.
+    /// Ends with a guide. Before the outage, the journal is first stored with `done`, so that a new plan can be
+    /// applied.
     pub(super) fn stop(&mut self, now: Now, problems: Vec<String>, out: &mut Vec<ApplyOut>) {
         let nodes = self.work.members.keys().chain(self.journal.later.keys()).map(ToString::to_string);
         let purpose = self.journal.inventory.cluster.purpose;

@@ -1,5 +1,5 @@
-//! The way of one goal: read, judge, write, wait for the operation, and read again. A goal counts as reached only after a
-//! read that shows it.
+//! The steps of one goal: read, evaluate, write, wait for the operation, and read again. A goal counts as reached only
+//! after a read that shows it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::call::{CallOutcome, Reply, operation_error};
 use crate::inventory::CallId;
 use crate::json::{provisioning, text};
 
-/// Time for which a task waits before it tries again.
+/// Delays before a task tries again.
 const DELAYS: Backoff = Backoff(&[
     Duration::from_secs(2),
     Duration::from_secs(5),
@@ -21,15 +21,15 @@ const DELAYS: Backoff = Backoff(&[
 ]);
 /// Number of times Azure may refuse a call before the task gives up.
 const REFUSALS: u32 = 4;
-/// Number of times Azure may accept a change that does not show.
+/// Maximum number of times Azure may accept a change that the object does not show afterwards.
 const WRITES: u32 = 6;
-/// Number of times a task waits while something could still be undone.
+/// Maximum number of waits of a task, while changes can still be undone.
 const WAITS: u32 = 60;
 /// Number of times a poll may fail before the object itself is read.
 const POLLS: u32 = 3;
 
-/// Returns whether Azure refuses a load balancer because something else has taken one of its private addresses. To send
-/// the same body again is of no use.
+/// Returns whether Azure refuses a load balancer because another resource has taken one of its private addresses.
+/// Sending the same body again would not help.
 pub(super) fn is_address_in_use(reason: &str) -> bool {
     reason.contains("PrivateIPAddressIsAllocated")
 }
@@ -37,17 +37,17 @@ pub(super) fn is_address_in_use(reason: &str) -> bool {
 /// Progress of a task.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Progress {
-    /// The task reads the object at this moment.
+    /// The task reads the object at this time.
     Ready(Now),
     /// The object is being read.
     Reading(CallId),
-    /// The journal stores the object's body.
+    /// The object's body is being stored in the journal.
     Recording,
     /// A change is being sent.
     Writing(CallId),
-    /// The operation is asked at this moment.
+    /// The task polls the operation at this time.
     Polling(Now, String),
-    /// The operation is being asked.
+    /// The operation is being polled.
     Asking(CallId, String),
     /// The goal is reached.
     Reached,
@@ -55,7 +55,7 @@ pub(super) enum Progress {
     Failed(String),
 }
 
-/// One goal on its way.
+/// The work on one goal.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Task {
     pub(super) goal: Goal,
@@ -64,7 +64,7 @@ pub(super) struct Task {
     refusals: u32,
     writes: u32,
     polls: u32,
-    /// Number of times the task may wait at most, where it is not the default.
+    /// Maximum number of waits, if it differs from the default.
     limit: Option<u32>,
 }
 
@@ -74,12 +74,12 @@ impl Task {
         Task { goal, progress: Progress::Ready(now), waits: 0, refusals: 0, writes: 0, polls: 0, limit: None }
     }
 
-    /// Returns a task for what did not succeed earlier, which waits so often at most.
+    /// Returns a task for a goal that was not reached earlier, with this maximum number of waits.
     pub(super) fn once_more(goal: Goal, now: Now, waits: u32) -> Task {
         Task { limit: Some(waits), ..Task::new(goal, now) }
     }
 
-    /// Reads once more, and does not wait again.
+    /// Reads the object again, without further waits.
     pub(super) fn waits_no_more(&mut self, now: Now) {
         self.limit = Some(0);
         if let Progress::Ready(_) = self.progress {
@@ -87,7 +87,7 @@ impl Task {
         }
     }
 
-    /// Returns whether nothing more happens.
+    /// Returns whether the task has ended.
     pub(super) fn is_over(&self) -> bool {
         match self.progress {
             Progress::Reached | Progress::Failed(_) => true,
@@ -112,7 +112,7 @@ impl Task {
         }
     }
 
-    /// Returns the time at which it goes on by itself.
+    /// Returns the time at which the task continues without an answer.
     pub(super) fn due(&self) -> Option<Now> {
         match self.progress {
             Progress::Ready(at) | Progress::Polling(at, _) => Some(at),
@@ -125,7 +125,7 @@ impl Task {
         }
     }
 
-    /// Records that a change is sent; returns `false` if it was sent too often and does not show.
+    /// Counts a write; returns `false` after too many writes that the object does not show.
     pub(super) fn may_write(&mut self) -> bool {
         self.writes += 1;
         if self.writes > WRITES {
@@ -136,17 +136,17 @@ impl Task {
         self.writes <= WRITES
     }
 
-    /// Azure asks to come later, or there was no answer; `patient`: the task tries however long it takes.
+    /// Waits after an answer that asks for a later try, or after no answer. `patient`: without a maximum.
     pub(super) fn later(&mut self, now: Now, after: Option<Duration>, reason: &str, patient: bool) {
         self.wait(now, after, reason, self.limit.or((!patient).then_some(WAITS)));
     }
 
-    /// The object is not ready; `patient`: the task waits however long it takes.
+    /// Waits because the object is not ready. `patient`: without a maximum, except for addresses in use.
     pub(super) fn not_ready(&mut self, now: Now, reason: &str, patient: bool) {
         let most = match &self.goal {
-            // Other frontends do not wait for one that is taken.
+            // A taken address must not delay the other frontends.
             Goal::Free(..) => Some(3),
-            // Something else holds the public address.
+            // The public address is still attached to another resource.
             Goal::Upgrade(_) if reason.contains("attached") => Some(12),
             Goal::Inspect(_)
             | Goal::Static(_)
@@ -172,18 +172,18 @@ impl Task {
         };
     }
 
-    /// Azure has refused something.
+    /// Handles a refusal of Azure.
     pub(super) fn refused(&mut self, now: Now, reason: String) {
         self.refusals += 1;
         self.progress = if self.refusals > REFUSALS || is_address_in_use(&reason) {
             Progress::Failed(reason)
         } else {
-            // A right that was just granted is refused for a while.
+            // Azure applies a new role assignment only after some time.
             Progress::Ready(now.plus(DELAYS.delay(self.refusals)))
         };
     }
 
-    /// A change was accepted: its operation is asked, or the object is read.
+    /// Handles an accepted change: the operation is polled, or the object is read.
     pub(super) fn accepted(&mut self, now: Now, reply: Reply, every: Duration) {
         let is_running = match reply.status {
             202 => true,
@@ -194,7 +194,7 @@ impl Task {
             Some(operation) if is_running => {
                 Progress::Polling(now.plus(reply.retry_after.unwrap_or_default().max(every)), operation)
             }
-            // The addresses of a pool that is converted appear one after the other.
+            // The addresses of a pool that is being converted appear one after the other.
             Some(_) | None if is_running || matches!(self.goal, Goal::Convert(_)) => {
                 Progress::Ready(now.plus(every))
             }
@@ -202,7 +202,7 @@ impl Task {
         };
     }
 
-    /// The answer about an operation.
+    /// Handles the answer to a poll of an operation.
     pub(super) fn polled(&mut self, now: Now, operation: String, outcome: CallOutcome, every: Duration) {
         let again = |after: Option<Duration>| {
             Progress::Polling(now.plus(after.unwrap_or_default().max(every)), operation.clone())
@@ -217,7 +217,7 @@ impl Task {
                     _ => again(reply.retry_after),
                 }
             }
-            // An operation that is not known any more: the object says how it ended.
+            // The operation is no longer known, so the task reads the object.
             CallOutcome::NotFound | CallOutcome::PreconditionFailed => Progress::Ready(now),
             CallOutcome::Retriable { after, .. } => self.poll_failed(now, again(after)),
             CallOutcome::InUse { .. } | CallOutcome::Refused(_) => self.poll_failed(now, again(None)),

@@ -62,7 +62,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Returns the scope of what was read so far. It grows while more is read.
+    /// Returns the scope, according to the resources that were read so far. It grows as more resources are read.
     #[must_use]
     pub fn of(inventory: &Inventory) -> Scope {
         let mut scope = Scope::default();
@@ -100,7 +100,7 @@ impl Scope {
             .flat_map(|(lb, body)| Frontend::all(lb, body))
     }
 
-    /// Returns the resources that nodes must not refer to any more.
+    /// Returns the references that are removed from nodes.
     #[must_use]
     pub fn removed_references(&self) -> RemovedReferences {
         RemovedReferences {
@@ -110,7 +110,7 @@ impl Scope {
         }
     }
 
-    /// Finds load balancers by name, and by references of nodes in scope.
+    /// Adds the load balancers of the cluster and, for [`Purpose::Standard`], those to which nodes in scope refer.
     fn add_load_balancers(&mut self, inventory: &Inventory) {
         let cluster = &inventory.cluster;
         let named = cluster.load_balancers.iter().flat_map(|name| {
@@ -132,8 +132,8 @@ impl Scope {
         }
     }
 
-    /// The members of load balancers in scope, with the whole sets that they belong to, and the nodes of the cluster that
-    /// are to be in pools.
+    /// Adds the members of load balancers in scope, with their whole scale sets and availability sets. Adds the nodes
+    /// of the cluster that belong in pools, too.
     fn add_members(&mut self, inventory: &Inventory) {
         for lb in self.load_balancers.clone() {
             let pools = inventory.body(&lb).map(|body| items(&body["properties"]["backendAddressPools"]));
@@ -146,7 +146,7 @@ impl Scope {
                 self.add_member(&rule);
             }
         }
-        // A scale set without instances shows in no pool.
+        // A scale set without instances is not in any pool.
         for (id, body) in inventory.of_kind("virtualmachinescalesets") {
             if balancers_of(MemberKind::Model, body).iter().any(|lb| self.load_balancers.contains(lb)) {
                 self.scale_sets.insert(id.clone());
@@ -181,7 +181,7 @@ impl Scope {
         self.interfaces.extend(interfaces.into_iter().flatten());
     }
 
-    /// All machines of an availability set of which one is in scope.
+    /// Adds all machines of each availability set that has a machine in scope.
     fn add_availability_sets(&mut self, inventory: &Inventory) {
         let machines: Vec<ResourceId> = self.machines(inventory).collect();
         for machine in machines {

@@ -1,5 +1,6 @@
-//! The machine that reads everything in scope. What it reads tells what there is to read next: pools name their members,
-//! members name their load balancers, subnets and addresses. It ends when nothing that is named is unread.
+//! The machine that reads everything in scope. Each resource determines what must be read next: pools name their
+//! members, and members name their load balancers, subnets and addresses. The survey ends when everything that is named
+//! has been read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::json::{id, items, text};
 use crate::members::{MemberKind, configurations};
 use crate::resource_id::ResourceId;
 
-/// Number of calls that run at once.
+/// Maximum number of concurrent calls.
 const AT_ONCE: usize = 16;
 /// Maximum number of tries of a call; the machine waits before each further try.
 const TRIES: u32 = 6;
@@ -37,7 +38,7 @@ enum Want {
     List(ResourceId),
 }
 
-/// A call that was not answered yet.
+/// A call without an answer so far.
 struct PendingCall {
     want: Want,
     tries: u32,
@@ -60,9 +61,9 @@ pub struct Survey {
 /// Inputs of the machine.
 #[derive(Clone, Debug)]
 pub enum SurveyIn {
-    /// Begin.
+    /// Start the survey.
     Start,
-    /// The answer to a call, or why there is none.
+    /// The answer to a call, or the reason why there is none.
     Answer(CallId, Result<Reply, String>),
 }
 
@@ -95,7 +96,7 @@ impl Survey {
         (self.inventory.resources.len() + self.inventory.lists.len(), self.known.len())
     }
 
-    /// Asks for what is new, or ends.
+    /// Requests the resources that are newly known to be needed, or ends the survey.
     fn proceed(&mut self, now: Now, out: &mut Vec<SurveyOut>) {
         if self.done {
             return;
@@ -166,7 +167,7 @@ impl Survey {
             Want::Resource(id) => drop(self.inventory.resources.insert(id, ReadResult::Body(body))),
             Want::List(list) => {
                 for item in &pending.items {
-                    // Locks and quotas are no resources of their own.
+                    // Locks and quotas are not resources.
                     let member = id(item).filter(|id| MemberKind::of(id).is_some());
                     if let Some(member) = member {
                         self.known.insert(Want::Resource(member.clone()));
@@ -193,7 +194,7 @@ impl PendingCall {
             (None, Want::List(id)) if MemberKind::of(&id.child_list("0")) == Some(MemberKind::Instance) => {
                 Call::get_with(id, "$expand=instanceView")
             }
-            // Of the subscription's locks, only those that hold for all of it.
+            // Of the subscription's locks, only those on the subscription itself are needed.
             (None, Want::List(id))
                 if id.name().eq_ignore_ascii_case("locks") && id.resource_group().is_none() =>
             {
@@ -226,7 +227,7 @@ impl Machine for Survey {
     }
 }
 
-/// Everything that is needed, by what was read so far.
+/// Returns everything that is needed, according to the resources that were read so far.
 fn wanted(inventory: &Inventory) -> BTreeSet<Want> {
     let cluster = &inventory.cluster;
     let scope = Scope::of(inventory);
@@ -275,7 +276,7 @@ fn wanted(inventory: &Inventory) -> BTreeSet<Want> {
     wanted.0
 }
 
-/// Returns the network security groups that a node has of its own.
+/// Returns the network security groups of the node itself, without those of its subnets.
 pub(crate) fn security_groups(kind: MemberKind, body: &Value) -> Vec<ResourceId> {
     match kind {
         MemberKind::NetworkInterface => id(&body["properties"]["networkSecurityGroup"]).into_iter().collect(),
@@ -311,7 +312,7 @@ impl PendingReads {
         self.0.insert(Want::List(id));
     }
 
-    /// Locks, rights, tags and quotas.
+    /// Adds locks, permissions, tags and quotas.
     fn about_groups(&mut self, inventory: &Inventory, scope: &Scope) {
         let cluster = &inventory.cluster;
         let mut groups: BTreeSet<ResourceId> =

@@ -1,4 +1,5 @@
-//! Checks of what Azure would refuse halfway: states, locks, rights, quotas, names, and mixed SKUs.
+//! Checks for conditions under which Azure would refuse a change halfway: states, locks, permissions, quotas, names,
+//! and mixed SKUs.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use crate::members::{Configuration, MemberKind, configurations, health_probe, is
 use crate::resource_id::ResourceId;
 use crate::work::Work;
 
-/// The rights that the steps need.
+/// The permissions that the steps need.
 const RIGHTS: [&str; 14] = [
     "Microsoft.Network/loadBalancers/read",
     "Microsoft.Network/loadBalancers/write",
@@ -29,11 +30,11 @@ const RIGHTS: [&str; 14] = [
     "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/write",
 ];
 
-/// Types of what can be a Basic load balancer, or refer to one.
+/// Types of resources that can be, or refer to, a Basic load balancer.
 const HIDING: [&str; 4] =
     ["loadbalancers", "virtualmachinescalesets", "virtualmachines", "networkinterfaces"];
 
-/// Runs all of them.
+/// Runs all checks.
 pub(super) fn check(inventory: &Inventory, work: &Work, _: &Accepted, findings: &mut Findings) {
     let scope = Scope::of(inventory);
     check_nodes(inventory, &scope, findings);
@@ -46,7 +47,7 @@ pub(super) fn check(inventory: &Inventory, work: &Work, _: &Accepted, findings: 
     floating_ip(inventory, &scope, findings);
 }
 
-/// Those that every change of nodes needs.
+/// Runs the checks that every change of nodes needs.
 pub(super) fn check_nodes(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
     unreadable(inventory, findings);
     states(inventory, scope, findings);
@@ -55,13 +56,13 @@ pub(super) fn check_nodes(inventory: &Inventory, scope: &Scope, findings: &mut F
     locks(inventory, findings);
 }
 
-/// Without a Basic load balancer: whether one can be hidden behind what could not be read.
+/// Checks whether resources that cannot be read may be, or refer to, a Basic load balancer.
 pub(super) fn check_scope(inventory: &Inventory, findings: &mut Findings) {
     let mut all = Findings::default();
     unreadable(inventory, &mut all);
     let hides = |blocker: &Blocker| {
         let id = ResourceId::new(&blocker.object);
-        // A list is named by its last segment, a resource has its type before its name.
+        // A list is identified by its last segment, a resource by the type before its name.
         [id.kind(), &id.name().to_ascii_lowercase()].iter().any(|kind| HIDING.contains(kind))
     };
     findings.blockers.extend(all.blockers.into_iter().filter(hides));
@@ -190,7 +191,7 @@ fn rights(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
     }
 }
 
-/// Returns whether a pattern of actions, in which `*` stands for anything, has this action.
+/// Returns whether an action matches a pattern, in which `*` stands for any text.
 fn matches(pattern: &str, action: &str) -> bool {
     let (pattern, action) = (pattern.to_ascii_lowercase(), action.to_ascii_lowercase());
     let mut parts = pattern.split('*');
@@ -253,7 +254,7 @@ fn names(inventory: &Inventory, work: &Work, findings: &mut Findings) {
     }
 }
 
-/// Finds nodes of which a part is Standard already: Azure refuses a node with both SKUs.
+/// Finds nodes that already use the Standard SKU in part: Azure refuses a node with both SKUs.
 fn mixed(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
     for (id, kind, body) in scope.members(inventory) {
         let all = configurations(kind, body);

@@ -1,14 +1,14 @@
-//! Reasons for which a migration does not begin.
+//! Reasons why a migration does not start.
 
 use serde::{Deserialize, Serialize};
 
-/// Reasons why a migration does not begin.
+/// Reasons why a migration does not start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// A migration has begun and not ended.
+    /// A migration has started and has not ended.
     Unfinished,
-    /// The cloud configuration does not say `standard`.
+    /// A key of the cloud configuration does not have the required value.
     Configuration,
     /// AKS owns the resources.
     ManagedByAks,
@@ -28,31 +28,31 @@ pub enum Reason {
     ProtectedInstance,
     /// An instance does not run.
     InstanceNotRunning,
-    /// The upgrade policy of a scale set would act on its own.
+    /// The upgrade policy of a scale set would upgrade instances by itself.
     UpgradePolicy,
     /// A scale set is flexible.
     FlexibleScaleSet,
-    /// A lock refuses changes.
+    /// A lock forbids changes.
     Locked,
-    /// A right is missing.
+    /// A permission is missing.
     MissingRight,
     /// A quota is too small.
     Quota,
     /// The name of a new load balancer is in use.
     NameInUse,
-    /// Two Basic load balancers that merge use one name for different things.
+    /// Two Basic load balancers that will be merged use one name for different things.
     NameConflict,
     /// A node refers to resources of both SKUs.
     MixedSku,
-    /// A public frontend would have no network security group before it.
+    /// No network security group would apply to a public frontend.
     NoSecurityGroup,
     /// A public address comes from a prefix or another migration.
     SpecialAddress,
-    /// A rule with floating IP reaches a secondary IP configuration.
+    /// A rule with floating IP uses a secondary IP configuration.
     SecondaryFloatingIp,
 }
 
-/// One reason, with the object and the remedy.
+/// A reason, with the object and the remedy.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Blocker {
     /// Reason.

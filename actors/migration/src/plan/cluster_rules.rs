@@ -1,5 +1,5 @@
-//! Checks about the cluster: its configuration, the ways of the API server and of this process, outbound traffic, and
-//! Services.
+//! Checks of the cluster: its configuration, the network paths to the API server and from this process, outbound
+//! traffic, and Services.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::members::configurations;
 use crate::resource_id::ResourceId;
 use crate::work::{AddressFate, Work};
 
-/// Runs all of them.
+/// Runs all checks.
 pub(super) fn check(inventory: &Inventory, work: &Work, accepted: &Accepted, findings: &mut Findings) {
     let scope = Scope::of(inventory);
     configuration(inventory, findings);
@@ -81,7 +81,7 @@ fn api_server(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
     }
 }
 
-/// Subnets of nodes without a NAT gateway and without a route of their own to the internet.
+/// Returns the subnets of nodes that have neither a NAT gateway nor their own route to the internet.
 fn subnets_without_way_out(inventory: &Inventory, scope: &Scope) -> BTreeSet<ResourceId> {
     let all = scope.members(inventory).flat_map(|(_, kind, body)| configurations(kind, body));
     let subnets = all.filter_map(|configuration| configuration.subnet());

@@ -1,4 +1,4 @@
-//! The plan of the change from pools by interface to pools by address.
+//! The plan of the conversion of pools from interfaces to addresses.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::work::Work;
 pub struct PoolsPlan {
     /// The digest of the inventory.
     pub digest: String,
-    /// The pools, by id, that name their members by interface.
+    /// The pools whose members are interfaces, by id.
     pub pools: Vec<String>,
     /// The nodes that are detached once their pools have their addresses, by id.
     pub nodes: Vec<String>,

@@ -10,7 +10,7 @@ use crate::resource_id::ResourceId;
 use crate::target::Target;
 use crate::work::{AddressFate, Work};
 
-/// Number of instances of scale sets that are written at once, in the estimate.
+/// Number of instances of scale sets that are written concurrently, for the estimate.
 const INSTANCES_AT_ONCE: u64 = 50;
 
 /// One step.
@@ -27,17 +27,17 @@ pub struct Step {
     pub can_be_undone: bool,
 }
 
-/// Time for which frontends have no path to a node, in seconds: an estimate from published times of Azure's operations.
+/// Estimated time for which frontends have no path to a node, in seconds, from published times of Azure's operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outage {
     /// At best.
     pub least_seconds: u64,
-    /// At worst, when every call succeeds.
+    /// At worst, if every call succeeds.
     pub most_seconds: u64,
 }
 
-/// Returns the load balancers that go, and those that come.
+/// Returns the load balancers that are deleted and those that replace them.
 pub(super) fn replacements(inventory: &Inventory, work: &Work) -> Vec<Replacement> {
     let scope = Scope::of(inventory);
     let ip = |frontend: &Frontend<'_>| match &frontend.public {
@@ -63,7 +63,7 @@ pub(super) fn replacements(inventory: &Inventory, work: &Work) -> Vec<Replacemen
     work.basic.iter().map(of).collect()
 }
 
-/// Returns the steps, in order. Those without objects are left out.
+/// Returns the steps, in order, without those that have no objects.
 pub(super) fn steps(work: &Work) -> Vec<Step> {
     let of_kind = |kind| work.members.iter().filter(move |(_, member)| member.kind == kind).map(|(id, _)| id);
     let with_fate =

@@ -51,12 +51,12 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Returns a name or message of Azure begins no line of its own.
+/// Returns a text from Azure on one line, so that it cannot imitate other lines of the plan.
 fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// Returns a list under a title; nothing where it is empty.
+/// Writes a list under a title; writes nothing if the list is empty.
 pub(super) fn list(f: &mut fmt::Formatter<'_>, title: &str, lines: &[String]) -> fmt::Result {
     if lines.is_empty() {
         return Ok(());

@@ -81,7 +81,7 @@ pub(super) fn preemption(object: &[u8], wall: Timestamp) -> Result<PreemptionObj
     }
     let message = raw.message.as_deref().unwrap_or_default();
     let at = raw.at();
-    // Node-problem-detectors write the node's name in the place of its uid, in the same letters or not.
+    // Node-problem-detectors write the node's name instead of its uid, in the same case or in another one.
     let uid = Some(&*about.uid).filter(|uid| !uid.is_empty() && !uid.eq_ignore_ascii_case(&about.name));
     Ok(PreemptionObject {
         key: EventKey { namespace: Arc::from(&*meta.namespace), name: Arc::from(name) },

@@ -84,7 +84,7 @@ impl LeaseLog {
         }
     }
 
-    /// Records an answer, and logs what is new.
+    /// Records an answer, and logs changes.
     pub(in crate::kubernetes) fn record_answer(
         &mut self,
         lease: LeaseName,
@@ -151,9 +151,9 @@ impl FailureStates {
         }
     }
 
-    /// Returns the change that this answer brings, if it was not logged yet.
+    /// Returns the change that follows from this answer, unless it is logged already.
     fn change(&mut self, request: &LeaseRequestKind, answer: &LeaseAnswer) -> Option<FailureChange> {
-        // A watch may break; the Lease is read then.
+        // A watch may break once: the Lease is read then.
         let is_first = *request == LeaseRequestKind::Watch && {
             let failed = matches!(answer, LeaseAnswer::Failed(_));
             self.failed_watches = if failed { self.failed_watches.saturating_add(1) } else { 0 };

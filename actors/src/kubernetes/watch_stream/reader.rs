@@ -54,8 +54,8 @@ impl Reader {
         }
     }
 
-    /// Reads until the stream has ended and its watcher has handled everything, or the watcher is gone. Returns how
-    /// the stream has failed, if it has. `wall` returns the time by the server's clock.
+    /// Reads until the stream has ended and its watcher has handled everything, or the watcher is gone. Returns the
+    /// failure of the stream, if any. `wall` returns the time by the server's clock.
     pub(super) async fn read_all<S>(mut self, lines: S, wall: impl Fn() -> Timestamp) -> Option<WatchFailure>
     where
         S: Stream<Item = Result<String, LinesCodecError>> + Unpin,

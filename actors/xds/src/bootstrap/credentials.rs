@@ -9,7 +9,7 @@ use super::json::At;
 /// Security of the channel to a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Channel {
-    /// Nothing.
+    /// Plain text.
     Insecure,
     /// TLS.
     Tls(TlsFiles),
@@ -18,9 +18,9 @@ pub(crate) enum Channel {
 /// The files of TLS.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct TlsFiles {
-    /// Trusted authorities; `None`: those of the system.
+    /// Trusted certificate authorities; `None` means those of the system.
     pub ca: Option<PathBuf>,
-    /// Certificate and key of this client; `None`: no client certificate.
+    /// Certificate and key of this client; `None` if it has no certificate.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 

@@ -91,7 +91,7 @@ fn tcp(text: &str) -> Result<Target, String> {
     Ok(Target::Tcp { authority: format!("{host}:{port}") })
 }
 
-/// Text after the brackets that is not a port must be empty.
+/// Checks that the text after the brackets is empty or begins with a colon.
 fn none_if_empty(rest: &str) -> Result<Option<&str>, String> {
     if rest.is_empty() || rest.starts_with(':') {
         Ok(None)

@@ -26,7 +26,7 @@ use tonic::codegen::Service;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
 
-/// Maximum size of a request, in bytes. One that leaves out `node_matchers` has 2.
+/// Maximum size of a request, in bytes. A request without `node_matchers` has 2.
 pub(super) const MAX_REQUEST: usize = 16 << 10;
 /// Maximum number of connections. One more ends the oldest, so that idle clients do not keep out others.
 pub(super) const MAX_CONNECTIONS: usize = 32;
@@ -40,11 +40,11 @@ const MAX_HEADERS: u32 = 8 << 10;
 const LARGE: usize = 64 << 10;
 /// Maximum number of large answers that wait to be read.
 pub(super) const MAX_LARGE: usize = 4;
-/// Bytes of an answer that are handed to its connection at a time.
+/// Maximum number of bytes of an answer that are passed to its connection at a time.
 const PIECE: usize = 16 << 10;
 /// Time limit for reading a large answer.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time until the next try when the system gives no connection.
+/// Delay before the next try if the system returns no connection.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Returns a server with these limits.
@@ -70,7 +70,7 @@ pub(super) fn connections(listener: TcpListener) -> impl Stream<Item = io::Resul
                 }
             }
         };
-        // Without it, answers may be late.
+        // Without this option, answers may be delayed.
         drop(stream.set_nodelay(true));
         open.retain(|end| !end.is_cancelled());
         if open.len() >= MAX_CONNECTIONS
@@ -92,7 +92,7 @@ pub(super) struct Connection {
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
-/// Ends a connection. In the extensions of its requests.
+/// Ends a connection. Each request of a connection has this handle in its extensions.
 #[derive(Clone)]
 pub(super) struct ConnectionEnd(CancellationToken);
 
@@ -182,7 +182,7 @@ struct AcquiredPermit {
 }
 
 impl LargeAnswers {
-    /// Takes a permit for an answer with so many bytes of resources; a small one needs none.
+    /// Takes a permit for an answer with this number of bytes of resources; a small answer needs none.
     ///
     /// # Errors
     /// All permits are taken.
@@ -247,8 +247,8 @@ where
     }
 }
 
-/// Returns a body that hands over one piece at a time. The transport asks for the next one when the client has read
-/// most of what came before.
+/// Returns a body that passes one piece at a time to the transport. The transport requests the next piece when the
+/// client has read most of the earlier ones.
 fn in_pieces(body: Body, permit: Option<AnswerPermit>) -> Body {
     if body.is_end_stream() {
         return body;

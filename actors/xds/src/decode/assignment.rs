@@ -12,13 +12,13 @@ use super::messages::{
 };
 use super::{malformed, reason};
 
-/// Most localities of one assignment.
+/// Maximum number of localities of one assignment.
 pub(crate) const MAX_LOCALITIES: usize = 10_000;
 
-/// Most endpoints of one assignment.
+/// Maximum number of endpoints of one assignment.
 pub(crate) const MAX_ENDPOINTS: usize = 100_000;
 
-/// Most localities, endpoints and additional addresses of a whole response.
+/// Maximum number of localities, endpoints and additional addresses of a whole response.
 pub(crate) const MAX_IN_RESPONSE: usize = 400_000;
 
 /// Amount of a response that has been read.
@@ -48,7 +48,7 @@ impl From<messages::Malformed> for Unread {
     }
 }
 
-/// Reads an assignment. One that exceeds a limit becomes [`Body::TooLarge`], and does not count.
+/// Reads an assignment. An assignment that exceeds a limit becomes [`Body::TooLarge`], and does not count.
 pub(super) fn read(bytes: &[u8], room: &mut SizeBudget) -> Result<Body, String> {
     let ClusterLoadAssignment { cluster_name } =
         ClusterLoadAssignment::decode(bytes).map_err(|error| reason(&error))?;

@@ -17,8 +17,8 @@ use crate::bootstrap::{Channel, ServerConfig, Target};
 /// Time limit for connecting, including TLS and the server's first HTTP/2 frame: the same as in gRPC clients.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Idle time of a connection before an HTTP/2 PING is sent: the same as in gRPC's xDS clients. By default, gRPC
-/// servers end the connection of a client that pings more often.
+/// Idle time of a connection before an HTTP/2 PING is sent: the same as in gRPC's xDS clients. gRPC servers end the
+/// connection of a client that pings more often, by default.
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Time limit for the acknowledgement of an HTTP/2 PING.

@@ -26,7 +26,7 @@ pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<Io: AsyncRead + AsyncWrite + Send + Unpin> Duplex for Io {}
 
-/// Connects once. The transport reconnects by itself when a connection ends, and the driver would not notice.
+/// Connects once. Otherwise the transport would reconnect when a connection ends, and the driver would not notice.
 pub(super) struct Dialer {
     target: Target,
     connector: Connector,

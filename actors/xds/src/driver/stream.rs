@@ -75,7 +75,7 @@ impl Stream {
         self.report(StreamEvent::Ended { stream: self.id, ended, jitter: (self.jitter)() });
     }
 
-    /// Connects and calls. Adds to `secrets` what must not be repeated.
+    /// Connects and calls. Adds the texts that must not be shown to `secrets`.
     async fn open(&mut self, outbound: Outbound, secrets: &mut Vec<String>) -> Result<Called, StreamEnd> {
         let mut request = Request::new(outbound);
         for path in &self.config.tokens {
@@ -96,7 +96,7 @@ impl Stream {
 
     /// Reads one message per permission, until the stream ends.
     async fn follow(&mut self, mut responses: Streaming<Bytes>) -> StreamEnd {
-        let mut is_legible = true;
+        let mut was_decoded = true;
         loop {
             let leave = self.to_read.recv();
             if meanwhile(self.id, &self.events, &mut self.pulled, leave).await.is_none() {
@@ -114,12 +114,12 @@ impl Stream {
             drop(message);
             match decoded {
                 Ok(response) => {
-                    (is_legible, self.has_response) = (true, true);
+                    (was_decoded, self.has_response) = (true, true);
                     self.report(StreamEvent::Response(self.id, response, (self.wall)()));
                 }
                 Err(error) => {
-                    self.log(&error, length, is_legible);
-                    is_legible = false;
+                    self.log(&error, length, was_decoded);
+                    was_decoded = false;
                     self.report(StreamEvent::Undecodable(self.id));
                 }
             }
@@ -145,8 +145,8 @@ impl Stream {
     }
 }
 
-/// Waits for a future, and reports meanwhile what the transport pulls. Requests that were pulled before it completes
-/// are reported first.
+/// Waits for a future, and in the meantime reports the requests that the transport pulls. Requests that were pulled
+/// before the future completes are reported first.
 async fn meanwhile<F: Future>(
     id: StreamId,
     events: &UnboundedSender<StreamEvent>,

@@ -16,7 +16,7 @@ use super::{ArmModel, Call, Method};
 const POOLS: &str = "loadBalancerBackendAddressPools";
 
 impl ArmModel {
-    /// GET of a path below a resource, such as `instanceView`, which is not a resource itself.
+    /// Handles a GET of a path below a resource, such as `instanceView`, which is not a resource itself.
     pub(super) fn get_below(&self, call: &Call, path: &ResourcePath, action: &str) -> Answer {
         let id = self.resource_id(path);
         if path.kind == ResourceType::VirtualNetwork && action == "checkipaddressavailability" {
@@ -102,7 +102,7 @@ impl ArmModel {
         Answer::json(200, body.to_string().into_bytes())
     }
 
-    /// PATCH of a load balancer: its tags.
+    /// Handles a PATCH of a load balancer, which changes its tags.
     pub(super) fn patch_load_balancer(&mut self, call: &Call, name: &str) -> Answer {
         let tags = match super::validate::object(&call.request.body) {
             Ok(mut body) => body.shift_remove("tags").unwrap_or_else(|| json!({})),

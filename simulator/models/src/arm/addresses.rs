@@ -65,7 +65,7 @@ fn number(address: IpAddr) -> u128 {
 pub(super) struct AddressRequester<'a> {
     /// Id of the IP configuration.
     pub(super) id: &'a str,
-    /// Id below which holders do not count: the resource that is being replaced.
+    /// Id of the resource that is being replaced; addresses below it do not count as taken.
     pub(super) owner: &'a str,
 }
 
@@ -138,14 +138,14 @@ impl ArmModel {
         self.address_beside(&taken, asker, properties, before, also_taken)
     }
 
-    /// Returns the private addresses of a subnet that other resources hold.
+    /// Returns the private addresses of a subnet that are held by other resources.
     fn taken_beside(&self, subnet: &str, owner: &str) -> BTreeMap<IpAddr, String> {
         let mut taken = self.taken_addresses(subnet);
         taken.retain(|_, holder| !is_below(holder, owner));
         taken
     }
 
-    /// Returns the address of an IP configuration, with these addresses taken.
+    /// Returns the address of an IP configuration, if these addresses are taken.
     fn address_beside(
         &self,
         taken: &BTreeMap<IpAddr, String>,

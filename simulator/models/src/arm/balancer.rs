@@ -1,8 +1,8 @@
 //! PUT of a whole load balancer: a full replacement of its pools, rules, frontends, probes and NAT rules, which
 //! supersedes operations on its pools.
 //!
-//! Pools that the body does not name vanish, the others are replaced. Azure's treatment of an existing pool that is
-//! named without its address array is not known; here it keeps its members.
+//! Pools that the body does not name are removed, and the others are replaced. It is not known what Azure does with an
+//! existing pool that is named without its address array; here the pool keeps its members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -97,7 +97,8 @@ impl ArmModel {
         }
         let id = self.identities.guid();
         let later = (OperationName::PutLoadBalancer, id);
-        // A write of the parent cancels a running write of a child; of two writes of the parent, one may be refused.
+        // A write of the parent cancels a running write of a child. If two writes of the parent overlap, one may be
+        // refused.
         if !same_kind {
             self.supersede(&lb_key, later);
         } else if let Err(refusal) = self.claim(&lb_key, later, call.now) {
@@ -142,7 +143,7 @@ impl ArmModel {
         self.asynchronous(Answer::json(status, body), id, version)
     }
 
-    /// Returns the body of an answer; `shape`: contents that reads may not show yet.
+    /// Returns the body of an answer. `lb_content` replaces the stored content, which may be older.
     fn balancer_body(&self, lb_key: &str, lb_content: Option<LoadBalancerContent>, state: State) -> Vec<u8> {
         let Some(lb) = self.balancers.get(lb_key) else { return Vec::new() };
         let mut shown = lb.clone();

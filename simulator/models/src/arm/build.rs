@@ -15,15 +15,14 @@ use super::{ArmModel, Method};
 pub struct PoolSpec {
     /// Place of the virtual network.
     pub virtual_network: VirtualNetwork,
-    /// Name and IP of each member. In a pool with network interfaces: name and machine, as in
-    /// [`PoolSpec::instances`].
+    /// Name and IP of each member. In a NIC-based pool: name and machine, as in [`PoolSpec::instances`].
     pub members: Vec<(String, String)>,
-    /// True if network interfaces are the members; such addresses have GUIDs as names and no IP.
+    /// True if the members are network interfaces; such addresses have GUIDs as names and no IP.
     pub nic_backed: bool,
-    /// Virtual machines whose network interfaces are members: `<scale set>/<number>`, a number in the scale set
-    /// `vmss`, or the name of one outside of scale sets. With any, the pool is NIC-based.
+    /// Virtual machines whose network interfaces are members: `<scale set>/<number>`, a number in the scale set `vmss`,
+    /// or the name of a machine outside of scale sets. If there are any, the pool is NIC-based.
     pub instances: Vec<String>,
-    /// The pool's `syncMode`. None: absent.
+    /// The pool's `syncMode`; `None` omits it.
     pub sync_mode: Option<SyncMode>,
     /// Further properties, known to the API or not.
     pub properties: Map<String, Value>,
@@ -93,8 +92,8 @@ impl ArmModel {
         self.change(load_balancer, |lb| lb.pools.remove(&key(pool)));
     }
 
-    /// An operation of another client on a load balancer fails: its provisioning state stays `Failed` until one
-    /// succeeds, and nothing else changes.
+    /// Fails an operation of another client on a load balancer: the provisioning state stays `Failed` until an
+    /// operation succeeds, and nothing else changes.
     pub fn fail_load_balancer(&mut self, load_balancer: &str) {
         if let Some(lb) = self.balancers.get_mut(&key(load_balancer)) {
             lb.last_write = LastWrite::Failed;
@@ -160,8 +159,8 @@ impl ArmModel {
         }
     }
 
-    /// Writes the members of a pool as another controller would: existing addresses stay unchanged, new ones get name
-    /// and IP. Observes the lock and starts operations like a PUT; returns its status.
+    /// Writes the members of a pool as another controller would: existing addresses stay unchanged, and new ones get a
+    /// name and an IP. The write respects the lock and starts operations like a PUT; returns its status.
     pub fn foreign_put(
         &mut self,
         load_balancer: &str,
@@ -262,8 +261,8 @@ impl ArmModel {
 
     /// Changes a load balancer outside any request; its etag changes with it.
     ///
-    /// ARM serialises writes of one load balancer. So while a write of the whole load balancer runs, this change
-    /// follows it: the result of that write includes the change.
+    /// ARM serialises writes of one load balancer. So while a write of the whole load balancer runs, the change comes
+    /// after it: the result of that write includes the change.
     fn change<T>(&mut self, name: &str, change: impl Fn(&mut LoadBalancer) -> T) {
         let etag = self.identities.guid();
         let lb = self.load_balancer_mut(name);

@@ -51,7 +51,7 @@ pub(crate) enum TimedWrite {
 }
 
 impl Settings {
-    /// Returns the duration of this kind of operation. None: the write is finished when it is answered.
+    /// Returns the duration of this type of operation; `None` if the write is finished when it is answered.
     pub(crate) fn time_of(&self, write: TimedWrite) -> Option<Latency> {
         let Some(times) = self.durations else { return self.operation };
         Some(match write {
@@ -75,7 +75,7 @@ pub struct ScaleSetBlocks {
     pub instances: bool,
     /// The model's health probe. Default true.
     pub health_probe: bool,
-    /// Inbound NAT pools in the model and, where those block, in the instances. Default true.
+    /// Inbound NAT pools in the model and, if `instances` is set, in the instances. Default true.
     pub inbound_nat_pools: bool,
 }
 

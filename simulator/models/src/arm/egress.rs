@@ -14,7 +14,7 @@ pub enum Egress {
     Absent,
     /// A NAT gateway of its subnet.
     NatGateway,
-    /// A public IP of its own.
+    /// The machine's own public IP.
     PublicIp,
     /// An outbound rule of a load balancer.
     OutboundRule,

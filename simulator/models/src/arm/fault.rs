@@ -27,11 +27,11 @@ pub(crate) struct CombinedFault {
     pub(crate) before: Option<SkipReason>,
     pub(crate) after: Option<ResponseFault>,
     pub(crate) planned_failure: Option<(OperationFailure, String, String)>,
-    /// The fault that ends the operation badly: it takes effect only if an operation starts.
+    /// The fault that makes the operation fail. It takes effect only if an operation starts.
     pub(crate) failure_fault: Option<usize>,
 }
 
-/// Reason that the request is not applied.
+/// Reason why the request is not applied.
 #[derive(Clone, Debug)]
 pub(crate) enum SkipReason {
     Refuse,
@@ -50,7 +50,7 @@ impl Faults {
         Self { counted: CountedFault::all(settings), effects: Vec::new() }
     }
 
-    /// Replaces the planned faults by those of these settings. Their counters start at 0.
+    /// Replaces the planned faults with the faults in these settings. Their counters start at 0.
     pub(crate) fn plan(&mut self, settings: &Settings) {
         self.counted = CountedFault::all(settings);
     }
@@ -60,8 +60,8 @@ impl Faults {
         &self.effects
     }
 
-    /// Counts the request in every fault that matches it. Of two effects of one kind, the first listed wins. Effects
-    /// before a request is applied win over those after it. Winners take effect.
+    /// Counts the request in every fault that matches it. If two faults have the same kind of effect, the first listed
+    /// one wins. Effects before a request is applied win over those after it. Winners take effect.
     pub(crate) fn combined(&mut self, kind: Kind, load_balancer: Option<&str>) -> CombinedFault {
         let (mut before, mut after, mut planned_failure) = (None, None, None);
         let (mut delay_us, mut won) = (0_u64, Vec::new());

@@ -69,7 +69,7 @@ impl ArmModel {
         Ok(())
     }
 
-    /// A member whose interface has failed blocks every write of its load balancers.
+    /// Checks that no member's interface has failed, which blocks every write of its load balancers.
     pub(super) fn check_members(&self, wanted: &Proposal) -> Result<(), Answer> {
         let failed =
             self.resources.iter().filter(|one| one.failed && one.kind == ResourceType::NetworkInterface);
@@ -215,7 +215,7 @@ impl ArmModel {
         with_instances.into_iter().find(counts).map(|used| used.scale_set)
     }
 
-    /// A scale set keeps its pools, NAT pools and probe until model and instances release them.
+    /// Checks that scale sets keep their pools, NAT pools and probe until the model and the instances release them.
     fn check_dropped(&self, existing: &LoadBalancer, lb_content: &LoadBalancerContent) -> Result<(), Answer> {
         for used in self.scale_set_uses(existing, true) {
             let ScaleSetUse { kind, name, scale_set } = &used;

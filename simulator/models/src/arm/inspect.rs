@@ -22,7 +22,7 @@ pub struct Member {
 }
 
 impl ArmModel {
-    /// Returns the members of a pool as a GET would show them now; None if there is no such pool.
+    /// Returns the members of a pool as a GET would show them now; `None` if there is no such pool.
     pub fn members(&self, load_balancer: &str, pool: &str) -> Option<Vec<Member>> {
         let addresses = &self.pool(load_balancer, pool)?.content.addresses;
         let members = addresses.iter().map(|address| Member {
@@ -34,7 +34,7 @@ impl ArmModel {
         Some(members.collect())
     }
 
-    /// Returns the IPs of a pool's members, sorted; cheaper than [`ArmModel::members`]. None if there is no such
+    /// Returns the IPs of a pool's members, sorted; cheaper than [`ArmModel::members`]. `None` if there is no such
     /// pool.
     pub fn member_ips(&self, load_balancer: &str, pool: &str) -> Option<Vec<&str>> {
         let addresses = &self.pool(load_balancer, pool)?.content.addresses;

@@ -1,5 +1,5 @@
-//! References from the IP configurations of interfaces, scale sets and instances, and which members may share a load
-//! balancer.
+//! Checks of the references from the IP configurations of interfaces, scale sets and instances, and of the members that
+//! may share a load balancer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -138,8 +138,8 @@ impl ArmModel {
         skus
     }
 
-    /// Returns, by the keys of interfaces, the keys of their machines' groups: an availability set, a scale set, or
-    /// the machine alone.
+    /// Returns the key of the group of each interface, by the interface's key. A group is an availability set, a scale
+    /// set, or a machine outside of both.
     pub(super) fn groups(&self) -> BTreeMap<String, String> {
         let mut groups = BTreeMap::new();
         for machine in self.resources.of(ResourceType::VirtualMachine) {
@@ -154,7 +154,7 @@ impl ArmModel {
         groups
     }
 
-    /// One machine, availability set or scale set uses load balancers and public IPs of one SKU.
+    /// Checks that one machine, availability set or scale set uses load balancers and public IPs of only one SKU.
     fn check_skus(&self, writer: &Writer) -> Result<(), Answer> {
         let own = self.skus(writer.kind, writer.body);
         if own.is_empty() {
@@ -193,7 +193,7 @@ impl ArmModel {
         Ok(())
     }
 
-    /// Basic resources work neither behind a NAT gateway nor with flexible scale sets.
+    /// Checks that Basic resources are used neither behind a NAT gateway nor by flexible scale sets.
     fn check_basic(&self, writer: &Writer, group: &str) -> Result<(), Answer> {
         let flexible = |set: &super::resources::Resource| {
             text(&set.body.properties, "orchestrationMode") == Some("Flexible")
@@ -213,7 +213,7 @@ impl ArmModel {
         Ok(())
     }
 
-    /// A Basic load balancer has members from one availability set or one scale set.
+    /// Checks that a Basic load balancer has members from only one availability set or scale set.
     fn check_groups(&self, writer: &Writer) -> Result<(), Answer> {
         let groups = self.groups();
         let group = group_of(writer.kind, writer.id, &groups);

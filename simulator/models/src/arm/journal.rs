@@ -28,7 +28,7 @@ pub enum Kind {
     /// A pool write of another client: through [`super::ArmModel::foreign_put`], or with the user agent of the
     /// cloud-controller-manager.
     ForeignPoolPut,
-    /// A write of a load balancer; only another client makes them.
+    /// A write of a load balancer, which only other clients make.
     ForeignLoadBalancerPut,
     /// Anything else.
     Other,
@@ -113,7 +113,7 @@ pub struct LogEntry {
 /// Sums over all requests since the model began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// GETs of load balancers and of lists of them. Like the next four, without those of another client.
+    /// GETs of load balancers and of lists of them. This and the next four counters exclude other clients.
     pub load_balancer_gets: u64,
     /// GETs of pools and of lists of them.
     pub pool_gets: u64,
@@ -137,7 +137,7 @@ pub struct Counters {
     pub refused_by_lock: u64,
     /// Operations canceled by a later write.
     pub superseded: u64,
-    /// Answered requests of any status, without those of another client.
+    /// Answered requests of any status, except those of other clients.
     pub answered: u64,
     /// Requests refused for a quota.
     pub throttled: u64,

@@ -1,4 +1,4 @@
-//! The lock of a load balancer: one write at a time; a later one is refused or supersedes it.
+//! The lock of a load balancer. Only one write runs at a time; a later one is refused or supersedes it.
 
 use super::ArmModel;
 use super::answer::Answer;
@@ -105,7 +105,7 @@ impl ArmModel {
         self.start(Start { load_balancer: lb_key, id, running, ends_at, planned_failure: None }, now);
     }
 
-    /// Returns how an operation ends, and counts bad ends.
+    /// Returns the end of an operation, and counts unsuccessful ends.
     pub(super) fn planned_end(&mut self, planned_failure: PlannedFailure) -> End {
         self.journal.counters.planned_failures += u64::from(planned_failure.is_some());
         match planned_failure {

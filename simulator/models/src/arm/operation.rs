@@ -38,7 +38,7 @@ impl OperationName {
 pub(crate) struct Running {
     pub(crate) id: Guid,
     pub(crate) name: OperationName,
-    /// Key of the pool that it writes; None if it writes the load balancer itself.
+    /// Key of the pool that the operation writes; `None` if it writes the load balancer itself.
     pub(crate) pool: Option<String>,
     pub(crate) on_success: Effect,
     pub(crate) on_abort: Effect,
@@ -53,7 +53,7 @@ pub(crate) enum Effect {
     Replace(Box<LoadBalancerContent>),
 }
 
-/// An end of an operation, as its poll shows it.
+/// The end of an operation, as its poll shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Succeeded,
@@ -61,7 +61,7 @@ pub(crate) enum End {
     Canceled { code: String, message: String },
 }
 
-/// The record of one operation, which outlives its run.
+/// The record of one operation, which is kept after the operation ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     /// Key of the load balancer, or key of the resource's id, which begins with a slash.
@@ -69,7 +69,7 @@ pub(crate) struct Operation {
     /// Provider: the compute provider's polls return more.
     pub(crate) provider: Provider,
     pub(crate) ends_at: u64,
-    /// End without interference.
+    /// End of the operation, unless another write interferes.
     pub(crate) planned: End,
     pub(crate) ended: Option<End>,
 }
@@ -112,7 +112,7 @@ impl Operations {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Ends one due operation, and returns its id.
+    /// Ends one due operation, if any, and returns it.
     pub(crate) fn end_due(&mut self, now: u64) -> Option<(Guid, &Operation)> {
         let &(at, id) = self.due.first().filter(|(at, _)| *at <= now)?;
         self.due.remove(&(at, id));

@@ -120,7 +120,7 @@ fn route(rest: &[&str], in_group: bool) -> Route {
     })
 }
 
-/// Load balancers and their children.
+/// Parses a path below the network provider: load balancers, their pools and actions, and usages.
 fn network(rest: &[&str], in_group: bool) -> Option<Route> {
     let pools = |word: &str| is(word, "backendAddressPools");
     let owned = |name: &str| name.to_owned();
@@ -159,7 +159,7 @@ fn is(word: &str, expected: &str) -> bool {
     word.eq_ignore_ascii_case(expected)
 }
 
-/// The absolute form of a request line has scheme and authority before the path.
+/// Returns the path after the scheme and the authority, which the absolute form of a request line has.
 fn after_authority(text: &str) -> &str {
     match text.split_once("://") {
         Some((scheme, rest)) if !scheme.contains(['/', '?']) => {

@@ -159,8 +159,8 @@ impl ArmModel {
         self.resources.of(ResourceType::PublicIpAddress).filter(|one| one.sku() == sku).count() as u64
     }
 
-    /// A static address stays; a dynamic one exists while something uses it; a change from static to dynamic releases
-    /// it.
+    /// Assigns or releases the address of a public IP. A static address is kept, and a dynamic one exists while it is
+    /// in use. A change from static to dynamic releases the address.
     fn address_public_ip(
         &mut self,
         existing: Option<&Resource>,
@@ -260,7 +260,7 @@ impl ArmModel {
         }
     }
 
-    /// The parts of a subnet exist, and a NAT gateway has no Basic resource beside it.
+    /// Checks that the parts of a subnet exist, and that a NAT gateway is not combined with Basic resources.
     fn check_subnet(&self, id: &str, properties: &Map<String, Value>) -> Result<(), Answer> {
         for part in ["networkSecurityGroup", "routeTable", "natGateway"] {
             if let Some(used) = link(properties, part).filter(|used| self.resources.get(used).is_none()) {
@@ -295,7 +295,7 @@ impl ArmModel {
         self.check_place(id, body)
     }
 
-    /// A machine that joins an availability set or a scale set uses the same SKU as the others there.
+    /// Checks that a machine in an availability set or a scale set uses the same SKU as the others there.
     fn check_place(&self, id: &str, body: &Body) -> Result<(), Answer> {
         let place =
             link(&body.properties, "availabilitySet").or(link(&body.properties, "virtualMachineScaleSet"));
@@ -317,7 +317,7 @@ impl ArmModel {
         Ok(())
     }
 
-    /// PUT of a subnet or of a security rule: a change of one element of its parent.
+    /// Handles a PUT of a subnet or a security rule, which changes one element of its parent.
     pub(super) fn put_embedded(&mut self, put: ResourcePut) -> Result<Answer, Answer> {
         let Some((parent, list)) = put.path.kind.embedded_in() else {
             return Err(super::requests::method_not_supported());
@@ -366,7 +366,7 @@ impl ArmModel {
     }
 }
 
-/// Removes from named children what the provider adds to them.
+/// Removes the fields that the provider adds to named children.
 fn clean_children(properties: &mut Map<String, Value>, list: &str, more: &[&str]) {
     let Some(all) = properties.get_mut(list).and_then(Value::as_array_mut) else { return };
     for child in all.iter_mut().filter_map(Value::as_object_mut) {

@@ -87,7 +87,7 @@ impl ArmModel {
             }
         };
         if let (Provider::Compute, Some(id)) = (operation.provider, id) {
-            // The model has no wall time; recordings hide theirs likewise.
+            // The model has no wall clock; recordings hide their times in the same way.
             body["startTime"] = "2001-02-03T04:05:06Z".into();
             body["endTime"] = "2001-02-03T04:05:06Z".into();
             body["name"] = id.to_string().into();
@@ -132,7 +132,7 @@ impl ArmModel {
         }
     }
 
-    /// The gateway knows all load balancers, so it answers for missing ones.
+    /// Returns the gateway's answer for a missing load balancer. The gateway knows all load balancers.
     pub(super) fn load_balancer_not_found(&self, name: &str) -> Answer {
         let group = &self.settings.resource_group;
         let message = format!(

@@ -69,7 +69,8 @@ impl ArmModel {
         }
     }
 
-    /// A dynamic address comes and goes with its user; the etag changes with the user.
+    /// Updates public IPs from their users. A dynamic address exists only while there is a user; the etag changes with
+    /// the user.
     fn follow_public_ips(&mut self) {
         let users = self.public_ip_users();
         for address in self.resources.iter_mut().filter(|one| one.kind == ResourceType::PublicIpAddress) {

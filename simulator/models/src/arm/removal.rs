@@ -192,7 +192,7 @@ impl ArmModel {
         Answer::empty(status)
     }
 
-    /// DELETE of a load balancer: refused while scale sets use it, otherwise long-running.
+    /// Handles a DELETE of a load balancer: refused while scale sets use it, otherwise long-running.
     pub(super) fn delete_load_balancer(
         &mut self,
         call: &Call,

@@ -1,4 +1,4 @@
-//! Renders load balancers, pools and their children as JSON, from borrowed parts without building a tree.
+//! Renders load balancers, pools and their children as JSON directly from borrowed parts, without an intermediate tree.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
@@ -87,7 +87,7 @@ impl Serialize for ChildId<'_> {
     }
 }
 
-/// `{"id": …}` of a child.
+/// The reference to a child, `{"id": …}`.
 struct Link<'a>(ChildId<'a>);
 
 impl Serialize for Link<'_> {
@@ -151,8 +151,8 @@ impl<T: Serialize> Serialize for Page<'_, T> {
     }
 }
 
-/// A pool as in the answer to a GET or a PUT. The content is separate, because a PUT answers content that reads may
-/// not show yet.
+/// A pool as in the answer to a GET or a PUT. The content is separate, because the answer to a PUT has content that
+/// reads may not show yet.
 pub(crate) struct PoolView<'a> {
     pub(crate) lb: &'a LoadBalancer,
     pub(crate) pool: &'a Pool,

@@ -101,7 +101,7 @@ impl ArmModel {
         self.paged(call, &list, &all)
     }
 
-    /// Lists the children of one resource: instances of a scale set, subnets, security rules.
+    /// Lists the children of one resource: instances of a scale set, subnets or security rules.
     fn list_below(&self, path: &ResourcePath) -> Answer {
         let group = self.settings.resource_group_id();
         let value: Vec<Value> = match path.kind.embedded_in() {
@@ -321,7 +321,7 @@ impl ArmModel {
         })
     }
 
-    /// Applies a change to a resource: immediately, or by an operation if this kind of write takes time.
+    /// Applies a change to a resource: immediately, or by an operation if this type of write takes time.
     pub(super) fn run(
         &mut self,
         id: &str,
@@ -415,7 +415,7 @@ impl ArmModel {
         Answer::json(200, render::text(&shown))
     }
 
-    /// The gateway knows all resources, so it answers for missing ones.
+    /// Returns the gateway's answer for a missing resource. The gateway knows all resources.
     pub(super) fn resource_not_found(&self, id: &str) -> Answer {
         let group = &self.settings.resource_group;
         let named = id.split("/providers/").nth(1).unwrap_or(id);
@@ -433,7 +433,7 @@ struct Change {
     existing: Option<Resource>,
     body: Body,
     provider_state: ProviderState,
-    /// True if nothing would change.
+    /// True if the PUT requests the current state.
     is_same: bool,
 }
 

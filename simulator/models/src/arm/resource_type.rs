@@ -98,8 +98,8 @@ impl ResourceType {
         format!("{}/{}", self.provider().name(), self.row().path.join("/"))
     }
 
-    /// Returns the resource type whose array holds resources of this type; they are not resources of their own in the
-    /// store.
+    /// Returns the resource type whose array holds resources of this type; the store does not have them as separate
+    /// resources.
     pub(crate) fn embedded_in(self) -> Option<(Self, &'static str)> {
         match self {
             Self::Subnet => Some((Self::VirtualNetwork, "subnets")),

@@ -32,7 +32,7 @@ pub(crate) struct Resource {
 /// Fields that a PUT sets and a GET shows, without the provider's additions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Body {
-    /// Fields beside the properties: location, tags, SKU, zones.
+    /// Fields besides the properties: location, tags, SKU, zones.
     pub(crate) top: Map<String, Value>,
     pub(crate) properties: Map<String, Value>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct ProviderState {
     pub(crate) attached: Option<String>,
     /// For an instance: the private addresses of its IP configurations, by `interface/configuration`.
     pub(crate) addresses: BTreeMap<String, String>,
-    /// For an instance: the public addresses, likewise.
+    /// For an instance: the public addresses of its IP configurations, by the same keys.
     pub(crate) public_addresses: BTreeMap<String, String>,
     /// For a scale set: the number of the last change of its model that requires a restart. For an instance: the
     /// number of the change that it has.
@@ -74,7 +74,7 @@ impl Etag {
 pub(crate) struct Work {
     pub(crate) id: Guid,
     pub(crate) task: Task,
-    /// The body before the operation, which is in force until its end.
+    /// The body before the operation, which stays in force until the operation ends.
     pub(crate) before: Option<Body>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) enum Task {
     Create,
     Update,
     Delete,
-    /// Updates these instances to the model; the keys of their ids.
+    /// Updates these instances, by the keys of their ids, to the model.
     Upgrade(BTreeSet<String>),
 }
 
@@ -97,7 +97,7 @@ impl Resource {
         key(&self.id)
     }
 
-    /// Returns the body in force on the data path: during an operation, the one before it.
+    /// Returns the body that is in force on the data path: during an operation, the one before it.
     pub(crate) fn in_force(&self) -> &Body {
         self.running.as_ref().and_then(|work| work.before.as_ref()).unwrap_or(&self.body)
     }

@@ -133,7 +133,7 @@ impl Rule {
     }
 }
 
-/// Message about a SKU that cannot be changed.
+/// Returns the message about a SKU that cannot be changed.
 pub(crate) fn sku_change(from: Sku, to: Sku, id: &str) -> String {
     let (from, to) = (from.name(), to.name());
     format!(
@@ -141,12 +141,12 @@ pub(crate) fn sku_change(from: Sku, to: Sku, id: &str) -> String {
     )
 }
 
-/// Message about a referenced resource that does not exist.
+/// Returns the refusal of a reference to a resource that does not exist.
 pub(crate) fn dangling(missing: &str, by: &str) -> Answer {
     Rule::DanglingReference.refuse(&format!("Resource {missing} referenced by resource {by} was not found."))
 }
 
-/// Message about a referenced resource that is not in a usable state.
+/// Returns the message about a referenced resource that is not in a usable state.
 pub(crate) fn not_succeeded(used: &str, by: &str, state: &str, operation: &str) -> String {
     format!(
         "Cannot proceed with operation because resource {used} used by resource {by} is not in Succeeded state. Resource is in {state} state and the last operation that updated/is updating the resource is {operation}."

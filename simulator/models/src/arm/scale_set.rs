@@ -1,4 +1,4 @@
-//! Scale sets: the model and its instances have separate references, and the upgrade policy decides when an instance
+//! Scale sets: the model and its instances have separate references. The upgrade policy determines when an instance
 //! follows the model.
 
 use std::collections::BTreeSet;
@@ -22,7 +22,8 @@ const NETWORK: &str = "networkProfile";
 const INSTANCE_NETWORK: &str = "networkProfileConfiguration";
 
 impl ArmModel {
-    /// Sections that the body omits stay unchanged. A change outside the network requires a restart of instances.
+    /// Prepares the body of a scale set. Omitted sections stay unchanged. A change outside of the network requires a
+    /// restart of the instances.
     pub(super) fn prepare_scale_set(
         &mut self,
         id: &str,
@@ -101,7 +102,7 @@ impl ArmModel {
         Ok(())
     }
 
-    /// After a write of the model: adjusts the number of instances to the capacity, and updates those that follow
+    /// Adjusts the number of instances to the capacity after a write of the model, and updates those that follow
     /// automatically.
     pub(super) fn adjust_scale_set(&mut self, id: &str) {
         let Some(set) = self.resources.get(id).cloned() else { return };
@@ -154,7 +155,7 @@ impl ArmModel {
         });
     }
 
-    /// Updates instances to the model; one that is protected from actions of its scale set stays unchanged.
+    /// Updates instances to the model, except those that are protected from actions of their scale set.
     pub(super) fn upgrade(&mut self, set: &str, instances: &BTreeSet<String>) {
         let Some(set) = self.resources.get(set).cloned() else { return };
         for id in instances {
@@ -188,7 +189,7 @@ impl ArmModel {
             && network == Some(&network_of(set))
     }
 
-    /// POST `manualupgrade`: applies everything in the model that the instances lack.
+    /// Handles a POST `manualupgrade`: applies all changes of the model that the instances lack.
     pub(super) fn upgrade_by_hand(
         &mut self,
         call: &Call,
@@ -233,14 +234,14 @@ impl ArmModel {
         })
     }
 
-    /// Returns how many instances were restarted by upgrades.
+    /// Returns the number of restarts of instances by upgrades.
     #[must_use]
     pub fn restarts(&self) -> u64 {
         self.restarts
     }
 }
 
-/// Returns the part of the model that an instance has: the interfaces.
+/// Returns the part of the model that an instance copies: the interfaces.
 fn network_of(set: &Resource) -> Value {
     let profile = set.body.properties.get(PROFILE).and_then(|profile| profile.get(NETWORK));
     let interfaces = profile.and_then(|profile| profile.get("networkInterfaceConfigurations"));
@@ -264,7 +265,7 @@ fn keep_omitted(into: &mut Map<String, Value>, before: &Map<String, Value>) {
     }
 }
 
-/// The SKU of a public IP that belongs to instances cannot change.
+/// Checks that the SKU of a public IP that belongs to instances does not change.
 fn check_address_skus(id: &str, known: &Resource, body: &Body) -> Result<(), Answer> {
     let sku = |one: &IpConfiguration| {
         let own = one.properties.get("publicIPAddressConfiguration")?;

@@ -1,4 +1,4 @@
-//! Planned events without a request: another client takes an address, a member of a pool becomes visible.
+//! Planned events without a request: another client takes an address, or a member of a pool becomes visible.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use super::store::{Address, key};
 pub(crate) enum Event {
     /// Another client takes a private address, if it is free.
     TakeAddress { subnet: String, address: IpAddr },
-    /// An address of a pool that is being changed to IP addresses becomes visible.
+    /// An address becomes visible in a pool that is being converted to IP addresses.
     ShowAddress { load_balancer: String, pool: String, address: Address },
 }
 
@@ -43,8 +43,8 @@ impl Schedule {
 }
 
 impl ArmModel {
-    /// Plans that another client takes a private address this long after it has become free; a request before that
-    /// gets it.
+    /// Plans that another client takes a private address this long after it has become free. An earlier request gets
+    /// the address.
     pub fn plan_address_taker(&mut self, address: IpAddr, after_us: u64) {
         self.address_takers.insert(address, after_us);
     }
@@ -65,7 +65,7 @@ impl ArmModel {
         }
     }
 
-    /// An interface of another client takes the address.
+    /// Gives the address to an interface of another client.
     fn take_address(&mut self, subnet: &str, address: IpAddr) {
         if self.taken_addresses(subnet).contains_key(&address) {
             return;
@@ -91,8 +91,8 @@ impl ArmModel {
         self.resources.insert(resource);
     }
 
-    /// Changes pools from interfaces to IP addresses. The addresses appear one after the other, and the references of
-    /// interfaces and instances end. The model of a scale set with manual upgrades keeps its own.
+    /// Converts pools from interfaces to IP addresses. The addresses appear one after the other, and interfaces and
+    /// instances lose their references. The model of a scale set with manual upgrades keeps its references.
     pub(super) fn migrate_pool(
         &mut self,
         lb_key: &str,

@@ -13,10 +13,11 @@ use super::store::{LoadBalancer, Sku, key};
 use super::{ArmModel, Call, Kind, Method, Request};
 
 impl ArmModel {
-    /// PUTs a resource by its id: immediately, without permission checks, and even if its SKU is retired.
+    /// Creates or replaces a resource by its id: immediately, without permission checks, and even if its SKU is
+    /// retired.
     ///
     /// # Errors
-    /// The refusal.
+    /// The model refuses the resource; the error is the refusal.
     pub fn seed(&mut self, id: &str, body: &Value) -> Result<(), String> {
         let request = Request {
             method: Method::Put,
@@ -74,9 +75,9 @@ impl ArmModel {
         }
     }
 
-    /// Returns whether a connection to a frontend reaches a machine. The load balancer exists, a rule leads from the
-    /// frontend to a pool with a running member, the public IP has an address, and with the Standard SKU a security
-    /// group admits the port.
+    /// Returns whether a connection to a frontend reaches a machine. Then the load balancer exists, a rule leads from
+    /// the frontend to a pool with a running member, and the public IP has an address. With the Standard SKU, a
+    /// security group must also admit the port.
     #[must_use]
     pub fn frontend_serves(&self, load_balancer: &str, frontend: &str) -> bool {
         let Some(lb) = self.balancers.get(&key(load_balancer)) else { return false };
@@ -100,7 +101,7 @@ impl ArmModel {
             })
     }
 
-    /// Returns how many members of a pool run, and admit a port if one is given.
+    /// Returns the number of members of a pool that run and, if a port is given, admit it.
     fn serving_members(&self, lb: &LoadBalancer, pool: &str, port: Option<u64>) -> usize {
         let Some(pool) = lb.pools.get(&key(pool)) else { return 0 };
         let is_member = |id: &str, ip: Option<&str>| {
@@ -250,7 +251,7 @@ impl ArmModel {
         }
     }
 
-    /// No private address has two holders.
+    /// Checks that no private address has two holders.
     fn check_addresses(&self) -> Result<(), String> {
         let mut used = BTreeSet::new();
         for resource in self.resources.iter().filter(|one| one.kind != ResourceType::ScaleSet) {

@@ -26,9 +26,10 @@ pub struct Settings {
     pub get_latency: Latency,
     /// Latency of PUT and DELETE. Default 100 ms.
     pub put_latency: Latency,
-    /// Duration of an operation after its answer. None: writes are finished when answered. Default None.
+    /// Duration of an operation after its answer. With `None`, writes are finished when they are answered. Default
+    /// `None`.
     pub operation: Option<Latency>,
-    /// `Retry-After` of asynchronous answers and running polls, in seconds. None: no header. Default 10.
+    /// `Retry-After` of asynchronous answers and running polls, in seconds; `None` omits the header. Default 10.
     pub operation_retry_after_s: Option<u32>,
     /// Time at which a GET shows the result of a running operation. Default immediately.
     pub visibility: Visibility,
@@ -36,9 +37,11 @@ pub struct Settings {
     pub unfinished_write: UnfinishedWrite,
     /// True if the end of an operation changes the etag once more, as recordings of Azure show. Default true.
     pub etag_changes_at_end: bool,
-    /// Status of a PUT that changes an existing pool asynchronously (a new pool always answers 201). Default 200.
+    /// Status of a PUT that changes an existing pool asynchronously (for a new pool, the status is always 201). Default
+    /// 200.
     pub update_status: u16,
-    /// Durations of operations by the type of write. None: [`Settings::operation`] applies to all. Default None.
+    /// Durations of operations by the type of write. With `None`, [`Settings::operation`] applies to all. Default
+    /// `None`.
     pub durations: Option<Durations>,
     /// True if new Basic load balancers and public IPs are refused, as since 2025-09-30. Default true.
     pub basic_retired: bool,
@@ -46,14 +49,14 @@ pub struct Settings {
     pub scale_set_blocks: ScaleSetBlocks,
     /// Status of a refusal because a scale set uses the load balancer; reports show 400 and 409. Default 400.
     pub in_use_status: u16,
-    /// Most Standard public IPs of the subscription. Default 1000.
+    /// Maximum number of Standard public IPs of the subscription. Default 1000.
     pub standard_public_ip_limit: u64,
-    /// Most Standard load balancers of the subscription. Default 1000.
+    /// Maximum number of Standard load balancers of the subscription. Default 1000.
     pub standard_load_balancer_limit: u64,
     /// Time for which the private IP of a deleted frontend stays taken, in microseconds. Default 0.
     pub address_hold_us: u64,
-    /// True if pools and probes need a frontend in their load balancer, as rules do in any case; no public source says.
-    /// Default false.
+    /// True if pools and probes need a frontend in their load balancer, as rules always do; no public source documents
+    /// this. Default false.
     pub pools_need_frontend: bool,
     /// Time that `migrateToIpBased` needs for each address after its answer, in microseconds. Default 0.
     pub ip_migration_us: u64,
@@ -70,7 +73,7 @@ pub struct Settings {
     pub lock_retry_after_header: bool,
     /// Probability in `[0, 1]` that a write reports success and is lost. Default 0.
     pub silent_loss: f64,
-    /// Request quotas. None: unlimited. Default None.
+    /// Request quotas. With `None`, requests are unlimited. Default `None`.
     pub quotas: Option<Quotas>,
     /// Faults, each with its own count of matching requests. Default none.
     pub faults: Vec<Fault>,
@@ -82,18 +85,18 @@ pub struct Settings {
     pub permissions: Vec<Permission>,
     /// Management locks. Default none.
     pub locks: Vec<Lock>,
-    /// True if `adminState: Down` resets existing flows, as the API's description says, instead of letting them end, as
-    /// the documentation says. Default false.
+    /// True if `adminState: Down` resets existing flows, as the description of the API says. Otherwise they end by
+    /// themselves, as the documentation says. Default false.
     pub down_resets_flows: bool,
     /// Behaviour for a write of admin states in a NIC-based pool. Default allow.
     pub nic_admin_state: NicAdminState,
-    /// Most addresses in one pool. Default 1000.
+    /// Maximum number of addresses in one pool. Default 1000.
     pub max_addresses_per_pool: usize,
-    /// Most items in one page of a list. Default 50.
+    /// Maximum number of items in one page of a list. Default 50.
     pub page_size: usize,
     /// True if addresses carry `id`, `etag`, `type` and `provisioningState`, as in recordings. Default true.
     pub address_resource_fields: bool,
-    /// Most entries in the log; later ones are only counted. Default 1,000,000.
+    /// Maximum number of entries in the log; later ones are only counted. Default 1,000,000.
     pub log_capacity: usize,
 }
 
@@ -203,8 +206,8 @@ pub enum UnfinishedWrite {
 pub enum NicAdminState {
     /// The write takes effect, as the documentation states for existing pools.
     Allow,
-    /// The write gets a 400, with Azure's code and text for a change of the members of such a pool. That Azure would
-    /// answer an admin state in this way is an assumption.
+    /// The write is answered 400, with Azure's code and text for a change of the members of such a pool. It is an
+    /// assumption that Azure answers an admin state in this way.
     Refuse,
 }
 
@@ -239,9 +242,9 @@ pub struct Quotas {
     pub delete_bucket: u64,
     /// Refill of the bucket of DELETEs, per second. Default 10.
     pub delete_refill_per_s: u64,
-    /// Most reads in one window of the network resource provider. Default 10,000.
+    /// Maximum number of reads in one window of the network resource provider. Default 10,000.
     pub provider_reads: u64,
-    /// Most writes and deletes in one such window. Default 1,000.
+    /// Maximum number of writes and deletes in one such window. Default 1,000.
     pub provider_writes: u64,
     /// Length of such a window in seconds. Default 300.
     pub provider_window_s: u64,
@@ -271,10 +274,10 @@ pub struct Fault {
     pub target: FaultTarget,
     /// The fault affects every n-th request (1 = all; 0 = never).
     pub every: u64,
-    /// The fault affects at most this many requests. None: without limit.
+    /// Maximum number of affected requests; `None` if there is no limit.
     #[serde(default)]
     pub limit: Option<u64>,
-    /// The fault counts only requests about this load balancer. None: all.
+    /// Load balancer whose requests the fault counts; `None` for all requests.
     #[serde(default)]
     pub load_balancer: Option<String>,
     /// Effect.
@@ -331,7 +334,7 @@ pub enum FaultEffect {
         /// Microseconds.
         us: u64,
     },
-    /// The operation that the write starts ends badly. No effect on synchronous writes.
+    /// The operation that the write starts fails or is canceled. No effect on synchronous writes.
     FailOperation {
         /// End of the operation.
         end: OperationFailure,
@@ -342,7 +345,7 @@ pub enum FaultEffect {
     },
 }
 
-/// Bad end of an operation.
+/// Unsuccessful end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OperationFailure {
@@ -362,7 +365,7 @@ pub struct FaultAnswer {
     pub code: String,
     /// Error message in the body.
     pub message: String,
-    /// Value of `Retry-After`: seconds, an HTTP date, or an invalid text. None: no header.
+    /// Value of `Retry-After`: seconds, an HTTP date, or an invalid text. `None` omits the header.
     #[serde(default)]
     pub retry_after: Option<String>,
     /// The shape of the body.
@@ -383,7 +386,7 @@ pub enum FaultBody {
     Html,
     /// Empty.
     Empty,
-    /// The 429 of the gateway in front of the resource provider: with its header, and without the remaining quota (a
-    /// resource group or a role assignment that has not reached every region yet).
+    /// The 429 of the gateway in front of the resource provider: with the gateway's header, and without the remaining
+    /// quota (of a resource group or a role assignment that has not reached every region yet).
     Gateway,
 }

@@ -1,4 +1,4 @@
-//! The existing load balancers, their pools and references to them. It has no HTTP and no time.
+//! The load balancers, their pools, and the references to the pools. This module handles neither HTTP nor time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -28,9 +28,9 @@ pub(crate) struct LoadBalancer {
     pub(crate) rules: Vec<Rule>,
     pub(crate) outbound_rules: Vec<Reference>,
     pub(crate) inbound_nat_rules: Vec<Reference>,
-    /// Frontends from a PUT; rules without properties have theirs in addition.
+    /// Frontends from a PUT. Rules without properties have additional ones.
     pub(crate) frontends: Vec<Child>,
-    /// Probes, likewise.
+    /// Probes from a PUT. Rules without properties have additional ones.
     pub(crate) probes: Vec<Child>,
     pub(crate) inbound_nat_pools: Vec<Child>,
     /// IP configurations that use inbound NAT rules, by the keys of the rules.
@@ -48,7 +48,7 @@ pub(crate) struct LoadBalancer {
 pub enum Sku {
     /// The retired SKU.
     Basic,
-    /// The remaining SKU.
+    /// The SKU that replaces it.
     Standard,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct LoadBalancerContent {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Child {
     pub(crate) name: Arc<str>,
-    /// Fields beside the properties, such as zones.
+    /// Fields besides the properties, such as zones.
     pub(crate) top: Map<String, Value>,
     pub(crate) properties: Map<String, Value>,
 }
@@ -110,8 +110,8 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// Returns the name of the frontend, by the cloud-controller-manager's convention: the text before the first
-    /// dash.
+    /// Returns the name of the frontend, by the convention of the cloud-controller-manager: the rule's name up to the
+    /// first dash.
     pub(crate) fn frontend(&self) -> &str {
         self.name.split('-').next().unwrap_or(&self.name)
     }
@@ -121,7 +121,7 @@ impl Rule {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reference {
     pub(crate) name: Arc<str>,
-    /// Pool that it uses; an inbound NAT rule of one machine uses none.
+    /// Pool that the rule uses; `None` for an inbound NAT rule of one machine.
     pub(crate) pool: Option<Arc<str>>,
     /// Properties from a PUT; empty if the model generates them.
     pub(crate) properties: Map<String, Value>,
@@ -133,9 +133,9 @@ pub(crate) struct Pool {
     pub(crate) name: Arc<str>,
     pub(crate) content: Content,
     pub(crate) last_write: LastWrite,
-    /// True if network interfaces are the members.
+    /// True if the members are network interfaces.
     pub(crate) nic_backed: bool,
-    /// True if its members follow from the interfaces in the model, and not from a test's setup.
+    /// True if the members follow from the interfaces in the model, and not from the setup of a test.
     pub(crate) derived: bool,
     pub(crate) rules: Vec<Arc<str>>,
     pub(crate) outbound_rules: Vec<Arc<str>>,
@@ -190,7 +190,7 @@ impl Address {
     }
 }
 
-/// Returns the key of a name: Azure compares names without case, and keeps the case of their creation.
+/// Returns the key of a name: Azure compares names without case, and keeps their original case.
 pub(crate) fn key(name: &str) -> String {
     name.to_lowercase()
 }
@@ -231,7 +231,7 @@ impl LoadBalancer {
         self.remembered.push_back((client_request_id.to_owned(), answer));
     }
 
-    /// Returns the rules of which the model only knows pool and probe.
+    /// Returns the rules of which the model knows only the pool and the probe.
     pub(crate) fn bare_rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(|rule| rule.properties.is_empty())
     }
@@ -245,8 +245,8 @@ impl LoadBalancer {
         names
     }
 
-    /// Returns the rules whose probes no PUT has set. A removed rule leaves its probe behind, which the next rule of
-    /// its name uses.
+    /// Returns the rules whose probes no PUT has set. The probe of a removed rule stays, and the next rule of this name
+    /// uses it.
     pub(crate) fn bare_probes(&self) -> impl Iterator<Item = &Rule> {
         let given =
             |rule: &&Rule| self.probes.iter().any(|known| known.name.eq_ignore_ascii_case(&rule.name));

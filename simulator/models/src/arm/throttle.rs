@@ -33,7 +33,7 @@ impl Verb {
         }
     }
 
-    /// Header value if no quota is modelled: the first value in recordings of real ARM.
+    /// Returns the header value without a modelled quota: the first value in recordings of real ARM.
     fn unlimited(self) -> u64 {
         match self {
             Self::Read => 16_499,
@@ -111,7 +111,7 @@ impl Throttle {
         Self { limits }
     }
 
-    /// Admits one request and returns what is left of ARM's budget, or refuses it.
+    /// Admits one request and returns the remaining ARM budget, or refuses the request.
     pub(crate) fn admit(&mut self, verb: Verb, now: u64, subscription: &str) -> Result<u64, Answer> {
         match &mut self.limits {
             None => Ok(verb.unlimited()),
@@ -155,7 +155,7 @@ impl Limits {
         let message = format!(
             "Number of requests for Microsoft.Network exceeded the limit of '{limit}' for time interval '{hours:02}:{minutes:02}:{rest:02}'. Please try again after '{seconds}' seconds."
         );
-        // The remaining ARM budget shows whose quota was exhausted: ARM's only if nothing of it is left. No recording
+        // The remaining ARM budget shows which quota was exhausted: ARM's quota only if nothing remains. No recording
         // has a header with the provider's remaining quota.
         Err(Answer::throttled(false, BY_PROVIDER, &message, seconds)
             .with(verb.remaining_header(), left.to_string()))

@@ -17,9 +17,9 @@ use super::{ArmModel, Lock, Settings};
 pub const NETWORK: &str = "vnet";
 /// The subnet of the nodes and of internal frontends.
 pub const SUBNET: &str = "nodes";
-/// The load balancer of external Services; that of internal ones has the suffix `-internal`.
+/// The load balancer of external Services; the one of internal Services has the suffix `-internal`.
 pub const LOAD_BALANCER: &str = "kubernetes";
-/// The pool of all nodes; that of IPv6 addresses has the suffix `-IPv6`.
+/// The pool of all nodes; the one of IPv6 addresses has the suffix `-IPv6`.
 pub const POOL: &str = "kubernetes";
 
 /// A cluster's resources in Azure. The default has neither nodes nor Services.
@@ -43,7 +43,7 @@ pub struct Cluster {
     pub nat_gateway: bool,
     /// Level of a lock on the resource group.
     pub lock: Option<&'static str>,
-    /// Most Standard public IPs of the subscription.
+    /// Maximum number of Standard public IPs of the subscription.
     pub standard_public_ip_limit: Option<u64>,
     /// Tags of the resource group.
     pub group_tags: BTreeMap<String, String>,
@@ -62,7 +62,7 @@ pub struct NodeGroup {
     pub in_pools: bool,
     /// SKU of each node's public IP.
     pub public_ip: Option<Sku>,
-    /// True if each has a second IP configuration, outside of the pools.
+    /// True if each node has a second IP configuration, outside of the pools.
     pub secondary: bool,
 }
 
@@ -197,7 +197,7 @@ impl Cluster {
     /// Creates a model of Azure with the cluster.
     ///
     /// # Errors
-    /// The refusal, if Azure would refuse such a cluster.
+    /// Azure would refuse such a cluster; the error is the refusal.
     pub fn build(&self, mut settings: Settings) -> Result<ArmModel, String> {
         if let Some(level) = self.lock {
             let scope = settings.resource_group_id();

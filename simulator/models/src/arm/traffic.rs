@@ -1,4 +1,4 @@
-//! The data path for one member of a pool: its admin state, and if that leaves it open, the health probe.
+//! The data path for one member of a pool: its admin state, and the health probe unless the admin state decides.
 
 use super::ArmModel;
 use super::store::{Pool, key};
@@ -24,14 +24,14 @@ pub struct Traffic {
 impl ArmModel {
     /// Returns the traffic of a member while its health probe reports `healthy`. The member is named by its IP, or by
     /// the id of its network interface's IP configuration. `Up` ignores the probe, `Down` wins over it, and otherwise
-    /// the probe decides. In a pool without probes, neither applies. None if there is no such member.
+    /// the probe decides. In a pool without probes, neither applies. `None` if there is no such member.
     pub fn traffic(&self, load_balancer: &str, pool: &str, member: &str, healthy: bool) -> Option<Traffic> {
         self.traffic_of_pool(load_balancer, pool, |_| healthy)
             .into_iter()
             .find_map(|(known, traffic)| (known == member).then_some(traffic))
     }
 
-    /// Returns the traffic of every member of a pool; `healthy` returns the probe's result by name. None if there is
+    /// Returns the traffic of every member of a pool; `healthy` returns the probe's result by name. `None` if there is
     /// no such pool.
     pub fn traffic_of_pool(
         &self,

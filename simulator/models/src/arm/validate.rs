@@ -1,4 +1,5 @@
-//! Parses the body of a pool PUT and refuses what Azure refuses. Codes marked *ours* are not known from Azure.
+//! Parses the body of a pool PUT, and refuses contents that Azure refuses. Codes marked *ours* are not known from
+//! Azure.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -155,7 +156,7 @@ impl Checked<'_> {
     }
 }
 
-/// Returns the admin state; one that is not set is `None`.
+/// Returns the admin state; the text `None` if it is not set.
 fn effective(state: Option<&Value>) -> &str {
     state.and_then(Value::as_str).unwrap_or("None")
 }
@@ -206,7 +207,7 @@ fn check_properties(address: &Address) -> Result<(), Answer> {
     }
 }
 
-/// Two children of one resource have the same name.
+/// Returns the refusal of two children of one resource with the same name.
 pub(crate) fn duplicate(name: &str) -> Answer {
     let parent = "/subscriptions//resourceGroups//providers/Microsoft.Network/loadBalancers/";
     let message = format!(

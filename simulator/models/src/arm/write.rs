@@ -12,7 +12,7 @@ use super::store::{Content, LastWrite, LoadBalancer, Pool, Sku, key};
 use super::validate::Checked;
 use super::{ArmModel, Call};
 
-/// A planned bad end of an operation: kind, error code, error message.
+/// A planned unsuccessful end of an operation: kind, error code, error message.
 pub(super) type PlannedFailure = Option<(OperationFailure, String, String)>;
 
 /// One write of a pool, after all checks.
@@ -24,7 +24,7 @@ pub(super) struct PoolWrite<'a> {
     pub(super) answered_at: u64,
     pub(super) planned_failure: PlannedFailure,
     pub(super) api_version: &'a str,
-    /// True if another client makes it.
+    /// True if another client writes.
     pub(super) foreign: bool,
 }
 
@@ -235,7 +235,7 @@ impl ArmModel {
         self.asynchronous(Answer::json(status, body), id, write.api_version)
     }
 
-    /// Returns the answer to a PUT of the current state: done, but with the URL of an operation.
+    /// Returns the answer to a PUT of the current state: success, with the URL of an operation.
     fn unchanged(&mut self, write: &PoolWrite, pool_key: &str) -> Answer {
         let body = self.pool_body(write.load_balancer, pool_key, &write.content, State::Succeeded);
         let answer = Answer::json(200, body);

@@ -12,7 +12,7 @@ const FRONTENDS: &str = "frontendIPConfigurations";
 const RULES: &str = "loadBalancingRules";
 const PROBES: &str = "probes";
 
-/// Returns a load balancer that does not exist yet.
+/// Returns the body of a load balancer that does not exist yet.
 pub(super) fn fresh(settings: &Settings, name: &str) -> Value {
     json!({
         "name": name,
@@ -49,7 +49,7 @@ pub(super) fn pool<'a>(balancer: &'a mut Value, name: &str) -> Option<&'a mut Va
     children(balancer, POOLS).iter_mut().find(|pool| name_of(pool).eq_ignore_ascii_case(name))
 }
 
-/// Returns the existing pools among the names that no rule uses.
+/// Returns those of the named pools that exist and are not used by any rule.
 pub(super) fn unused_pools(balancer: &Value, names: &[String]) -> Vec<String> {
     let used = |name: &str| {
         listed(balancer, RULES).iter().any(|rule| {
@@ -62,8 +62,8 @@ pub(super) fn unused_pools(balancer: &Value, names: &[String]) -> Vec<String> {
     names.iter().filter(|name| exists(name) && !used(name)).cloned().collect()
 }
 
-/// Adds a Service's pools, frontends, probes and rules, and removes those that it must not have. Returns whether
-/// anything changed.
+/// Adds a Service's pools, frontends, probes and rules, and removes its obsolete ones. Returns whether anything
+/// changed.
 pub(super) fn wire(balancer: &mut Value, service: &Service, settings: &Settings) -> bool {
     let mut dirty = false;
     let (mut frontends, mut probes, mut rules) = (Vec::new(), Vec::new(), Vec::new());
@@ -95,7 +95,7 @@ pub(super) fn unwire(balancer: &mut Value, service: &Service) -> bool {
     dirty
 }
 
-/// Removes every field that upstream's models do not know.
+/// Removes every field that upstream's SDK types do not have.
 pub(super) fn keep_known(balancer: &mut Value) {
     const TOP: [&str; 8] = ["id", "name", "etag", "type", "location", "tags", "sku", "properties"];
     const PROPERTIES: [&str; 10] = [

@@ -1,4 +1,4 @@
-//! Requests of the model and their answers: HTTP as plain data, and how both other models serve it.
+//! Requests of the model and their answers as plain HTTP data, and the way in which both other models serve them.
 
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ impl Verb {
     }
 }
 
-/// A request for the driver. It is answered by `In::Answer` with its id, even if it failed.
+/// A request for the driver. The driver answers it by `In::Answer` with its id, even if it failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     /// Its id.
@@ -105,8 +105,8 @@ impl Call {
         self.body.as_ref().map_or_else(Vec::new, |body| body.to_string().into_bytes())
     }
 
-    /// Sends the request to the models at `now_us`; returns its result, and after how many microseconds the answer is
-    /// due.
+    /// Sends the request to the models at `now_us`. Returns its result, and the time in microseconds until the answer
+    /// is due.
     pub fn serve(&self, kube: &mut KubeModel, arm: &mut ArmModel, now_us: u64) -> (Answer, u64) {
         match self.side {
             CallTarget::Kubernetes => match kube.handle(&self.for_kubernetes(), now_us) {

@@ -1,7 +1,7 @@
 //! The model's knowledge of the cluster: Services, EndpointSlices and nodes, as in upstream's caches.
 //!
-//! It reads nothing itself: the driver passes everything. Conditions of endpoints are not read, because upstream does
-//! not read them.
+//! This module reads nothing itself: the driver passes everything. Conditions of endpoints are ignored, as upstream
+//! ignores them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,14 +33,14 @@ pub(super) struct Service {
     pub(super) resource_version: String,
     /// Load balancer that the driver chose.
     pub(super) balancer: String,
-    /// True if it needs a load balancer, and no `loadBalancerClass` assigns it to another controller.
+    /// True if the Service needs a load balancer, and no `loadBalancerClass` assigns it to another controller.
     pub(super) wanted: bool,
     pub(super) local: bool,
     pub(super) families: Vec<Family>,
     pub(super) ports: Vec<Port>,
     pub(super) health_port: u64,
     pub(super) deleting: bool,
-    /// True if it was deleted without a finalizer; then this is its last state.
+    /// True if the Service was deleted without a finalizer; then this is its last state.
     pub(super) gone: bool,
     pub(super) finalizers: Vec<String>,
     pub(super) ingress: Vec<String>,
@@ -105,7 +105,7 @@ impl Service {
         key_of(&self.namespace, &self.name)
     }
 
-    /// Returns whether its resources must be removed instead of created.
+    /// Returns whether the Service's resources must be removed instead of created.
     pub(super) fn leaves(&self) -> bool {
         self.gone || self.deleting || !self.wanted
     }
@@ -126,7 +126,7 @@ impl Service {
         *self != same
     }
 
-    /// Returns the prefix of its rules' names.
+    /// Returns the prefix of the names of the Service's rules.
     pub(super) fn prefix(&self) -> String {
         let mut name = format!("a{}", self.uid.replace('-', ""));
         let end = name.char_indices().nth(32).map_or(name.len(), |(at, _)| at);
@@ -134,7 +134,7 @@ impl Service {
         name
     }
 
-    /// Returns the name of its own pool, whether it has one or not.
+    /// Returns the name of the Service's own pool, even if the Service does not use one.
     pub(super) fn own_pool(&self, family: Family) -> String {
         let name = format!("{}-{}", self.namespace, self.name).to_lowercase();
         match family {
@@ -143,7 +143,7 @@ impl Service {
         }
     }
 
-    /// Returns the name of the pool that its rules use.
+    /// Returns the name of the pool that the Service's rules use.
     pub(super) fn pool(&self, family: Family, cluster_name: &str) -> String {
         match (self.local, family) {
             (true, _) => self.own_pool(family),
@@ -272,7 +272,7 @@ impl Facts {
     }
 
     /// Returns whether a known node's address has lost its name. This happens when the new node of an address arrives
-    /// before the old one is removed, because upstream then drops the address of any node.
+    /// before the old one is removed: upstream then drops the address, whichever node has it.
     pub(super) fn have_lost_names(&self) -> bool {
         self.nodes.values().flat_map(|node| &node.ips).any(|ip| !self.names.contains_key(ip))
     }
@@ -282,8 +282,7 @@ impl Facts {
         nodes.into_iter().filter_map(|node| self.private_ips.get(node)).flatten().cloned().collect()
     }
 
-    /// Returns the name of the node with this IP; empty if it is not known (the address is then written without
-    /// name).
+    /// Returns the name of the node with this IP; empty if it is not known. The address is then written without a name.
     pub(super) fn name_of(&self, ip: &str) -> &str {
         self.names.get(ip).map_or("", String::as_str)
     }

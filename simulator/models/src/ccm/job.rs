@@ -22,7 +22,7 @@ pub(super) struct Job {
     task: Task,
     stage: Stage,
     holds: bool,
-    /// True if this job keeps the lock longer than necessary.
+    /// True if this job holds the lock longer than necessary.
     lingers: bool,
     /// Number of Azure responses after which the process crashes; at the latest, it crashes instead of unlocking.
     calls_until_crash: Option<u64>,
@@ -45,7 +45,7 @@ enum Stage {
 }
 
 impl Job {
-    /// Returns the time at which it continues without an event.
+    /// Returns the time at which the job continues without an event.
     pub(super) fn wakes(&self) -> Option<u64> {
         match &self.stage {
             Stage::Working(operation) => operation.sleeps_until,
@@ -58,7 +58,7 @@ impl Job {
         self.holds
     }
 
-    /// Returns whether it creates or updates the resources of this Service.
+    /// Returns whether the job creates or updates the resources of this Service.
     pub(super) fn makes(&self, service: &str) -> bool {
         match &self.task {
             Task::Service(reconcile) => match reconcile.purpose {
@@ -78,7 +78,7 @@ impl Job {
 }
 
 impl Task {
-    /// Returns upstream's name for it in errors.
+    /// Returns upstream's name for the job in errors.
     fn operation(&self) -> &'static str {
         match self {
             Self::Service(reconcile) => match reconcile.purpose {
@@ -96,7 +96,7 @@ impl Ccm {
     pub(super) fn start_next(&mut self, calls: &mut Vec<Call>) {
         while self.down_until.is_none() && self.job.is_none() {
             if self.settings.updater && self.next_tick <= self.now {
-                // A tick that is late is followed by one more immediately, not by all that were missed.
+                // A late tick is followed immediately by one more tick, not by all missed ones.
                 let every = self.settings.updater_interval_us.max(1);
                 let missed = (self.now - self.next_tick) / every;
                 self.next_tick += (missed.max(1)) * every;
@@ -196,7 +196,7 @@ impl Ccm {
             },
             Stage::Unlocking(unlocking) => match unlocking.answered(&self.settings, wall, answer) {
                 NextStep::LeaseRequest(next, request) => {
-                    // From here on another client can acquire it.
+                    // From now on, another client can acquire the lock.
                     job.holds = false;
                     job.stage = Stage::Unlocking(next);
                     self.job = Some(job);
@@ -375,7 +375,7 @@ impl Ccm {
         self.send_lease_request(request, calls);
     }
 
-    /// The lock is released, or was never acquired.
+    /// Ends a job after the lock is released, or if it was never acquired.
     fn finish(&mut self, job: Job, calls: &mut Vec<Call>) {
         let Job { task, result, .. } = job;
         let reconcile = match task {

@@ -1,10 +1,11 @@
 //! Nodes with stopped machines: the taint of the cloud-node-lifecycle controller, and the provider's own taint that
 //! follows from it (upstream's azure.go, `updateNodeTaint`).
 //!
-//! The controller checks all nodes periodically: a node that is not Ready and whose machine is stopped gets the
-//! shutdown taint; a Ready node loses it. The provider reacts to each change of a node: a node that is not Ready and
-//! has that taint gets out-of-service too, and a Ready node loses it, even if another client has set it. Both replace
-//! the whole list, with the resourceVersion that they have read. The story deletes nodes whose machine was deleted.
+//! The controller checks all nodes periodically. A node that is not Ready and whose machine is stopped gets the
+//! shutdown taint; a Ready node loses it. The provider reacts to each change of a node. A node that is not Ready and
+//! has that taint gets the taint out-of-service, too; a Ready node loses it, even if another client has set it. Both
+//! replace the whole list of taints, with the resourceVersion that they have read. The scenario deletes nodes whose
+//! machines were deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +65,7 @@ impl Watched {
         self.taints.iter().filter(|known| !is(known, taint)).cloned().collect()
     }
 
-    /// Returns the taints after a check; `None` if they stay unchanged.
+    /// Returns the node's new taints after a check; `None` if they stay unchanged.
     fn after_check(&self, stopped: bool) -> Option<Vec<Value>> {
         match (self.ready, self.has(SHUTDOWN)) {
             (true, true) => Some(self.without(SHUTDOWN)),
@@ -73,7 +74,7 @@ impl Watched {
         }
     }
 
-    /// Returns the taints after a change; `None` if they stay unchanged.
+    /// Returns the node's new taints after a change; `None` if they stay unchanged.
     fn changed(&self) -> Option<Vec<Value>> {
         match (self.ready, self.has(OUT_OF_SERVICE)) {
             (true, true) => Some(self.without(OUT_OF_SERVICE)),
@@ -88,12 +89,12 @@ fn is(known: &Value, (key, effect): Taint) -> bool {
 }
 
 impl Lifecycle {
-    /// The next check is immediate.
+    /// Makes the next check due immediately.
     pub(super) fn start(&mut self, now: u64) {
         self.next_check = now;
     }
 
-    /// A machine was stopped, or runs.
+    /// Records that a machine was stopped, or runs.
     pub(super) fn machine(&mut self, node: String, stopped: bool) {
         if stopped {
             self.stopped.insert(node);
@@ -102,7 +103,7 @@ impl Lifecycle {
         }
     }
 
-    /// A node no longer exists.
+    /// Removes a node that no longer exists.
     pub(super) fn forget(&mut self, node: &str) {
         self.nodes.remove(node);
     }
@@ -119,13 +120,13 @@ impl Ccm {
         self.lifecycle.nodes.insert(name, watched);
     }
 
-    /// Returns when it checks all nodes next; `None` if it never does.
+    /// Returns the time of the next check of all nodes; `None` if there are no checks.
     pub(super) fn next_check(&self) -> Option<u64> {
         self.settings.lifecycle_us.map(|_| self.lifecycle.next_check)
     }
 
-    /// Checks all nodes, if that is due. Repeats a refused write that a change has caused: real nodes change now and
-    /// then without an input here.
+    /// Checks all nodes, if that is due. Also repeats a refused write after a change: real nodes change from time to
+    /// time, but the model gets no input then.
     pub(super) fn check_nodes(&mut self, calls: &mut Vec<Call>) {
         let Some(every) = self.settings.lifecycle_us.filter(|_| self.lifecycle.next_check <= self.now) else {
             return;

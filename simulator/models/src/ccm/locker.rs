@@ -12,7 +12,7 @@ use super::wall;
 const PREVIOUS: &str = "aks-managed-resource-locker-previous-holder";
 const NOT_EXPIRED: &str = "lease has not expired yet, another component such as aks rp may be processing another \
     request, this would be automatically recovered after the lease expires";
-/// Value of the annotation, whichever client holds it (upstream writes the constant).
+/// Value of the annotation, even if another client holds the Lease: upstream writes this constant.
 const CONSTANT: &str = "cloud-controller-manager";
 
 /// A request about the Lease.
@@ -35,7 +35,7 @@ pub(super) enum Locking {
     Reading,
     /// PUT of our identity; another client held it before.
     TakingOver,
-    /// PUT of our identity; we (or no client ever) held it before.
+    /// PUT of our identity; either we held it before, or it never had a holder.
     TakingAgain,
 }
 

@@ -57,7 +57,7 @@ impl Action {
 /// Reason why an action failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// HTTP status; that of the poll (200) if the operation failed, 0 without an answer.
+    /// HTTP status; 200, the status of the poll, if the operation failed; 0 without an answer.
     pub(super) status: u16,
     pub(super) error_text: String,
 }
@@ -106,7 +106,7 @@ pub(super) struct Http {
     pub(super) body: Option<Value>,
 }
 
-/// Next step.
+/// Next step of an action.
 #[derive(Debug)]
 pub(super) enum Turn {
     Send(Http),
@@ -140,7 +140,7 @@ impl Operation {
         Self { action, purpose: Purpose::First, tries: 0, sleeps_until: Some(now) }
     }
 
-    /// Returns the path that it writes; `None` for reads.
+    /// Returns the path that the action writes; `None` for reads.
     pub(super) fn writes(&self) -> Option<&str> {
         match self.action.verb {
             Verb::Get => None,
@@ -159,7 +159,7 @@ impl Operation {
     pub(super) fn awake(&mut self, now: u64, gates: &mut Gates, random: &mut Random) -> Turn {
         let until = *gates.of(self.action.client).of(self.verb());
         if until > now {
-            // A closed timer costs a try like an answer, without any HTTP.
+            // While a throttle timer runs, a try fails like a refused one, without any HTTP.
             let error_text = format!("throttled, retry after {} s", (until - now) / SECOND);
             return self.again(now, None, Failure { status: 429, error_text }, random);
         }
@@ -198,7 +198,7 @@ impl Operation {
                     (true, Some(_) | None) => {}
                 }
                 let failure = failure(&code_of(answer));
-                // The header is lost on its way to the retry policy.
+                // Upstream loses the header before its retry policy can read it.
                 self.again(now, None, failure, random)
             }
             0 | 408 | 500 | 502 | 503 | 504 => {
@@ -289,7 +289,7 @@ fn code_of(answer: &Answer) -> String {
     code.into_iter().find_map(Value::as_str).unwrap_or("Unavailable").to_owned()
 }
 
-/// Poll URLs are absolute; the driver knows the address of ARM.
+/// Returns the path and query of a poll URL. Poll URLs are absolute; the driver knows the address of ARM.
 fn without_authority(url: &str) -> &str {
     match url.split_once("://") {
         Some((_, rest)) => rest.find('/').map_or("/", |start| &rest[start..]),

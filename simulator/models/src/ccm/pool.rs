@@ -69,7 +69,7 @@ pub(super) fn is_filled_by_interfaces(pool: &Value) -> bool {
     pool["properties"]["backendIPConfigurations"].as_array().is_some_and(|list| !list.is_empty())
 }
 
-/// EnsureHostsInPool: adds the nodes that host endpoints (all nodes if `hosts` is `None`), removes all others.
+/// Runs EnsureHostsInPool: adds the nodes that host endpoints (all nodes if `hosts` is `None`), and removes all others.
 /// Returns whether anything changed.
 pub(super) fn ensure_hosts(
     pool: &mut Value,
@@ -89,7 +89,7 @@ pub(super) fn ensure_hosts(
         .iter()
         .map(ip_of)
         .filter(|ip| {
-            // An IP stays if its node's name is unknown, as long as an eligible node has the IP.
+            // If the name of its node is unknown, an IP stays as long as an eligible node has it.
             let name = facts.name_of(ip);
             !of_nodes.contains(ip) || (!name.is_empty() && !is_host(name))
         })

@@ -81,7 +81,7 @@ impl Reconcile {
         Self { key, purpose, service, leave, name, balancer: Value::Null, state: State::Begin }
     }
 
-    /// Returns whether it removes the Service from `name` instead of adding it.
+    /// Returns whether the reconcile removes the Service from `name` instead of adding it.
     fn leaves(&self) -> bool {
         self.service.leaves() || !self.name.eq_ignore_ascii_case(&self.service.balancer)
     }

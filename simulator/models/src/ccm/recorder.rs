@@ -40,7 +40,7 @@ pub(super) struct EventSpec {
     pub(super) message: String,
 }
 
-/// Equal notes about one Service form a series.
+/// A series of events: equal notes about one Service.
 pub(super) type Series = (Key, String, EventSpec);
 
 #[derive(Debug)]
@@ -115,7 +115,8 @@ impl Recorder {
         Some(Message { series, verb: Verb::Post, path, body })
     }
 
-    /// The server no longer has (or never received) the event of a series: the next repeat creates a new one.
+    /// Forgets the event of a series that the server no longer has, or never received. The next repeat creates a new
+    /// one.
     pub(super) fn lost(&mut self, series: &Series) {
         self.series.remove(series);
     }

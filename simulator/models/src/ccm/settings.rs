@@ -31,17 +31,17 @@ pub struct Settings {
     pub updater_interval_us: u64,
     /// Period with which changed nodes are applied to the pools of all Services. Default 100 s.
     pub node_sync_us: u64,
-    /// Period with which every Service is reconciled without a change. `None`: never. Default `None`.
+    /// Period with which every Service is reconciled without a change; `None` disables this. Default `None`.
     pub resync_us: Option<u64>,
-    /// Period of the check for nodes with stopped machines, which are tainted (`--node-monitor-period`: 5 s). `None`:
-    /// neither checks nor taints. Default `None`.
+    /// Period of the check for nodes with stopped machines, which are tainted (`--node-monitor-period`: 5 s). `None`
+    /// disables checks and taints. Default `None`.
     pub lifecycle_us: Option<u64>,
     /// Delay of the first retry of a failed Service; doubles. Default 5 s.
     pub retry_us: u64,
-    /// Longest delay of a retry. Default 5 min.
+    /// Maximum delay of a retry. Default 5 min.
     pub max_retry_us: u64,
-    /// Time for which a read load balancer is cached. 0 reads it for each reconcile, like upstream's list before each
-    /// one; older releases cached it for 120 s. Default 0.
+    /// Time for which a read load balancer is cached. With 0, it is read for each reconcile, as upstream lists before
+    /// each one; older releases cached it for 120 s. Default 0.
     pub cache_us: u64,
     /// Probability, in thousandths, that a hold of the lock lasts `linger_us` longer. Default 0.
     pub linger_per_mille: u64,
@@ -51,7 +51,7 @@ pub struct Settings {
     pub crash_per_mille: u64,
     /// Downtime after such a crash. Default 15 s.
     pub down_us: u64,
-    /// True if the manager writes back only the fields that its models know. Default true.
+    /// True if the manager writes back only the fields that its SDK types have. Default true.
     pub drops_unknown_fields: bool,
 }
 

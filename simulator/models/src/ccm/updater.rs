@@ -1,6 +1,6 @@
-//! The local-service updater: the changes that EndpointSlices queue, and the drain at each tick. Its defects are
-//! kept: it compares one slice with its previous version, new and deleted slices queue nothing, IPs are compared
-//! without regard to family, and failed changes are dropped.
+//! The local-service updater: the changes that EndpointSlices queue, and the drain at each tick. Its defects are kept.
+//! It compares one slice with its previous version, and new and deleted slices queue nothing. It compares IPs without
+//! regard to their family, and drops failed changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,7 @@ impl Updater {
         self.queue.is_empty()
     }
 
-    /// A Service was reconciled: local ones take part from now on, others no longer.
+    /// Records a reconciled Service: the updater handles local Services from now on, and no longer handles others.
     pub(super) fn reconciled(&mut self, service: &Service, body: &mut Value, facts: &Facts) {
         let key = service.key();
         if !service.local {
@@ -59,7 +59,7 @@ impl Updater {
         let pools: Vec<String> = service.families.iter().map(|family| service.own_pool(*family)).collect();
         let info = Info { pools: pools.clone(), balancer: service.balancer.to_lowercase() };
         self.known.insert(key.clone(), info);
-        // Slices may have changed since the hosts were written; without any slice nothing is compared.
+        // Slices may have changed since the hosts were written. Without slices, nothing is compared.
         let Some(hosts) = facts.hosts(&key) else { return };
         let expected = facts.ips_of(&hosts);
         let found = |name: String| Some((pool::ips(balancer::pool(body, &name)?), name));
@@ -76,7 +76,7 @@ impl Updater {
         self.queue.retain(|queued| !queued.service.eq_ignore_ascii_case(key));
     }
 
-    /// A slice changed.
+    /// Queues the changes that follow from a changed slice.
     pub(super) fn slice_changed(&mut self, old: &Slice, new: &Slice, facts: &Facts) {
         let Some(info) = self.known.get(&new.service).cloned() else { return };
         let previous = facts.ips_of(&old.nodes);
@@ -112,7 +112,7 @@ impl Updater {
         }
     }
 
-    /// Takes the whole queue; irrelevant changes are dropped, the rest grouped by pool in no order.
+    /// Takes the whole queue. Irrelevant changes are dropped, and the others are grouped by pool, in random order.
     pub(super) fn drain(&mut self, random: &mut Random) -> Drain {
         let mut groups: BTreeMap<(String, String), Vec<Queued>> = BTreeMap::new();
         for queued in std::mem::take(&mut self.queue) {
@@ -138,7 +138,7 @@ struct Group {
     changes: Vec<Queued>,
 }
 
-/// Report of a finished group: nothing, success, or the failure.
+/// Report about a finished group: nothing, success, or the failure.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum GroupReport {
     Updated(Key),
@@ -149,7 +149,7 @@ pub(super) enum GroupReport {
 #[derive(Debug)]
 pub(super) struct Drain {
     left: Vec<Group>,
-    /// True if the last group's pool is being read (else written).
+    /// True if the pool of the last group is being read; false if it is being written.
     reading: bool,
     /// Reports of groups that have ended since the last call.
     pub(super) reports: Vec<GroupReport>,
@@ -196,7 +196,7 @@ impl Drain {
         changed.then(|| Action::put_pool(path, body.clone()))
     }
 
-    /// Only the Service of the first change gets the report, and none about a missing pool.
+    /// Reports the end of a group to the Service of the first change only; a missing pool is not reported.
     fn end(&mut self, failure: Option<(u16, String)>) {
         let Some(first) = self.left.pop().and_then(|group| group.changes.into_iter().next()) else { return };
         match failure {

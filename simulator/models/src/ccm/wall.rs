@@ -13,7 +13,7 @@ pub(super) fn time(wall_us: u64) -> String {
     rfc3339(wall_us / 1_000_000)
 }
 
-/// Parses a MicroTime or Time; digits beyond microseconds are cut.
+/// Parses a MicroTime or Time; digits beyond microseconds are dropped.
 pub(super) fn read(text: &str) -> Option<u64> {
     let (date, rest) = text.split_once(['T', 't'])?;
     let mut date = date.split('-').map(|part| part.parse::<i64>().ok());
@@ -35,7 +35,7 @@ pub(super) fn read(text: &str) -> Option<u64> {
     u64::try_from(seconds * 1_000_000 + micros).ok()
 }
 
-/// Returns the seconds east of Greenwich.
+/// Returns the UTC offset of a zone, in seconds.
 fn offset(zone: &str) -> Option<i64> {
     let sign = match zone.chars().next()? {
         'Z' | 'z' => return (zone.len() == 1).then_some(0),

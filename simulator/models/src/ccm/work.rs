@@ -1,4 +1,4 @@
-//! The service controller's queue: the next Service, each at most once, failed ones with increasing delay.
+//! The service controller's queue. It contains each Service at most once; failed Services return with increasing delay.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -40,7 +40,7 @@ impl Work {
         self.failures.remove(key);
     }
 
-    /// Moves entries whose delay has passed.
+    /// Moves the Services whose delay has passed to the queue.
     pub(super) fn mature(&mut self, now: u64) {
         while self.delayed.first().is_some_and(|(at, _)| *at <= now) {
             if let Some((_, key)) = self.delayed.pop_first() {
@@ -55,7 +55,7 @@ impl Work {
         Some((key, purpose))
     }
 
-    /// Returns when the first retry is due.
+    /// Returns the time at which the first retry is due.
     pub(super) fn deadline(&self) -> Option<u64> {
         self.delayed.first().map(|(at, _)| *at)
     }

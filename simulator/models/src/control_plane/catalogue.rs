@@ -1,4 +1,5 @@
-//! The served resources and errors, and the version of each kind. `subscriptions` records what each stream knows.
+//! The served resources and errors, and the version of each kind. `subscriptions` records the resources that were sent
+//! on each stream.
 
 use std::collections::BTreeMap;
 

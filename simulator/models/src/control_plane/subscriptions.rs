@@ -1,4 +1,4 @@
-//! The subscriptions of one stream, what was sent on it, and so the pending responses.
+//! The subscriptions of one stream, the changes that were sent on it, and so the pending responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,7 +96,7 @@ impl Subscriptions {
         is_due.then(|| PendingResponse { version: catalogue.version(kind), resources, errors })
     }
 
-    /// A response of a kind was sent with this nonce.
+    /// Records that a response of a kind was sent with this nonce.
     pub fn on_sent(&mut self, kind: Kind, nonce: &str) {
         if let Some(subscription) = self.kinds.get_mut(&kind) {
             nonce.clone_into(&mut subscription.nonce);

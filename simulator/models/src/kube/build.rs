@@ -76,8 +76,8 @@ pub fn triggered_at(mut slice: Value, time: &str) -> Value {
     slice
 }
 
-/// Returns a Service of type LoadBalancer with `externalTrafficPolicy: Local`, as the cloud-controller-manager leaves
-/// it before it has an ingress address.
+/// Returns a Service of type LoadBalancer with `externalTrafficPolicy: Local`, in the state before the
+/// cloud-controller-manager sets an ingress address.
 pub fn service(namespace: &str, name: &str, ports: &[u16], families: &[Family]) -> Value {
     let number = hash(&["Service", namespace, name]);
     let node_port = |index: usize| 30_000 + number.wrapping_add(index as u64) % 2_700;
@@ -247,7 +247,7 @@ pub fn node_event(name: &str, node: &str, reason: &str, message: &str, at: &str)
         "type": "Warning", "eventTime": null, "reportingComponent": MONITOR, "reportingInstance": node})
 }
 
-/// The same warning as a client writes it through `events.k8s.io/v1`, at this time with microseconds (RFC 3339).
+/// Returns the same warning in the form of `events.k8s.io/v1`, at this time with microseconds (RFC 3339).
 pub fn node_event_v1(name: &str, node: &str, reason: &str, note: &str, at: &str) -> Value {
     json!({"kind": "Event", "apiVersion": "events.k8s.io/v1", "metadata": {"name": name, "namespace": "default"},
         "eventTime": at, "reportingController": MONITOR, "reportingInstance": node, "action": "Preempt",
@@ -273,7 +273,7 @@ fn cluster_ip(family: Family, number: u64) -> String {
     }
 }
 
-/// FNV-1a over the parts, each followed by a zero byte.
+/// Returns the FNV-1a hash of the parts, each followed by a zero byte.
 fn hash(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))

@@ -58,8 +58,8 @@ impl KubeModel {
         Some(ok(200, &body))
     }
 
-    /// Allows everything except what `forbid` refuses, and what users with a special name may not do: the model has
-    /// no RBAC.
+    /// Answers an access review. Everything is allowed, except the kinds that `forbid` refuses and the actions that
+    /// users with special names may not do: the model has no RBAC.
     fn access(&self, review: &Value) -> Value {
         let attributes = &review["spec"]["resourceAttributes"];
         let text = |key: &str| attributes[key].as_str().unwrap_or_default();

@@ -20,7 +20,7 @@ pub enum StreamingLists {
     RefusedAsBadRequest,
 }
 
-/// Number of times clients were affected by each setting; a setting without effect has changed nothing.
+/// Number of times each setting has affected clients. A setting without effect has changed nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FaultEffects {
     /// Connections refused while the server was down.
@@ -35,7 +35,7 @@ pub struct FaultEffects {
     pub hidden: BTreeMap<Resource, u64>,
     /// Restores of etcd.
     pub rollbacks: u64,
-    /// TokenReviews; no setting enables them, and a client that caches verdicts makes fewer.
+    /// Number of TokenReviews, which does not depend on a setting. A client that caches verdicts requests fewer.
     pub token_reviews: u64,
 }
 
@@ -62,18 +62,18 @@ impl KubeModel {
     /// resourceVersion is answered 410.
     pub fn restart(&mut self) {
         self.end_all_watches();
-        // A server that starts writes a Lease of its own, so even the newest resourceVersion from before is old.
+        // A server that starts writes its own Lease, so even the newest earlier resourceVersion is old.
         self.store.rv += 1;
         self.compact();
     }
 
-    /// Returns how often clients were affected by each setting since the model began.
+    /// Returns how often each setting has affected clients since the model began.
     pub fn fault_effects(&self) -> &FaultEffects {
         &self.fault_effects
     }
 
-    /// Drops the history for new requests; running watches continue. (Combines etcd's compaction with a cold watch
-    /// cache: compaction alone is not enough in 1.36.)
+    /// Drops the history for new requests; running watches continue. This combines etcd's compaction with a cold watch
+    /// cache, because compaction alone has no such effect in 1.36.
     pub fn compact(&mut self) {
         self.store.horizon = self.store.rv;
         self.changed();
@@ -85,7 +85,7 @@ impl KubeModel {
         self.changed();
     }
 
-    /// Answers the next `requests` requests with 429, `retry-after` in seconds and a text/plain body. Health checks
+    /// Answers this number of next requests with 429, a `retry-after` in seconds and a text/plain body. Health checks
     /// are exempt.
     pub fn answer_429(&mut self, requests: u64, retry_after_s: u64) {
         self.faults.throttle = (requests > 0).then_some(Throttle { left: requests, retry_after_s });
@@ -104,8 +104,8 @@ impl KubeModel {
         self.changed();
     }
 
-    /// While hidden, lists of this kind and the initial events of its watches contain no objects, although all exist:
-    /// a wrong answer with status 200. Running watches continue, and reads of single objects are not affected.
+    /// Hides or shows the objects of this kind. While they are hidden, lists and the initial events of watches contain
+    /// none of them, with status 200. Running watches continue, and reads of single objects are not affected.
     pub fn hide(&mut self, resource: Resource, hidden: bool) {
         if hidden {
             self.faults.hidden.insert(resource);
@@ -115,7 +115,8 @@ impl KubeModel {
         self.changed();
     }
 
-    /// While down, connections are refused; open watches break. History survives (see `restart`).
+    /// Takes the server down or up. While it is down, connections are refused and open watches break. The history
+    /// survives (see `restart`).
     pub fn down(&mut self, down: bool) {
         self.faults.down = down;
         if down {
@@ -129,20 +130,20 @@ impl KubeModel {
         self.faults.down
     }
 
-    /// A middlebox between the server and its clients ends every new watch after this many microseconds; with 0 it
-    /// answers 200 and sends nothing. `None`: no middlebox.
+    /// Adds a middlebox between the server and its clients, which ends every new watch after this many microseconds.
+    /// With 0, it answers 200 and sends nothing. `None` removes it.
     pub fn cut_watches(&mut self, after_us: Option<u64>) {
         self.faults.watches_last_us = after_us;
         self.changed();
     }
 
-    /// Watch events arrive this many microseconds late, and reads with resourceVersion 0 are as stale.
+    /// Delays watch events by this many microseconds. Reads with resourceVersion 0 are equally stale.
     pub fn lag(&mut self, lag_us: u64) {
         self.faults.lag_us = lag_us;
         self.changed();
     }
 
-    /// Each answer takes this many microseconds (in `Reply::Answer::after_us`).
+    /// Delays each answer by this many microseconds (in `Reply::Answer::after_us`).
     pub fn slow(&mut self, slow_us: u64) {
         self.faults.slow_us = slow_us;
         self.changed();

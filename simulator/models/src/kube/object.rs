@@ -162,7 +162,7 @@ pub(super) enum Scope {
     Main,
     /// `/status`: everything but `status` stays unchanged.
     Status,
-    /// Scenarios write everything.
+    /// Everything, for scenarios.
     Everything,
 }
 

@@ -43,7 +43,7 @@ fn whole_object(patch: &Value) -> Result<(), Failure> {
     if patch.is_object() { Ok(()) } else { Err(Failure::bad_request("the patch is not an object")) }
 }
 
-/// RFC 7386.
+/// Applies a JSON merge patch (RFC 7386).
 fn merge(target: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *target = patch.clone();
@@ -83,7 +83,7 @@ fn strategic(kind: &str, target: &mut Value, patch: &Value) -> Result<(), Failur
                 items.retain(|item| !gone.contains(item));
             }
         } else if key.starts_with('$') {
-            // $setElementOrder and $retainKeys only affect the order of what the patch contains anyway.
+            // $setElementOrder and $retainKeys only affect the order of fields that the patch contains anyway.
         } else if value.is_null() {
             object.shift_remove(key);
         } else if let Some(items) = value.as_array() {
@@ -128,7 +128,7 @@ fn strategic_list(kind: &str, name: &str, slot: &mut Value, items: &[Value]) -> 
     Ok(())
 }
 
-/// RFC 6902; any operation that does not apply refuses the whole patch.
+/// Applies a JSON patch (RFC 6902). If one operation does not apply, the whole patch is refused.
 fn operations(object: &Value, patch: &Value) -> Result<Value, Failure> {
     let Some(list) = patch.as_array() else {
         return Err(Failure::bad_request("error decoding patch: a JSON patch is an array of operations"));

@@ -167,7 +167,7 @@ fn wanted(query: &Query, limit: u64) -> Result<ListVersion, Failure> {
     }
 }
 
-/// Items have neither kind nor apiVersion, as in typed lists of the real server.
+/// Returns a list as JSON. Its items have neither kind nor apiVersion, as in typed lists of the real server.
 fn render(
     resource: Resource,
     rv: u64,
@@ -210,7 +210,8 @@ fn render(
     body
 }
 
-/// Opaque to clients: the snapshot's resourceVersion and the last key, in hexadecimal.
+/// Returns a continue token, which is opaque to clients: the snapshot's resourceVersion and the last key, in
+/// hexadecimal.
 fn write_token(rv: u64, (namespace, name): &Key) -> String {
     format!("{rv}/{namespace}/{name}").bytes().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -15,7 +15,7 @@ pub struct Request {
     pub method: String,
     /// Path and query as on the request line, percent-encoded.
     pub path_and_query: String,
-    /// Names in any case.
+    /// Headers; names in any case.
     pub headers: Vec<(String, String)>,
     /// Body; empty if there is none.
     pub body: Vec<u8>,
@@ -42,13 +42,13 @@ impl Request {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Returns the content type without parameters, in lower case; empty if there is none.
+    /// Returns the content type in lower case and without parameters; empty if there is none.
     pub(super) fn content_type(&self) -> String {
         let full = self.header("content-type").unwrap_or_default();
         full.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
-    /// Returns whether the client accepts plain JSON (only a Table or metadata is not served).
+    /// Returns whether the client accepts plain JSON. The model serves neither Tables nor PartialObjectMetadata.
     pub(super) fn accepts_json(&self) -> bool {
         let Some(accept) = self.header("accept") else {
             return true;
@@ -81,7 +81,8 @@ pub enum Reply {
         /// Latency of the answer in microseconds (the wrapper waits).
         after_us: u64,
     },
-    /// HTTP 200 with `content-type: application/json`, chunked; these lines come first, the others by polling.
+    /// HTTP 200 with `content-type: application/json`, chunked. These lines come first; the caller polls for the
+    /// others.
     Watch(WatchId, Vec<Arc<[u8]>>),
     /// There is no listener: the connection is refused.
     Refused,
@@ -106,7 +107,8 @@ impl Reply {
         }
     }
 
-    /// The real server holds a request for a future resourceVersion for 3 s before it gives up.
+    /// Returns the reply with this failure. A 504 comes after 3 s: for that long, the real server waits for a future
+    /// resourceVersion.
     pub(super) fn failure(failure: &Failure) -> Reply {
         let retry_after = failure.details.get("retryAfterSeconds").and_then(Value::as_u64);
         let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];

@@ -1,6 +1,6 @@
 //! The kinds of objects that the model serves, and the differences between them in the real server's registry.
 //!
-//! It only has facts; `store`, `reads` and `writes` store, read and write objects.
+//! This module has only facts; `store`, `reads` and `writes` store, read and write objects.
 
 /// A kind of object that the model serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,13 +34,13 @@ pub(super) struct Facts {
     pub singular: &'static str,
     pub kind: &'static str,
     pub namespaced: bool,
-    /// True if a PUT without resourceVersion replaces; otherwise it is refused with 422.
+    /// True if a PUT without resourceVersion replaces the object; otherwise it is refused with 422.
     pub unconditional_update: bool,
     /// True if a PUT of a missing object creates it.
     pub create_on_update: bool,
-    /// True if it has `/status`, and ignores `status` on the main path.
+    /// True if the kind has `/status`, and ignores `status` on the main path.
     pub has_status: bool,
-    /// True if it counts `metadata.generation`.
+    /// True if the kind counts `metadata.generation`.
     pub counts_generation: bool,
     /// True if DELETE answers the object instead of a Status.
     pub returns_deleted: bool,
@@ -196,7 +196,7 @@ impl Resource {
         }
     }
 
-    /// Returns the kind as which its objects are stored: both groups of events show one store.
+    /// Returns the kind under which its objects are stored: both groups of events share one store.
     pub(super) fn stored_as(self) -> Resource {
         if self == Resource::EventsV1 { Resource::Events } else { self }
     }

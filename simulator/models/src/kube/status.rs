@@ -48,7 +48,7 @@ impl Failure {
             .about(facts, name)
     }
 
-    /// Another write came first: optimistic locking failed.
+    /// Returns the failure of optimistic locking: another write came first.
     pub fn modified(facts: &Facts, name: &str) -> Failure {
         Failure::conflict(facts, name, MODIFIED)
     }
@@ -67,7 +67,7 @@ impl Failure {
         failure
     }
 
-    /// List or watch options that exclude each other.
+    /// Returns the failure for list or watch options that exclude each other.
     pub fn invalid_options(field: &str, detail: &str) -> Failure {
         let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: {detail}");
         let mut failure = Failure::new(422, "Invalid", message);
@@ -76,7 +76,7 @@ impl Failure {
         failure
     }
 
-    /// Returns a patch whose operations do not apply to the object.
+    /// Returns the failure for a patch whose operations do not apply to the object.
     pub fn patch_refused() -> Failure {
         let message = "the server rejected our request due to an error in our request";
         let mut failure = Failure::new(422, "Invalid", message);
@@ -121,12 +121,12 @@ impl Failure {
         )
     }
 
-    /// The requested resourceVersion is older than the kept history.
+    /// Returns the failure for a resourceVersion that is older than the kept history.
     pub fn expired(wanted: u64, oldest: u64) -> Failure {
         Failure::new(410, "Expired", format!("too old resource version: {wanted} ({oldest})"))
     }
 
-    /// Returns a continue token whose snapshot is gone.
+    /// Returns the failure for a continue token whose snapshot is gone.
     pub fn continue_expired() -> Failure {
         let message = "The provided continue parameter is too old to display a consistent list result. You can \
             start a new list without the continue parameter, or use the continue token in this response to \
@@ -134,7 +134,7 @@ impl Failure {
         Failure::new(410, "Expired", message)
     }
 
-    /// The requested resourceVersion lies in the future.
+    /// Returns the failure for a resourceVersion in the future.
     pub fn too_large_version(wanted: u64, current: u64) -> Failure {
         let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
         let mut failure = Failure::new(504, "Timeout", message);

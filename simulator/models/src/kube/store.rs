@@ -1,7 +1,7 @@
 //! Objects, their one resourceVersion, and the bounded history for watches and stale reads.
 //!
-//! An object is serialised once per write, as the watch line of that write; lists, reads and every watcher share
-//! those bytes. Only a group that shows the objects of another one serialises them again. History is a ring per kind,
+//! An object is serialised once per write, as the watch line of that write; lists, reads and all watchers share those
+//! bytes. Only a group that shows the objects of another group serialises them again. The history is a ring per kind,
 //! bounded in events and bytes.
 
 use std::borrow::Cow;
@@ -59,7 +59,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the decoded object. Objects are stored only as bytes: decoded they take ten times the memory.
+    /// Returns the decoded object. Objects are stored only as bytes, because they take ten times the memory when
+    /// decoded.
     pub fn value(&self) -> Value {
         serde_json::from_slice(self.body()).expect("the store wrote it")
     }
@@ -247,13 +248,13 @@ impl Store {
         hidden.map(|event| event.rv - 1).min().unwrap_or(self.rv)
     }
 
-    /// Returns when the next write that is still hidden at `now_us` becomes visible.
+    /// Returns the time at which the next write that is still hidden at `now_us` becomes visible.
     pub fn next_visible_at(&self, resource: Resource, now_us: u64, lag_us: u64) -> Option<u64> {
         let hidden = next_hidden(&self.table(resource).ring, now_us, lag_us)?;
         Some(hidden.at_us.saturating_add(lag_us))
     }
 
-    /// Returns the objects of a kind as of `rv`; `None` if that is no longer known.
+    /// Returns the objects of a kind as of `rv`; `None` if that state is no longer known.
     pub fn at(&self, resource: Resource, rv: u64) -> Option<BTreeMap<&Key, &Arc<Snapshot>>> {
         let table = self.table(resource);
         if rv < table.retained_from {

@@ -47,7 +47,7 @@ pub(super) fn check(resource: Resource, object: &Value) -> Result<(), Failure> {
     }
 }
 
-/// Each taint of a node has an effect, and no two have the same key and effect.
+/// Checks that each taint of a node has an effect, and that no two taints have the same key and effect.
 fn check_taints(node: &Value) -> Result<(), Failure> {
     let invalid = |field: &str, detail: &str| {
         Err(Failure::invalid(Resource::Nodes.facts(), meta(node, "name"), field, detail))
@@ -57,7 +57,7 @@ fn check_taints(node: &Value) -> Result<(), Failure> {
     for (index, taint) in taints.into_iter().flatten().enumerate() {
         let text = |key: &str| taint[key].as_str().unwrap_or_default();
         let (key, effect) = (text("key"), text("effect"));
-        // The server writes "metadata" here, although they are in the spec.
+        // The server writes "metadata" here, although taints are in the spec.
         let field = format!("metadata.taints[{index}]");
         if key.is_empty() {
             return invalid(&format!("{field}.key"), "Invalid value: \"\": name part must be non-empty");
@@ -77,7 +77,7 @@ fn check_taints(node: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Events with `eventTime` must satisfy stricter rules; `events.k8s.io` requires it.
+/// Checks an event. Events with `eventTime` must satisfy stricter rules; `events.k8s.io` requires it.
 fn check_event(
     resource: Resource,
     event: &Value,

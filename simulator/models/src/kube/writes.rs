@@ -56,7 +56,7 @@ impl KubeModel {
         Ok(answer(201, &self.insert(target.resource, key, new, dry, now_us)))
     }
 
-    /// Stores a new object under a free key, and returns what was (or would have been) stored.
+    /// Stores a new object under a free key, and returns the object that was (or would have been) stored.
     pub(super) fn insert(
         &mut self,
         resource: Resource,

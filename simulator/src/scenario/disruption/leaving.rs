@@ -53,7 +53,7 @@ pub enum NodeDisruption {
 pub struct Preemption {
     /// Number of nodes.
     pub count: usize,
-    /// Time in which they begin, in microseconds.
+    /// Time in which the evictions begin, in microseconds.
     pub within_us: u64,
     /// Form of the notice.
     pub form: NoticeForm,
@@ -216,7 +216,7 @@ impl NodeDisruption {
     }
 }
 
-/// One step of an eviction.
+/// Applies one step of an eviction.
 fn evict(number: usize, step: Step, world: &mut World, trigger_time: &str, shift: &mut Shift) {
     match step {
         Step::Notice { form, notice_us } => {

@@ -41,7 +41,7 @@ enum LeaseState {
     Known(Arc<LeaseFacts>, Now),
 }
 
-/// Reports whether two states of a Lease describe the same hold.
+/// Returns whether two states of a Lease describe the same hold.
 fn is_same_hold(one: &LeaseFacts, other: &LeaseFacts) -> bool {
     one.holder == other.holder && one.duration == other.duration && one.transitions == other.transitions
 }
@@ -60,13 +60,13 @@ impl ForeignHold {
 
 /// The state of the Lease for a process that needs it.
 pub(super) enum LeaseAvailability {
-    /// Unknown: read it.
+    /// Unknown: the Lease must be read.
     Unknown,
-    /// It does not exist: create it.
+    /// The Lease does not exist and can be created.
     Absent,
-    /// It can be taken now, or is ours.
+    /// The Lease can be taken now, or is ours.
     Free(Arc<LeaseFacts>),
-    /// Another process holds it until this moment.
+    /// Another process holds the Lease until this moment.
     Held(Arc<LeaseFacts>, Now),
 }
 
@@ -83,9 +83,9 @@ impl ObservedLease {
         }
     }
 
-    /// Reports whether the known state is certainly older than this one. `resourceVersion`s of one resource compare as
-    /// numbers; where one is not a number, nothing is certain. The transitions and times in a Lease prove nothing: the
-    /// operator may set them back, and clocks differ.
+    /// Returns whether the known state is certainly older than this one. `resourceVersion`s of one resource compare
+    /// as numbers. If one of them is not a number, nothing is certain. The transitions and times in a Lease prove
+    /// nothing: the operator may set them back, and clocks differ.
     pub(super) fn is_older_than(&self, facts: &LeaseFacts) -> bool {
         match &self.state {
             LeaseState::Unknown | LeaseState::Absent => true,
@@ -114,8 +114,8 @@ impl ObservedLease {
         {
             return;
         }
-        // Only a release as we write it means that its holder has ended all its writes; another client that empties a
-        // Lease does not know.
+        // Only a release in the form that we write means that the holder has ended all its writes. Another client
+        // that clears the holder does not know this.
         if facts.holder.is_some() || facts.duration != Some(RELEASED_FOR) {
             self.handle_successor(&facts, times);
         }
@@ -131,7 +131,8 @@ impl ObservedLease {
         self.state = LeaseState::Absent;
     }
 
-    /// Handles a holder other than the observed one, which did not see it release, unless it is the same one again.
+    /// Handles a state other than a release. If the holder has changed, the former holder may not have released the
+    /// Lease, and its last PUT may still arrive.
     fn handle_successor(&mut self, facts: &LeaseFacts, times: Times) {
         let same = match &self.state {
             LeaseState::Known(before, _) => before.holder == facts.holder,
@@ -187,7 +188,7 @@ impl ObservedLease {
         self.last_put_until
     }
 
-    /// Reports whether another process may have held it before.
+    /// Returns whether another process may have held it before.
     pub(super) fn had_other_writer(&self) -> bool {
         self.had_other_writer
     }

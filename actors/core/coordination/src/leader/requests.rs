@@ -21,7 +21,7 @@ use super::{Leader, Out, Shutdown, Times};
 
 /// Maximum duration of one watch of the Lease.
 const WATCH_FOR: Duration = Duration::from_secs(60);
-/// Least time between two watches without a result, and between two tries to release.
+/// Minimum time between two watches without a result, and between two tries to release.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// The purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,13 +84,14 @@ impl Leader {
                     }
                 }
             }),
-            // A process that ends takes no Lease.
+            // A process that shuts down does not take the Lease.
             (false, Shutdown::Begun | Shutdown::Releasing { .. }) => return self.client.stop(),
             (false, Shutdown::Not) => match self.observed.availability(now, times) {
                 LeaseAvailability::Unknown => None,
                 LeaseAvailability::Absent => Some((LeaseAction::Take, None, self.first_edit(times))),
                 LeaseAvailability::Free(facts) => {
-                    // Also if the holder stays the same: each term has its own number.
+                    // The number of transitions rises even if the holder stays the same, because each term has its
+                    // own number.
                     let edit = LeaseEdit { acquired: true, transition: true, ..self.edit(&facts, times) };
                     Some((LeaseAction::Take, Some(facts), edit))
                 }
@@ -112,7 +113,7 @@ impl Leader {
         out.push(Out::Lease(call, request));
     }
 
-    /// Plans a read, whose answer decides what follows.
+    /// Plans a read, whose answer decides the next request.
     pub(super) fn read_at(&mut self, at: Now) {
         self.must_read = true;
         self.client.plan(at);
@@ -211,7 +212,7 @@ impl Leader {
                 if self.renewed.is_some() && !ours {
                     self.end_term(now, out);
                 }
-                // A take whose answer was lost, in a process that ends: it must be released.
+                // The answer to a take was lost, and this process shuts down: the Lease must be released.
                 if ours && self.renewed.is_none() && self.shutdown != Shutdown::Not {
                     self.renewed = Some(now);
                 }

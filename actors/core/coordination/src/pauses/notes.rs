@@ -73,7 +73,7 @@ impl PauseNotes {
         noted
     }
 
-    /// Reports whether this scope has a pause of its own.
+    /// Returns whether this scope has a pause of its own.
     pub(super) fn has(&self, scope: &Scope) -> bool {
         self.keys.contains_key(scope)
     }

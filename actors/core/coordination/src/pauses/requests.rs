@@ -84,7 +84,7 @@ impl PauseRequest {
         PauseRequest { id, change: PauseChange::Resume { scope }, received, after, written_over: None }
     }
 
-    /// Reports whether it names a node, which cannot be paused.
+    /// Returns whether the request names a node, which cannot be paused.
     pub(super) fn is_of_a_node(&self) -> bool {
         let (PauseChange::Pause { scope, .. } | PauseChange::Resume { scope }) = &self.change;
         match scope {
@@ -197,7 +197,7 @@ impl Pauses {
         }
     }
 
-    /// Answers the requests that this state completes, and returns what the next one needs.
+    /// Answers the requests that this state completes, and returns the step that the next request needs.
     fn answer_requests(
         &mut self,
         sent: &SentRequest<Option<Epoch>>,
@@ -216,7 +216,7 @@ impl Pauses {
                 continue;
             }
             if sent.writes && !answered {
-                // Another client undoes the write, or the server ignores it: not again immediately.
+                // Another client undoes the write, or the server ignores it. The next try is delayed.
                 return NextStep::Later;
             }
             request.written_over = Some(StateId::of(state.facts.as_deref()));
@@ -237,7 +237,7 @@ impl Pauses {
     }
 }
 
-/// What follows a state.
+/// The next step after a state was processed.
 enum NextStep {
     /// No request waits.
     Rest,

@@ -33,7 +33,7 @@ impl<Item: Ord + Clone> Limiter<Item> {
         own.max(overall)
     }
 
-    /// The number of failures of the item since its count was reset.
+    /// Returns the number of failures of the item since its count was reset.
     pub fn failures(&self, item: &Item) -> u32 {
         self.failures.get(item).copied().unwrap_or_default()
     }

@@ -45,19 +45,19 @@ impl InstanceId {
         InstanceId(Arc::new(Spelling { shown, folded }))
     }
 
-    /// The text in the spelling that was seen first.
+    /// Returns the text in the spelling that was seen first.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0.shown
     }
 
-    /// The text in lower case, used for comparison.
+    /// Returns the text in lower case, used for comparison.
     #[must_use]
     pub fn folded(&self) -> &str {
         &self.0.folded
     }
 
-    /// The virtual machine in a node's provider id (`azure:///subscriptions/…`); `None` if it names none.
+    /// Returns the virtual machine in a node's provider id (`azure:///subscriptions/…`); `None` if it names none.
     #[must_use]
     pub fn of_provider_id(text: &str) -> Option<InstanceId> {
         let (cloud, id) = text.trim().split_once("://")?;
@@ -71,7 +71,7 @@ impl InstanceId {
         Some(InstanceId::new(machine))
     }
 
-    /// The virtual machine in the id of a network interface's IP configuration; `None` if it names none.
+    /// Returns the virtual machine in the id of a network interface's IP configuration; `None` if it names none.
     ///
     /// The id of an interface that is a resource of its own does not contain the machine. The machine is then derived
     /// from the name of the interface, by the conventions of the tools that create both.
@@ -90,7 +90,7 @@ impl InstanceId {
     }
 }
 
-/// The parts of `id` at the stars of `form`; `None` if the id does not have this form.
+/// Returns the parts of `id` at the stars of `form`; `None` if the id does not have this form.
 fn names<'a, const N: usize>(id: &'a str, form: &str) -> Option<[&'a str; N]> {
     let mut names = Vec::with_capacity(N);
     let mut parts = id.split('/');
@@ -112,15 +112,15 @@ fn names<'a, const N: usize>(id: &'a str, form: &str) -> Option<[&'a str; N]> {
     names.try_into().ok()
 }
 
-/// Returns true if this can be the name of a resource. Ids in Azure messages may have other text in its place, such as
-/// a whole id written with bars.
+/// Returns true if this can be the name of a resource. Ids in Azure messages may have other text in place of a name,
+/// such as a whole id written with bars.
 fn is_name(text: &str) -> bool {
     let fits = |c: char| c.is_alphanumeric() || ['-', '_', '.', '(', ')'].contains(&c);
     !text.is_empty() && text.chars().all(fits)
 }
 
-/// The machine of the interface with this name: `<machine>-nic` or `<machine>-nic-<number>`, or the machine's own
-/// name. AKS puts `nic` inside the machine's name: `aks-<pool>-<digits>-nic-<number>`.
+/// Returns the machine of the interface with this name: `<machine>-nic` or `<machine>-nic-<number>`, or the machine's
+/// own name. AKS puts `nic` inside the machine's name: `aks-<pool>-<digits>-nic-<number>`.
 fn of_interface(interface: &str) -> InstanceId {
     let itself = || InstanceId::new(interface);
     let folded = interface.to_ascii_lowercase();

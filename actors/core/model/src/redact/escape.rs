@@ -7,7 +7,7 @@ pub(super) fn is_escape(byte: u8) -> bool {
     matches!(byte, b'%' | b'\\' | b'&')
 }
 
-/// The byte that is encoded at `at`, and the position after it.
+/// Returns the byte that is encoded at `at`, and the position after it.
 pub(super) fn decode_byte(text: &[u8], at: usize) -> Option<(u8, usize)> {
     let rest = text.get(at..)?;
     let plain = (*rest.first()?, at + 1);
@@ -42,7 +42,7 @@ fn hex(digits: &[u8]) -> Option<u8> {
     u8::from_str_radix(digits, 16).ok()
 }
 
-/// The byte that `43;` or `x2b;` encodes, and the length of that text.
+/// Returns the byte that `43;` or `x2b;` encodes, and the length of that text.
 fn of_html(digits: &[u8]) -> Option<(u8, usize)> {
     let length = digits.iter().take(4).position(|byte| *byte == b';')?;
     let byte = match &digits[..length] {

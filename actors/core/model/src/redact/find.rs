@@ -38,7 +38,7 @@ const OF_BEARERS: [&str; 25] = [
     "that",
 ];
 
-/// Private keys as PEM. A key that was cut extends to the end of the text.
+/// Finds private keys as PEM. A key that was cut extends to the end of the text.
 pub(super) fn private_keys(text: &str, found: &mut SecretMatches) {
     const BEGIN: &str = "-----BEGIN ";
     const END: &str = "-----END ";
@@ -57,7 +57,7 @@ pub(super) fn private_keys(text: &str, found: &mut SecretMatches) {
     }
 }
 
-/// The words after `Bearer` and `Basic`.
+/// Finds the words after `Bearer` and `Basic`.
 pub(super) fn credentials(text: &str, found: &mut SecretMatches) {
     let lower = text.to_ascii_lowercase();
     let is_opaque = |word: &str| !OF_BEARERS.iter().any(|it| word.eq_ignore_ascii_case(it));
@@ -147,7 +147,7 @@ fn is_user_and_password(word: &str) -> bool {
     }
 }
 
-/// JSON web tokens, bootstrap tokens, and PEM in base64, as in a kubeconfig.
+/// Finds JSON web tokens, bootstrap tokens, and PEM in base64, as in a kubeconfig.
 pub(super) fn tokens(text: &str, found: &mut SecretMatches) {
     let mut end = 0;
     for word in text.split_inclusive(|c: char| !is_of_token(c)) {
@@ -194,7 +194,7 @@ pub(super) fn is_of_token(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-/// User and password in URLs, and their queries, which may be signed.
+/// Finds users and passwords in URLs, and the queries of URLs, which may be signed.
 pub(super) fn parts_of_addresses(text: &str, found: &mut SecretMatches) {
     let mut end = 0;
     while let Some(host) = text[end..].find("://").map(|at| end + at + 3) {

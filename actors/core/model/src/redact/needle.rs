@@ -81,7 +81,7 @@ impl Needles {
         self.starts[pair >> 6] >> (pair & 63) & 1 == 1 || is_escape(first) && is_escaped()
     }
 
-    /// How far a secret that begins in a text may extend beyond its end, in bytes.
+    /// Returns how far a secret that begins in a text may extend beyond its end, in bytes.
     pub(super) fn reach(&self) -> usize {
         let longest = self.all.iter().map(Vec::len).max().unwrap_or_default();
         longest.saturating_mul(MAX_ENCODING)
@@ -109,7 +109,7 @@ impl Needles {
     }
 }
 
-/// The end of the secret that begins at `start`, or of its longest part there, if the part is long enough.
+/// Returns the end of the secret that begins at `start`, or of its longest part there, if the part is long enough.
 fn end_of(secret: &[u8], text: &[u8], start: usize) -> Option<usize> {
     // A secret that looks like an escape is compared literally.
     if text[start..].starts_with(secret) {

@@ -16,7 +16,7 @@ enum KeyKind {
 }
 
 impl KeyKind {
-    /// The kind of a name, regardless of its case and of how it joins words.
+    /// Returns the kind of a name, regardless of its case and of how it joins words.
     fn of(key: &str) -> Option<KeyKind> {
         const HEADERS: [&str; 3] = ["authorization", "authorizationauxiliary", "cookie"];
         const SECRETS: [&str; 16] = [
@@ -69,7 +69,7 @@ pub(super) fn find(text: &str, found: &mut SecretMatches) {
         if value.is_empty() {
             continue;
         }
-        // After this replacement anything may follow, whatever program wrote it.
+        // Any text may follow this replacement, whichever program wrote it.
         if rest[value.clone()] == *REDACTED {
             from = start + value.end;
             continue;
@@ -83,7 +83,7 @@ pub(super) fn find(text: &str, found: &mut SecretMatches) {
     }
 }
 
-/// The kind of the name at the end of a text, and whether it is quoted.
+/// Returns the kind of the name at the end of a text, and whether it is quoted.
 fn name_before(text: &str) -> Option<(KeyKind, bool)> {
     let text = text.trim_end_matches([' ', '\t']);
     let bare = text.strip_suffix(['"', '\'']);
@@ -93,7 +93,7 @@ fn name_before(text: &str) -> Option<(KeyKind, bool)> {
     Some((KeyKind::of(&key[start..])?, bare.is_some()))
 }
 
-/// The range of the value after a separator. A colon with a space may belong to a sentence.
+/// Returns the range of the value after a separator. A colon with a space may belong to a sentence.
 fn value_of(text: &str, name: KeyKind, quoted: bool, is_colon: bool) -> Range<usize> {
     let start = text.len() - text.trim_start_matches([' ', '\t']).len();
     let is_loose = is_colon && start > 0;
@@ -119,7 +119,7 @@ fn value_of(text: &str, name: KeyKind, quoted: bool, is_colon: bool) -> Range<us
     start..start + length.unwrap_or(value.len())
 }
 
-/// The end of a bracketed text, including nested brackets and quoted texts.
+/// Returns the end of a bracketed text, including nested brackets and quoted texts.
 fn end_of_brackets(text: &str) -> Option<usize> {
     let (mut depth, mut backslashes, mut before) = (1_u32, 0_usize, b' ');
     let mut quoted: Option<(u8, usize)> = None;
@@ -133,7 +133,7 @@ fn end_of_brackets(text: &str) -> Option<usize> {
                 quoted.take_if(|_| byte == mark && backslashes <= of_mark);
             }
             (None, b'"') => quoted = Some((byte, backslashes)),
-            // Within a word it is an apostrophe.
+            // Within a word, this mark is an apostrophe.
             (None, b'\'') if !before.is_ascii_alphanumeric() => quoted = Some((byte, backslashes)),
             (None, b'[' | b'{') => depth += 1,
             (None, b']' | b'}') => {
@@ -149,14 +149,14 @@ fn end_of_brackets(text: &str) -> Option<usize> {
     None
 }
 
-/// The end of a JSON value that is not a string.
+/// Returns the end of a JSON value that is not a string.
 fn end_of_literal(text: &str) -> Option<usize> {
     let literal = ["null", "true", "false"].into_iter().find(|literal| text.starts_with(literal))?;
     text[literal.len()..].trim_start().starts_with([',', '}', ']']).then_some(literal.len())
 }
 
-/// The range between quotation marks; without a closing mark it extends to the end. The marks of JSON within JSON have
-/// backslashes.
+/// Returns the range between quotation marks; without a closing mark it extends to the end. The marks of JSON within
+/// JSON have backslashes.
 fn in_quotes(text: &str) -> Option<Range<usize>> {
     let bare = text.trim_start_matches('\\');
     let (backslashes, mark) = (text.len() - bare.len(), bare.chars().next()?);
@@ -177,7 +177,7 @@ fn in_quotes(text: &str) -> Option<Range<usize>> {
     )
 }
 
-/// The end of a line, including an escaped line end within JSON.
+/// Returns the end of a line, including an escaped line end within JSON.
 fn end_of_line(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let is_end = |at: &usize| match bytes[*at] {

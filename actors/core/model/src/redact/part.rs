@@ -94,15 +94,15 @@ impl Blocks {
     }
 }
 
-/// The bit of a block in the filter.
+/// Returns the bit of a block in the filter.
 fn position(block: u64) -> (usize, u64) {
     // Fibonacci hashing: the upper bits depend on all bytes.
     let hash = block.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - FILTER_BITS);
     (usize::try_from(hash >> 6).expect("a few bits"), 1 << (hash & 63))
 }
 
-/// The longest range around a block that is equal in text and secret. The block is at `at` in the text and at `offset`
-/// in the secret.
+/// Returns the longest range around a block that is equal in text and secret. The block is at `at` in the text and at
+/// `offset` in the secret.
 fn part_around(bytes: &[u8], at: usize, secret: &[u8], offset: usize, free: usize) -> Range<usize> {
     let before = bytes[free..at].iter().rev().zip(secret[..offset].iter().rev());
     let behind = bytes[at..].iter().zip(&secret[offset..]);

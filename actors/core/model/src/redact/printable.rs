@@ -14,13 +14,13 @@ pub(super) const ESCAPE: &str = "\\u{";
 pub struct Printable(String);
 
 impl Printable {
-    /// One line: line breaks are escaped.
+    /// Returns the text as one line, with escaped line breaks.
     #[must_use]
     pub fn line(text: &str) -> Printable {
         Printable::of(text, false)
     }
 
-    /// One line of at most `longest` bytes.
+    /// Returns the text as one line of at most `longest` bytes.
     #[must_use]
     pub fn line_within(text: &str, longest: usize) -> Printable {
         let mut line = Printable::line(text);
@@ -30,7 +30,7 @@ impl Printable {
         line
     }
 
-    /// The given lines, each with a line end.
+    /// Returns the given lines, each with a line end.
     #[must_use]
     pub fn joined(lines: impl IntoIterator<Item = Printable>) -> Printable {
         let mut all = String::new();
@@ -41,15 +41,16 @@ impl Printable {
         Printable(all)
     }
 
-    /// A document of several lines, in which foreign parts are already one printable line each. Each `\n` is kept.
+    /// Returns a document of several lines, in which foreign parts are already one printable line each. Each `\n` is
+    /// kept.
     #[must_use]
     pub fn lines(text: &str) -> Printable {
         Printable::of(text, true)
     }
 
-    /// A JSON document with the same content, with unprintable characters as JSON escapes. A string value with a
-    /// recently sent token is redacted as a whole; names and numbers stay, so that the document stays valid. Line
-    /// breaks occur only between strings, and are kept.
+    /// Returns a JSON document with the same content, with unprintable characters as JSON escapes. A string value
+    /// with a recently sent token is redacted as a whole; names and numbers stay, so that the document stays valid.
+    /// Line breaks occur only between strings, and are kept.
     #[must_use]
     pub fn json(document: &str) -> Printable {
         let document = values_without_sent(document);
@@ -64,7 +65,7 @@ impl Printable {
         Printable(out)
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -84,7 +85,7 @@ impl fmt::Display for Printable {
     }
 }
 
-/// The JSON document with each string value redacted that contains a recently sent token.
+/// Returns the JSON document with each string value redacted that contains a recently sent token.
 fn values_without_sent(document: &str) -> Cow<'_, str> {
     if let Cow::Borrowed(_) = without_sent(document) {
         return Cow::Borrowed(document);
@@ -106,7 +107,7 @@ fn values_without_sent(document: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The length of the JSON string at the start of a text, in bytes, including its quotation marks.
+/// Returns the length of the JSON string at the start of a text, in bytes, including its quotation marks.
 fn string_length(text: &str) -> usize {
     let mut is_escaped = false;
     let end = text.bytes().skip(1).position(|byte| {
@@ -130,9 +131,9 @@ pub(super) fn push(text: &str, keeps_lines: bool, out: &mut String) {
     out.push_str(&text[shown..]);
 }
 
-/// Controls, line and paragraph separators, direction marks and invisible characters are unprintable: names that
-/// differ only in one of them look the same. The two joiners (U+200C, U+200D) are printable, because they are part of
-/// the spelling of words.
+/// Returns whether a character is printable. Controls, line and paragraph separators, direction marks and invisible
+/// characters are not: names that differ only in one of them look the same. The two joiners (U+200C, U+200D) are
+/// printable, because they are part of the spelling of words.
 fn is_printable(c: char) -> bool {
     !(c.is_control()
         || matches!(c,

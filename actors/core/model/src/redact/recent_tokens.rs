@@ -51,7 +51,7 @@ pub fn record_sent_token(to: &Recipient, token: &str) {
     }
 }
 
-/// The tokens known now.
+/// Returns the tokens known now.
 pub(super) fn recent() -> Option<Arc<RecentTokens>> {
     RECENT.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
@@ -62,7 +62,7 @@ impl RecentTokens {
         newest.is_some_and(|(_, newest)| **newest == *token)
     }
 
-    /// The tokens with this one added as the newest.
+    /// Returns the tokens with this token added as the newest.
     pub(super) fn with(before: Option<&RecentTokens>, to: &Recipient, token: &str) -> RecentTokens {
         let mut tokens = before.map(|recent| recent.tokens.clone()).unwrap_or_default();
         tokens.retain(|(recipient, other)| (recipient, &**other) != (to, token));

@@ -43,7 +43,7 @@ pub struct NodeView {
 }
 
 impl NodeView {
-    /// Number of its pools in this state.
+    /// Returns the number of the node's pools in this state.
     #[must_use]
     pub fn count(&self, state: NodePoolState) -> usize {
         self.pools.iter().filter(|pool| pool.state == state).count()
@@ -87,7 +87,7 @@ impl NodePoolState {
         NodePoolState::Excluded,
     ];
 
-    /// The value in the admin API.
+    /// Returns the value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -143,7 +143,7 @@ pub struct ForeignState {
     pub node: NodeName,
 }
 
-/// The spelling of an admin state in Azure.
+/// Returns the spelling of an admin state in Azure.
 #[must_use]
 pub fn admin_state_word(state: AdminState) -> &'static str {
     match state {

@@ -36,13 +36,13 @@ impl Default for Limits {
 /// The health of an endpoint, ordered by preference. The best health of an address with several ports counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum EndpointHealth {
-    /// It takes traffic, or its health is unknown.
+    /// The endpoint takes traffic, or its health is unknown.
     Healthy,
-    /// It takes traffic if no healthy endpoint is left.
+    /// The endpoint takes traffic if no healthy endpoint is left.
     Degraded,
-    /// It finishes its connections and takes no new ones.
+    /// The endpoint finishes its connections and takes no new ones.
     Draining,
-    /// It takes no traffic.
+    /// The endpoint takes no traffic.
     Unhealthy,
 }
 
@@ -50,7 +50,8 @@ impl EndpointHealth {
     /// The health of members, the better one first.
     pub const USABLE: [EndpointHealth; 2] = [EndpointHealth::Healthy, EndpointHealth::Degraded];
 
-    /// The health for the number of a `HealthStatus`. `UNHEALTHY`, `TIMEOUT` and unknown numbers count as unhealthy.
+    /// Returns the health for the number of a `HealthStatus`. `UNHEALTHY`, `TIMEOUT` and unknown numbers count as
+    /// unhealthy.
     #[must_use]
     pub fn of_health(number: i32) -> EndpointHealth {
         const UNKNOWN: i32 = 0;
@@ -65,7 +66,7 @@ impl EndpointHealth {
         }
     }
 
-    /// The name in messages.
+    /// Returns the name in messages.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -108,12 +109,12 @@ pub struct Priority {
 }
 
 impl Priority {
-    /// The addresses of a family with this health.
+    /// Returns the addresses of a family with this health.
     pub fn with(&self, family: Family, health: EndpointHealth) -> impl Iterator<Item = IpAddr> + '_ {
         self.of(family).filter(move |(_, known)| *known == health).map(|(ip, _)| ip)
     }
 
-    /// The addresses of a family with their health.
+    /// Returns the addresses of a family with their health.
     pub fn of(&self, family: Family) -> impl Iterator<Item = (IpAddr, EndpointHealth)> + '_ {
         let of_family = self.addresses.iter().filter(move |(ip, _)| family_of(**ip) == family);
         of_family.map(|(ip, health)| (*ip, *health))
@@ -121,7 +122,7 @@ impl Priority {
 }
 
 impl LoadAssignment {
-    /// The assignment in normal form, or the errors with the paths of the fields.
+    /// Returns the assignment in normal form, or the errors with the paths of the fields.
     ///
     /// A locality without a weight counts: servers without locality balancing omit the weight. A locality of weight 0
     /// is skipped with all its endpoints, as in gRPC. It leaves a gap if its priority has no other locality.
@@ -155,7 +156,7 @@ impl LoadAssignment {
         faults.end(LoadAssignment { priorities, skips, has_endpoints, only_drains, alternatives })
     }
 
-    /// The addresses of a family with this health in one priority; none if the priority does not exist.
+    /// Returns the addresses of a family with this health in one priority; none if the priority does not exist.
     pub fn with(
         &self,
         family: Family,
@@ -166,7 +167,7 @@ impl LoadAssignment {
     }
 }
 
-/// The family of an address.
+/// Returns the family of an address.
 fn family_of(ip: IpAddr) -> Family {
     match ip {
         IpAddr::V4(_) => Family::V4,
@@ -255,7 +256,8 @@ fn read_port(port: Option<u32>) -> Result<u16, AddressFault> {
     })
 }
 
-/// Why no pool can hold an address; `None`: a pool can. One such address may make Azure refuse the whole pool.
+/// Returns why no pool can hold an address; `None`: a pool can. One unfit address may make Azure refuse the whole
+/// pool.
 fn unfitness(ip: IpAddr) -> Option<&'static str> {
     /// The address of Azure itself in every network; health probes come from it.
     const AZURE: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
@@ -356,7 +358,8 @@ impl PriorityBuilder {
         }
     }
 
-    /// A larger locality gets more traffic in any case, so weights are compared per endpoint.
+    /// Ends the priority and returns its content. A larger locality gets more traffic in any case, so weights are
+    /// compared per endpoint.
     fn end(self) -> Priority {
         let differs = |pair: &[(u64, u64)]| match pair {
             [one, other] => one.0.saturating_mul(other.1) != other.0.saturating_mul(one.1),

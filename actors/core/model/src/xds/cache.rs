@@ -18,7 +18,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// How long a resource may take to arrive after it was requested (A57, A88).
+    /// Returns how long a resource may take to arrive after it was requested (A57, A88).
     #[must_use]
     pub const fn resource_timeout(self) -> Duration {
         Duration::from_secs(if self.timer_is_transient { 30 } else { 15 })
@@ -31,15 +31,15 @@ impl Policy {
 pub enum ResourceState {
     /// The resource is watched; neither the resource nor an error has arrived.
     Requested,
-    /// It does not exist: it did not arrive in time, or was deleted.
+    /// The resource does not exist: it did not arrive in time, or was deleted.
     DoesNotExist,
-    /// It exists and is valid.
+    /// The resource exists and is valid.
     Acked,
     /// Its most recent version is invalid.
     Nacked,
     /// Its source has reported an error instead of it (xRFC TP3).
     ReceivedError,
-    /// It did not arrive in time, from a source that would have reported that it does not exist.
+    /// The resource did not arrive in time, from a source that would have reported that it does not exist.
     Timeout,
 }
 
@@ -54,7 +54,7 @@ impl ResourceState {
         ResourceState::Timeout,
     ];
 
-    /// Its name in CSDS (`ClientResourceStatus`).
+    /// Returns the name of the state in CSDS (`ClientResourceStatus`).
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl ResourceState {
         }
     }
 
-    /// The metric label for this state, with or without a cached resource (A78, A88).
+    /// Returns the metric label for this state, with or without a cached resource (A78, A88).
     #[must_use]
     pub fn cache_state(self, is_cached: bool) -> CacheState {
         match self {
@@ -87,15 +87,15 @@ impl ResourceState {
 /// The label of watched resources in `grpc.xds.cache_state`, a closed set (A78, A88).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum CacheState {
-    /// It has not arrived.
+    /// The resource has not arrived.
     Requested,
-    /// It does not exist, and no older one is in use.
+    /// The resource does not exist, and no older version is in use.
     DoesNotExist,
-    /// It was deleted, and the last good one is in use.
+    /// The resource was deleted, and its last good version is in use.
     DoesNotExistButCached,
-    /// It is valid and in use.
+    /// The resource is valid and in use.
     Acked,
-    /// It is invalid, and no older one is in use.
+    /// The resource is invalid, and no older version is in use.
     Nacked,
     /// Its newest version is invalid, and the last good one is in use.
     NackedButCached,
@@ -121,7 +121,7 @@ impl CacheState {
         CacheState::Timeout,
     ];
 
-    /// The label value.
+    /// Returns the label value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -201,7 +201,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The value in the admin API and in events.
+    /// Returns the value in the admin API and in events.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -81,7 +81,7 @@ fn is_known_source(source: EdsSource) -> bool {
     }
 }
 
-/// The name of a `DiscoveryType`, or its number.
+/// Returns the name of a `DiscoveryType`, or its number.
 fn known_type(number: i32) -> String {
     let name = match number {
         0 => "STATIC",

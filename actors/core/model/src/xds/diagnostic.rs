@@ -26,7 +26,7 @@ pub enum Diagnostic {
 }
 
 impl Diagnostic {
-    /// The value in the admin API.
+    /// Returns the value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -30,8 +30,8 @@ pub struct ServerDump {
     pub is_connected: bool,
     /// Why it is not connected.
     pub failure: Option<Arc<str>>,
-    /// How the last streams broke within a minute of their first responses; `None`: the last one did not. This is not
-    /// an error (A57), but may explain why a requested resource never arrives.
+    /// How the last streams broke within a minute of their first responses; `None`: the last stream did not break so
+    /// early. This is not an error (A57), but may explain why a requested resource never arrives.
     pub cut: Option<Arc<str>>,
 }
 
@@ -53,7 +53,7 @@ pub struct ResourceDump {
 }
 
 impl ResourceDump {
-    /// The metric label (A78).
+    /// Returns the metric label (A78).
     #[must_use]
     pub fn cache_state(&self) -> CacheState {
         self.state.cache_state(self.cached.is_some())

@@ -19,7 +19,7 @@ impl ResourceKind {
     /// Every kind.
     pub const ALL: [ResourceKind; 2] = [ResourceKind::Cluster, ResourceKind::Endpoints];
 
-    /// The type URL in requests and in CSDS.
+    /// Returns the type URL in requests and in CSDS.
     #[must_use]
     pub fn type_url(self) -> &'static str {
         match self {
@@ -28,13 +28,13 @@ impl ResourceKind {
         }
     }
 
-    /// The kind with this type URL; `None` if it is never requested.
+    /// Returns the kind with this type URL; `None` if it is never requested.
     #[must_use]
     pub fn of_type_url(type_url: &str) -> Option<ResourceKind> {
         ResourceKind::ALL.into_iter().find(|kind| kind.type_url() == type_url)
     }
 
-    /// The type without the prefix of its URL, as a metric label (A78).
+    /// Returns the type without the prefix of its URL, as a metric label (A78).
     #[must_use]
     pub fn resource_type(self) -> &'static str {
         match self {
@@ -90,9 +90,9 @@ pub enum Code {
     InvalidArgument,
     /// The deadline has passed.
     DeadlineExceeded,
-    /// It does not exist.
+    /// The requested object does not exist.
     NotFound,
-    /// It exists already.
+    /// The object to create exists already.
     AlreadyExists,
     /// The caller lacks permission.
     PermissionDenied,
@@ -138,14 +138,14 @@ impl Code {
         Code::Unauthenticated,
     ];
 
-    /// The code with this number; [`Code::Unknown`] for any other number.
+    /// Returns the code with this number; [`Code::Unknown`] for any other number.
     #[must_use]
     pub fn of_number(number: i32) -> Code {
         let place = usize::try_from(number).ok();
         place.and_then(|place| Code::ALL.get(place)).copied().unwrap_or(Code::Unknown)
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     #[must_use]
     pub fn number(self) -> i32 {
         match self {
@@ -169,7 +169,7 @@ impl Code {
         }
     }
 
-    /// The canonical name.
+    /// Returns the canonical name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

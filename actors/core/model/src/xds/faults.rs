@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A text of a control plane in a message: quoted, escaped and shortened.
+/// Returns a text of a control plane for a message: quoted, escaped and shortened.
 pub(super) fn quoted(text: &str) -> String {
     const SHOWN: usize = 120;
     let mut rest = text.chars();

@@ -20,7 +20,7 @@ pub enum ResourceValue {
 }
 
 impl ResourceValue {
-    /// Its kind.
+    /// Returns the kind of the resource.
     #[must_use]
     pub fn kind(&self) -> ResourceKind {
         match self {
@@ -47,7 +47,7 @@ pub fn validate(kind: ResourceKind, received: &Received) -> Result<(Arc<str>, Re
     validate_within(kind, received, Limits::AZURE)
 }
 
-/// Like [`validate`], with other limits.
+/// Validates a resource like [`validate`], with other limits.
 ///
 /// # Errors
 /// The resource is invalid.
@@ -98,8 +98,8 @@ fn valid(name: Arc<str>, value: Result<ResourceValue, String>) -> Result<(Arc<st
     }
 }
 
-/// The name of a resource. The names in its content and in its wrapper must agree. If they do not, the wrapper's name
-/// identifies the watcher.
+/// Returns the name of a resource. The names in its content and in its wrapper must agree. If they do not, the
+/// wrapper's name identifies the watcher.
 fn agreed(field: &str, own: &str, wrapper: Option<&str>) -> Result<Arc<str>, Invalid> {
     let refused = |name: Option<&str>, fault: &str| {
         Err(Invalid { name: name.map(Arc::from), message: format!("{field}: {fault}") })
@@ -116,7 +116,7 @@ fn agreed(field: &str, own: &str, wrapper: Option<&str>) -> Result<Arc<str>, Inv
     }
 }
 
-/// An error for a resource of another type. It does not count for any requested resource, whatever its name.
+/// Returns an error for a resource of another type. It does not count for any requested resource, whatever its name.
 fn misplaced(kind: ResourceKind, type_url: &str) -> Invalid {
     let (found, expected) = (quoted(type_url), kind.type_url());
     let message = format!("type_url: {found} does not belong in this response: send only {expected} in it");

@@ -13,7 +13,7 @@ use crate::xds::facts::{Code, ResourceKey};
 pub struct SourceFact {
     /// The assignment for the pools.
     pub assigned: Assigned,
-    /// How it arrived (G1).
+    /// How the assignment arrived (G1).
     pub provenance: Provenance,
     /// The note for every event, error and status of these pools. A new note alone causes no write (X3, X4).
     pub note: Note,
@@ -32,7 +32,7 @@ pub enum Assigned {
 }
 
 impl Assigned {
-    /// The value in the admin API.
+    /// Returns the value in the admin API.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl SourceFact {
         self.provenance = self.provenance.max(older.provenance);
     }
 
-    /// The assignment in use, if there is one.
+    /// Returns the assignment in use, if there is one.
     #[must_use]
     pub fn assignment(&self) -> Option<&Arc<LoadAssignment>> {
         match &self.assigned {
@@ -94,7 +94,7 @@ impl SourceFact {
         self.ambient().is_empty()
     }
 
-    /// The ambient errors beside the assignment in use.
+    /// Returns the ambient errors beside the assignment in use.
     #[must_use]
     pub fn ambient(&self) -> &[Fault] {
         match &self.note {
@@ -103,7 +103,7 @@ impl SourceFact {
         }
     }
 
-    /// The reason why no assignment is in use; `None`: one is in use or awaited.
+    /// Returns the reason why no assignment is in use; `None`: one is in use or awaited.
     #[must_use]
     pub fn error(&self) -> Option<&Fault> {
         match &self.assigned {
@@ -151,7 +151,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// The fault that an error of a resource causes.
+    /// Returns the fault that an error of a resource causes.
     #[must_use]
     pub fn of(key: &ResourceKey, error: &Error) -> Fault {
         let resource = match error.reason {
@@ -179,7 +179,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The meaning of a code that a control plane sends without a text.
+/// Returns the meaning of a code that a control plane sends without a text.
 fn meaning(code: Code) -> &'static str {
     match code {
         Code::NotFound => "it does not exist",
@@ -203,17 +203,17 @@ fn meaning(code: Code) -> &'static str {
 /// The assignment that a source holds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum HeldAssignment {
-    /// It has never had one.
+    /// The source has never had an assignment.
     #[default]
     Nothing,
-    /// It has one.
+    /// The source has this assignment.
     Assignment(Arc<LoadAssignment>),
-    /// It had one, and this fault ended its use.
+    /// The source had an assignment, and this fault ended its use.
     Lost(Fault),
 }
 
 impl HeldAssignment {
-    /// The assignment, if there is one.
+    /// Returns the assignment, if there is one.
     #[must_use]
     pub fn assignment(&self) -> Option<&Arc<LoadAssignment>> {
         match self {

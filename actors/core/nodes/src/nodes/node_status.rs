@@ -32,7 +32,7 @@ pub(crate) struct NodeStatus<'a> {
 }
 
 impl Nodes {
-    /// The status of all nodes that drain, are being restored, or are about to.
+    /// Returns the status of all nodes that drain, are being restored, or are about to.
     pub(crate) fn statuses<'a>(&'a self, records: &'a RecordStore) -> impl Iterator<Item = NodeStatus<'a>> {
         self.busy().filter_map(|(uid, node)| {
             let record = records.desired(uid);

@@ -7,7 +7,7 @@ use model::machine::Now;
 
 #[derive(Debug, Default)]
 pub(super) enum NodePhase {
-    /// Nothing of it is Down by us.
+    /// None of the node's entries is Down by us.
     #[default]
     Still,
     /// Has a signal since this time, and waits for admission (N5).
@@ -16,13 +16,13 @@ pub(super) enum NodePhase {
     Recording { since: Now },
     /// In the draining set.
     Draining(NodeHistory),
-    /// Our Downs of it are being restored.
+    /// The Downs that we set for the node are being restored.
     Restoring(NodeHistory),
     /// Deleted. Its entries stay Down as long as they exist, unless another node has its address.
     Gone(NodeHistory),
 }
 
-/// The progress of a node with a record: something of it is, or may be, Down by us.
+/// The progress of a node with a record: we have set, or may have set, some of its entries Down.
 #[derive(Clone, Debug)]
 pub(super) struct NodeHistory {
     /// Time since which its target is unchanged.
@@ -86,7 +86,7 @@ impl NodePhase {
         }
     }
 
-    /// Time since which the target of the node is unchanged.
+    /// Returns the time since which the target of the node is unchanged.
     pub(super) fn since(&self) -> Option<Now> {
         match self {
             NodePhase::Still => None,
@@ -130,7 +130,7 @@ impl NodePhase {
         }
     }
 
-    /// Whether it exists and is being restored.
+    /// Returns whether the node exists and is being restored.
     pub(super) fn restores(&self) -> bool {
         match self {
             NodePhase::Restoring(_) => true,
@@ -142,7 +142,7 @@ impl NodePhase {
         }
     }
 
-    /// Whether it is being restored, and a pool still lacks that.
+    /// Returns whether the node is being restored, and a pool still lacks the restore.
     pub(super) fn is_down_yet(&self) -> bool {
         match self {
             NodePhase::Restoring(NodeHistory { progress: NodeProgress::Lacking, .. }) => true,
@@ -169,8 +169,8 @@ impl NodePhase {
         }
     }
 
-    /// Whether a last PUT at `sent` cannot have set the node Down in its pool, because it precedes the node's entry
-    /// into the set in this term (N4).
+    /// Returns whether a last PUT at `sent` cannot have set the node Down in its pool, because it precedes the node's
+    /// entry into the set in this term (N4).
     pub(super) fn precedes(&self, sent: Option<Now>) -> bool {
         match self {
             NodePhase::Recording { .. } => true,
@@ -181,7 +181,7 @@ impl NodePhase {
         }
     }
 
-    /// The next phase of an existing node with or without a signal.
+    /// Returns the next phase of an existing node with or without a signal.
     pub(super) fn signalled(self, now: Now, signalled: bool) -> (NodePhase, PhaseEffect) {
         match (self, signalled) {
             (NodePhase::Still | NodePhase::Held { .. }, false) => (NodePhase::Still, PhaseEffect::Nothing),
@@ -201,8 +201,8 @@ impl NodePhase {
         }
     }
 
-    /// The phase of an existing node at the start of a term. Earlier work must be verified again, and the record
-    /// counts, not the memory of this process (N4).
+    /// Returns the phase of an existing node at the start of a term. Earlier work must be verified again, and the
+    /// record counts, not the memory of this process (N4).
     pub(super) fn begun(self, now: Now, signalled: bool, recorded: Option<Now>) -> NodePhase {
         match (signalled, recorded) {
             (false, None) => NodePhase::Still,

@@ -24,7 +24,7 @@ pub(crate) struct NodesEvaluation {
 }
 
 impl Nodes {
-    /// Whether work on a node is left.
+    /// Returns whether work on a node is left.
     pub(crate) fn works_on(&self, uid: &NodeUid) -> bool {
         let history = self.nodes.get(uid).and_then(|node| node.phase.history());
         history.is_some_and(|history| !history.is_done())
@@ -45,12 +45,12 @@ impl Nodes {
         }
     }
 
-    /// Whether an existing node waits for a read of this load balancer.
+    /// Returns whether an existing node waits for a read of this load balancer.
     pub(crate) fn waits_for(&self, lb: &LbName) -> bool {
         self.awaited_reads().any(|left| left.contains(lb))
     }
 
-    /// Whether an existing node waits for any read.
+    /// Returns whether an existing node waits for any read.
     pub(crate) fn waits_for_any(&self) -> bool {
         self.awaited_reads().any(|left| !left.is_empty())
     }

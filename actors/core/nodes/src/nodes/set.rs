@@ -13,7 +13,7 @@ use model::load_balancers::LbObservation;
 use model::machine::Now;
 use model::node::NodeFact;
 
-/// The record of a node that is about to be drained.
+/// Returns the record of a node that is about to be drained.
 pub(super) fn record(fact: &NodeFact, since: Now, pools: &Pools, records: &RecordStore) -> Record {
     let backends: BTreeSet<Backend> = fact.backends().collect();
     let mut foreign = Exceptions::default();
@@ -34,8 +34,8 @@ pub(super) fn record(fact: &NodeFact, since: Now, pools: &Pools, records: &Recor
     }
 }
 
-/// Whether a Down is ours by the record of another node, as a deleted one may have had the address, or by the pool's
-/// source (X2).
+/// Returns whether a Down is ours by the record of another node, such as a deleted node that had the address, or by
+/// the pool's source (X2).
 fn is_explained(
     records: &RecordStore,
     pools: &Pools,
@@ -50,8 +50,8 @@ fn is_explained(
 }
 
 impl Nodes {
-    /// The set, if it has changed. With `restores_all`, it also restores Downs of deleted nodes, and Downs in pools
-    /// whose sources are not known.
+    /// Returns the set, if it has changed. With `restores_all`, the set also restores Downs of deleted nodes, and
+    /// Downs in pools whose sources are not known.
     pub(crate) fn set(
         &mut self,
         pools: &Pools,
@@ -119,8 +119,8 @@ impl Nodes {
         (next != *last).then(|| Draining { generation: last.generation + 1, ..next })
     }
 
-    /// The backends of deleted nodes with a record, in those of these pools in which their Down is ours. Skips
-    /// excluded pools (N2) and exceptions that are recorded or about to be.
+    /// Returns the backends of deleted nodes with a record, in those of these pools in which their Down is ours.
+    /// Skips excluded pools (N2) and exceptions that are recorded or about to be.
     pub(crate) fn outlived(
         &self,
         listed: &BTreeSet<PoolId>,
@@ -138,7 +138,7 @@ impl Nodes {
         gone.flat_map(of).collect()
     }
 
-    /// Whether the set must be computed again.
+    /// Returns whether the set must be computed again.
     pub(crate) fn is_stale(&self) -> bool {
         self.stale
     }
@@ -148,7 +148,7 @@ impl Nodes {
         self.stale = true;
     }
 
-    /// The node of each Down that may be restored.
+    /// Returns the node of each Down that may be restored.
     pub(crate) fn restores(&self) -> &BTreeMap<Backend, NodeUid> {
         &self.restores
     }
@@ -196,11 +196,11 @@ impl Nodes {
             }
         }
         self.record_exceptions(&found, &over, records);
-        // A pool that comes back may be an exception.
+        // A pool that exists again may be an exception.
         self.stale |= records.all().any(|record| !record.foreign.is_empty());
     }
 
-    /// Whether a draining node has one of these backends.
+    /// Returns whether a draining node has one of these backends.
     fn is_drained(&self, backends: &BTreeSet<Backend>) -> bool {
         let mut facts =
             self.busy().filter(|(_, node)| node.phase.drains()).filter_map(|(_, node)| node.fact.as_ref());

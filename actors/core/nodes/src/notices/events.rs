@@ -33,7 +33,7 @@ pub(super) struct NoticeEvent {
 }
 
 impl NoticeEvent {
-    /// Time at which it was last seen, as far as it contains that.
+    /// Returns the time at which the event last occurred, or the time of its arrival if the event contains none.
     pub(super) fn at(&self) -> Now {
         self.arrived.minus(self.event.age.unwrap_or_default())
     }
@@ -93,7 +93,7 @@ impl NoticeEvents {
         self.kept.insert(notified.event.key.clone(), notified);
     }
 
-    /// The kept notices for a node of this name.
+    /// Returns the kept notices for a node of this name.
     pub(super) fn of(&self, now: Now, name: &NodeName) -> Vec<NoticeEvent> {
         self.kept.values().filter(|kept| kept.event.node == *name && kept.is_young(now)).cloned().collect()
     }
@@ -103,7 +103,7 @@ impl NoticeEvents {
         self.kept.extract_if(.., |_, kept| !kept.is_young(now)).map(|(_, kept)| kept).collect()
     }
 
-    /// Time at which the next of them is dropped.
+    /// Returns the time at which the next kept notice is dropped.
     pub(super) fn deadline(&self) -> Option<Now> {
         let just_after = Duration::from_micros(1);
         self.kept.values().map(|kept| kept.arrived.plus(YOUNG).plus(just_after)).min()

@@ -44,7 +44,7 @@ pub(super) struct NoticedNode {
     removed: Option<ResourceVersion>,
 }
 
-/// A node's taints, as far as they matter here.
+/// The three states of a node's taints that a patch depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum NodeTaints {
     /// No taints.
@@ -122,7 +122,7 @@ impl NodeTaints {
         }
     }
 
-    /// Position of the taint that equals ours.
+    /// Returns the position of the taint that equals ours.
     fn place(self) -> Option<usize> {
         match self {
             NodeTaints::Marked { place } => place,
@@ -184,7 +184,7 @@ impl NoticedNode {
         self.ours != TaintOwnership::No
     }
 
-    /// Whether its taint, or one that a request in flight may add, is ours.
+    /// Returns whether the node's taint, or a taint that a request in flight may add, is ours.
     pub(super) fn may_be_marked_by_us(&self) -> bool {
         match self.ours {
             TaintOwnership::Sent | TaintOwnership::There => true,
@@ -192,7 +192,7 @@ impl NoticedNode {
         }
     }
 
-    /// The patch in flight.
+    /// Returns the patch in flight.
     pub(super) fn patch_in_flight(&self) -> Option<CallId> {
         match &self.patch {
             PatchState::Sent { call, .. } => Some(*call),
@@ -310,7 +310,8 @@ impl NoticedNode {
         (!counts).then(|| ago.map_or(IgnoredNotice::Undated, IgnoredNotice::Old))
     }
 
-    /// Whether something of this time can be about this node, and not about an earlier one of the same name.
+    /// Returns whether a notice with this time can be about this node, and not about an earlier node of the same
+    /// name.
     fn outlived(&self, at: Option<Wall>) -> bool {
         match (self.created, at) {
             (Some(created), Some(at)) => created <= at,
@@ -407,7 +408,7 @@ impl NoticedNode {
             }
         }
         if self.is_ours() && self.notice.is_none() {
-            // The notice was another process's, so that its end is not known here.
+            // The notice belonged to another process, so its end is not known here.
             self.ready_counts_from.get_or_insert(now.plus(PASSES_AFTER));
         } else {
             self.ready_counts_from = None;
@@ -422,13 +423,14 @@ impl NoticedNode {
         }
     }
 
-    /// Time at which the notice has passed and the node was Ready for long enough, without further changes.
+    /// Returns the time at which the notice has passed and the node was Ready for long enough, without further
+    /// changes.
     fn ends_at(&self) -> Option<Now> {
         let from = self.notice.as_ref().map(|notice| notice.passes).or(self.ready_counts_from)?;
         Some(self.ready_since?.max(from).plus(READY_FOR))
     }
 
-    /// The patch that is needed. `None`: none, or one is in flight.
+    /// Returns the patch that is needed. `None`: none, or one is in flight.
     fn needed_patch(&self, now: Now) -> Option<TaintEdit> {
         match &self.notice {
             Some(notice) => {
@@ -447,7 +449,7 @@ impl NoticedNode {
         }
     }
 
-    /// The patch that is due now, with this id. The taint is added only after the record says so.
+    /// Returns the patch that is due now, with this id. The taint is added only after the record says so.
     pub(super) fn next_patch(
         &mut self,
         now: Now,
@@ -525,7 +527,7 @@ impl NoticedNode {
             if goes_on && !self.taints.are_marked() { TaintOwnership::Wanted } else { TaintOwnership::No };
     }
 
-    /// Time of the next change without input.
+    /// Returns the time of the next change without input.
     pub(super) fn deadline(&self) -> Option<Now> {
         let tries = match &self.patch {
             PatchState::Sent { give_up, .. } => return Some(*give_up),

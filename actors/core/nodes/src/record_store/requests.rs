@@ -58,12 +58,12 @@ pub(super) struct LastWrite {
 }
 
 impl LastWrite {
-    /// Drops what was written for this node.
+    /// Drops the written record of this node.
     pub(super) fn forget(&mut self, uid: &NodeUid) {
         self.records.remove(uid);
     }
 
-    /// Whether an edit repeats any part of this write.
+    /// Returns whether an edit repeats any part of this write.
     fn is_repeated_by(&self, edit: &ConfigMapEdit) -> bool {
         let sets = edit.set.iter().any(|(key, value)| self.edit.set.get(key) == Some(value));
         sets || edit.remove.iter().any(|key| self.edit.remove.contains(key))
@@ -83,12 +83,12 @@ impl RecordStore {
         }
     }
 
-    /// Newest term for which the ConfigMap was read.
+    /// Returns the newest term for which the ConfigMap was read.
     pub(crate) fn read_for(&self) -> Option<Epoch> {
         self.read_for
     }
 
-    /// Time of the next change without input.
+    /// Returns the time of the next change without input.
     pub(crate) fn deadline(&self) -> Option<Now> {
         earliest(self.client.deadline(), self.recheck)
     }
@@ -145,7 +145,7 @@ impl RecordStore {
             return;
         }
         if self.sent.is_repeated_by(&edit) {
-            // Another client reverts the edit, or the server drops it. Not again at once.
+            // Another client reverts the edit, or the server drops it. The next try is delayed.
             self.sent = LastWrite::default();
             self.differs = true;
             self.state = None;
@@ -187,7 +187,7 @@ impl RecordStore {
         facts: Option<Arc<ConfigMapFacts>>,
     ) -> Vec<Record> {
         let mut state = RecordsState::of(now, facts);
-        // Its base has been replaced, so that it fails.
+        // The state that the unanswered write replaces is no longer the newest, so the write fails.
         self.lost.take_if(|lost| lost.base.as_ref() != state.version());
         if let Some(lost) = &self.lost {
             state.mark_doubted(&lost.removes);
@@ -202,7 +202,7 @@ impl RecordStore {
                 }
                 continue;
             };
-            // What was written, or is desired now: no other record was made for this run of the node.
+            // The record as written, or as desired now: no other record was made for this run of the node.
             let mut made = self.sent.records.get(&there.uid).into_iter().chain([desired]);
             if let Some(made) = made.rfind(|made| state.holds(made)) {
                 self.has_changed |=
@@ -244,7 +244,7 @@ impl RecordStore {
         }
     }
 
-    /// The last write was not made, or its result is unknown.
+    /// Forgets the known state, because the last write was not made or has an unknown result.
     fn forget_write(&mut self) {
         self.state = None;
         self.differs = true;

@@ -52,7 +52,7 @@ impl RecordsState {
         self.facts.as_ref()
     }
 
-    /// Version of the state. `None`: there is no ConfigMap.
+    /// Returns the version of the state. `None`: there is no ConfigMap.
     pub(super) fn version(&self) -> Option<&ResourceVersion> {
         self.facts.as_ref().map(|facts| &facts.version)
     }
@@ -74,14 +74,14 @@ impl RecordsState {
         &self.unreadable
     }
 
-    /// Whether it contains this record, and no unanswered write may remove it.
+    /// Returns whether the state contains this record, and no unanswered write may remove it.
     pub(super) fn holds(&self, record: &Record) -> bool {
         let is_doubted = || records::key(&record.uid).is_some_and(|key| self.doubted.contains(&key));
         self.record(&record.uid).is_some_and(|there| there.has_same_facts(record)) && !is_doubted()
     }
 
-    /// The change that adds the desired records and removes those in `removing`. Existing records come first, then the
-    /// others in the order of their signals.
+    /// Returns the change that adds the desired records and removes those in `removing`. Existing records come first,
+    /// then the others in the order of their signals.
     pub(super) fn change(
         &self,
         desired: &BTreeMap<NodeUid, Record>,
@@ -111,7 +111,7 @@ impl RecordsState {
         change
     }
 
-    /// The key of a record, and the total size with it, if it has room in addition to `size` bytes.
+    /// Returns the key of a record, and the total size with it, if it has room in addition to `size` bytes.
     fn room(&self, record: &Record, size: usize) -> Result<(Arc<str>, usize), &'static str> {
         let key = records::key(&record.uid).ok_or("its UID is none that a key of a ConfigMap can hold")?;
         if self.unreadable.contains_key(&key) {

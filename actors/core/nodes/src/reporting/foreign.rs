@@ -71,7 +71,7 @@ impl ForeignStates {
             if !leaving.contains(&owner.uid) {
                 found.add(owner, pool, state);
             } else if !is_down {
-                // Draining overrides it.
+                // Draining overrides this admin state.
                 continue;
             }
             theirs.push((pool, backend, state, owner));
@@ -99,7 +99,7 @@ impl ForeignStates {
     }
 }
 
-/// The records by which a Down of a backend is ours.
+/// Returns the records by which a Down of a backend is ours.
 fn records<'a>(statuses: &[NodeStatus<'a>]) -> BTreeMap<Backend, Vec<&'a Record>> {
     let counts = |status: &&NodeStatus<'_>| match status.state {
         NodeState::Draining | NodeState::Down | NodeState::Restoring | NodeState::Gone => true,

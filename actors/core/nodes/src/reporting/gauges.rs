@@ -95,8 +95,8 @@ impl NodeGauges {
     }
 }
 
-/// Time since which a node waits for our work. Held nodes have a count of their own, and deleted nodes wait for
-/// others.
+/// Returns the time since which a node waits for our work. Held nodes have a count of their own, and deleted nodes
+/// wait for others.
 fn waits_since(status: &NodeStatus<'_>) -> Option<Now> {
     match status.state {
         NodeState::Recording | NodeState::Draining | NodeState::Restoring => status.since,

@@ -125,12 +125,12 @@ impl NodeFailures {
         }
     }
 
-    /// Time of the next try, if the node waits for a time.
+    /// Returns the time of the next try, if the node waits for a time.
     pub(super) fn next(&self, now: Now, uid: &NodeUid) -> Option<Now> {
         self.failures.get(uid)?.next.filter(|at| *at > now)
     }
 
-    /// Message of the last failure.
+    /// Returns the message of the last failure.
     pub(super) fn last(&self, uid: &NodeUid) -> Option<Arc<str>> {
         self.failures.get(uid).map(|failing| Arc::clone(&failing.why))
     }

@@ -15,7 +15,7 @@ use model::view::{NodePool, NodePoolState};
 pub(super) struct NodePools(Vec<Vec<NodePool>>);
 
 impl NodePools {
-    /// The pools of these nodes.
+    /// Returns the pools of these nodes.
     pub(super) fn of(statuses: &[NodeStatus<'_>], input: &ReportInput<'_>) -> NodePools {
         let mut whose: BTreeMap<Backend, Vec<usize>> = BTreeMap::new();
         for (at, status) in statuses.iter().enumerate() {
@@ -38,7 +38,7 @@ impl NodePools {
                 } else if input.pools.knows_source(pool)
                     && input.set.kept.contains(&(pool.clone(), backend.clone()))
                 {
-                    // It is Down for another reason, and needs no update for the node.
+                    // The entry is Down for another reason, and needs no update for the node.
                     None
                 } else {
                     place(&statuses[at], pool, (&backend, state), updates[at].get(pool))
@@ -56,20 +56,21 @@ impl NodePools {
         )
     }
 
-    /// The pools of each node.
+    /// Returns the pools of each node.
     pub(super) fn all(&self) -> impl Iterator<Item = &[NodePool]> {
         self.0.iter().map(Vec::as_slice)
     }
 }
 
-/// The backends that are the node's, or have been since it was recorded.
+/// Returns the backends that are the node's, or have been since it was recorded.
 fn backends(status: &NodeStatus<'_>) -> BTreeSet<Backend> {
     let now = status.fact.into_iter().flat_map(|fact| fact.backends());
     let recorded = status.record.into_iter().flat_map(|record| record.backends());
     now.chain(recorded).collect()
 }
 
-/// The state of a node in a pool that is not excluded, by an entry there. `None`: nothing to report.
+/// Returns the state of a node in a pool that is not excluded, as derived from one entry there. `None`: nothing to
+/// report.
 fn place(
     status: &NodeStatus<'_>,
     pool: &PoolId,
@@ -87,19 +88,19 @@ fn place(
         (Direction::Out | Direction::Back | Direction::Gone, AdminState::Down) => {
             Some(NodePoolState::Foreign)
         }
-        // A backend that the node only had before is not drained.
+        // A former backend of the node is not drained.
         (Direction::Out, AdminState::None | AdminState::Up) => has(status, backend).then_some(due),
         (Direction::Out, AdminState::Unknown) => has(status, backend).then_some(NodePoolState::Unknown),
         (Direction::Back | Direction::Gone, AdminState::None | AdminState::Up | AdminState::Unknown) => None,
     }
 }
 
-/// Whether this backend is the node's now.
+/// Returns whether this backend is the node's now.
 fn has(status: &NodeStatus<'_>, backend: &Backend) -> bool {
     status.fact.is_some_and(|fact| fact.backends().any(|of| of == *backend))
 }
 
-/// Weight of a state. Of several entries of a node in one pool, the one with the most work counts.
+/// Returns the weight of a state. Of several entries of a node in one pool, the one with the most work counts.
 fn weight(state: NodePoolState) -> u8 {
     match state {
         NodePoolState::Excluded => 0,
@@ -111,7 +112,7 @@ fn weight(state: NodePoolState) -> u8 {
     }
 }
 
-/// Whether a write is still needed there.
+/// Returns whether a pool in this state still needs a write for the node.
 pub(super) fn is_due(state: NodePoolState) -> bool {
     match state {
         NodePoolState::Waiting | NodePoolState::Failed => true,
@@ -121,7 +122,7 @@ pub(super) fn is_due(state: NodePoolState) -> bool {
     }
 }
 
-/// Number of pools in which a node is Down, and of their load balancers.
+/// Returns the number of pools in which a node is Down, and of their load balancers.
 pub(super) fn downs(node_pools: &[NodePool]) -> (usize, usize) {
     let is_down = |place: &&NodePool| match place.state {
         NodePoolState::Down | NodePoolState::Foreign => true,
@@ -134,7 +135,8 @@ pub(super) fn downs(node_pools: &[NodePool]) -> (usize, usize) {
     (pools.len(), balancers.len())
 }
 
-/// Number of pools in which a node has an unknown admin state, and the first of them. `None`: no such pool.
+/// Returns the number of pools in which a node has an unknown admin state, and the first of them. `None`: no such
+/// pool.
 pub(super) fn unknown(node_pools: &[NodePool]) -> Option<(usize, PoolId)> {
     let mut pools = node_pools.iter().filter(|place| place.state == NodePoolState::Unknown);
     let first = pools.next()?.pool.clone();

@@ -35,7 +35,7 @@ struct Transition {
 /// The progress of the work in pools.
 #[derive(Clone, Copy, Debug)]
 enum PoolWork {
-    /// No work was seen.
+    /// No work was observed.
     Unseen,
     /// Some pool needs a write.
     UnderWay,
@@ -53,7 +53,7 @@ pub(super) struct ReturnedNode {
 }
 
 impl Transitions {
-    /// Number of nodes in transition.
+    /// Returns the number of nodes in transition.
     pub(super) fn len(&self) -> usize {
         self.transitions.len()
     }

@@ -23,7 +23,7 @@ pub(super) struct Views {
 }
 
 impl Views {
-    /// Whether the published view of the whole is current, apart from foreign admin states.
+    /// Returns whether the published view of the whole is current, apart from foreign admin states.
     pub(super) fn summary_is_current(&self, input: &ReportInput<'_>) -> bool {
         self.whole.last().is_some_and(|view| {
             view.generation == input.set.generation
@@ -49,7 +49,7 @@ impl Views {
     }
 }
 
-/// The views of these nodes. Of two nodes with the same name, the existing one is shown.
+/// Returns the views of these nodes. Of two nodes with the same name, the existing one is shown.
 pub(super) fn of_nodes(
     now: Now,
     statuses: &[NodeStatus<'_>],
@@ -103,7 +103,7 @@ fn of_node(
     }
 }
 
-/// The view of the whole.
+/// Returns the view of the whole.
 pub(super) fn summary(input: &ReportInput<'_>, foreign: ForeignStates) -> AdminView {
     AdminView {
         role: input.params.role,

@@ -1,21 +1,21 @@
-//! The removal breaker (G4). It trips when so many pools would lose most of their members at once that something else
-//! must be wrong: more than five pools, and more than a fifth of those that count, each left with less than half of the
-//! members that it had five minutes ago.
+//! The removal breaker (G4). It trips when so many pools would lose most of their members at once that the cause must
+//! be a fault. That is the case if more than five pools, and more than a fifth of the pools that count, are left with
+//! less than half of the members that they had five minutes ago.
 //!
 //! [`super::losses`] defines which losses count. Members that were lost otherwise are not former members: a pool counts
 //! only if it is left with fewer members than it has lost for causes that count.
 //!
 //! The breaker counts, and decides whether the present levels trip it; `reconcile` holds the removals back. For each
-//! assigned pool it keeps how many members the pool is left with, and its *baseline*: how many it had five minutes ago.
-//! A required member is part of the baseline once it was observed in the pool. A leaving member stays part of it until
-//! a read shows that it is gone, whichever client removed it: a level that falls while nothing is written takes no
-//! member away. Members that only drain are no longer part of it, or each change of all nodes would look like a loss. A
-//! pool that had no members cannot be compared: members that it receives become part of the baseline once they have
-//! lasted for a while.
+//! assigned pool it keeps how many members the pool is left with, and its *baseline*: how many it had five minutes
+//! ago. A required member is part of the baseline once it was observed in the pool. A leaving member stays part of
+//! the baseline until a read shows that it is gone, whichever client removed it. A smaller level alone removes no
+//! member while nothing is written. Draining members are no longer part of the baseline: otherwise, each replacement
+//! of all nodes would look like a loss. A pool that had no members cannot be compared: members that it receives
+//! become part of the baseline once they have lasted for a while.
 //!
-//! The baseline of a paused pool is what is in it, also when the pause ends: the operator may have restored members. A
-//! pool that is paused alone loses nothing for now and does not count; but pausing a pool that was counted when the
-//! breaker tripped does not end the stop.
+//! The baseline of a paused pool is the number of members in it, also when the pause ends: the operator may have
+//! restored members. A pool that is paused alone loses nothing for now and does not count; but pausing a pool that
+//! was counted when the breaker tripped does not end the stop.
 //!
 //! While the breaker is tripped, time changes nothing: each pool is still compared with its baseline before the trip.
 //! The stop ends when the operator releases it, when the levels no longer trip it, or when nothing that it counts is
@@ -45,14 +45,14 @@ pub(super) struct RemovalBreaker {
     pools: BTreeMap<PoolId, History>,
     /// When time alone changes the baseline of each pool.
     due: BTreeSet<(Now, PoolId)>,
-    /// The pools that are left with less than half of what they had, including those that do not count.
+    /// The pools that are left with less than half of their baseline, including pools that do not count.
     shrunk: BTreeSet<PoolId>,
     tally: BreakerTally,
     /// Since when the breaker is tripped.
     tripped: Option<Now>,
     /// The report of the trip.
     reports: OncePerTerm<()>,
-    /// Whether the operator released it since the last evaluation.
+    /// Whether the operator released the stop since the last evaluation.
     released: bool,
     /// The last published state.
     published: Published<bool>,
@@ -62,9 +62,9 @@ pub(super) struct RemovalBreaker {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct BreakerTally {
     all: usize,
-    /// Those of `all` that are left with less than half of what they had.
+    /// Number of pools in `all` that are left with less than half of their baseline.
     shrunk: usize,
-    /// Those of `shrunk` that would lose members now.
+    /// Number of pools in `shrunk` that would lose members now.
     losing: usize,
 }
 
@@ -81,7 +81,7 @@ impl BreakerTally {
         self.losing -= usize::from(weight.loses);
     }
 
-    /// Reports whether too many pools have shrunk, and some of them would lose members now.
+    /// Returns whether too many pools have shrunk, and some of them would lose members now.
     fn is_exceeded(self) -> bool {
         self.shrunk > POOLS_ALLOWED && self.shrunk * SHARE_ALLOWED > self.all && self.losing > 0
     }
@@ -90,7 +90,7 @@ impl BreakerTally {
 impl RemovalBreaker {
     /// Updates the members that a pool is to have from now on.
     pub(super) fn record(&mut self, now: Now, id: &PoolId, size: PoolSize) {
-        // The state until now counts before it changes.
+        // The elapsed time applies to the state before the change.
         self.advance(now);
         if !self.pools.contains_key(id) {
             let history = History::new(size);
@@ -151,7 +151,8 @@ impl RemovalBreaker {
         self.advance(now);
         let before = self.tripped;
         if before.is_some() && !self.tally.is_exceeded() {
-            // Compared with members added meanwhile, it may still be too much.
+            // After the stop, the baselines include members that were added during the stop. Compared with these, the
+            // losses may still be too many.
             self.set_tripped(None);
             self.advance(now);
         }
@@ -171,7 +172,7 @@ impl RemovalBreaker {
         }
     }
 
-    /// Returns whether the breaker is tripped, if that was not published yet.
+    /// Returns whether the breaker is tripped, if this differs from the last published state.
     pub(super) fn take_change(&mut self) -> Option<bool> {
         self.published.update(self.tripped.is_some())
     }

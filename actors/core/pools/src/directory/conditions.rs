@@ -184,7 +184,7 @@ impl SourceCondition {
 }
 
 impl SourceChange {
-    /// Reports whether the source has an error.
+    /// Returns whether the source has an error.
     pub(super) fn is_failing(&self) -> bool {
         match self {
             SourceChange::Failing { .. } => true,

@@ -26,7 +26,7 @@ pub(super) fn addresses(fact: &ServiceFact, family: Family) -> impl Iterator<Ite
     part.required.keys().chain(&part.tolerated)
 }
 
-/// Reports whether a Service asks for an address.
+/// Returns whether a Service asks for an address.
 pub(super) fn asks(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
     let part = part(fact, family);
     part.required.contains_key(ip) || part.tolerated.contains(ip)
@@ -79,6 +79,6 @@ pub(super) struct GuardInputs<'a> {
     pub(super) room: usize,
     /// Whether the operator paused the pool.
     pub(super) paused: bool,
-    /// The time whose earlier members the breaker compares with: now, or when removals were stopped (G4).
+    /// The end of the five minutes in which the breaker counts losses: now, or when removals were stopped (G4).
     pub(super) compared_at: Now,
 }

@@ -28,7 +28,7 @@ pub(super) struct CountedLosses {
 /// Whether the operator may have restored members during a pause: then the pool had the members found in it.
 #[derive(Clone, Copy, Default)]
 enum Pause {
-    /// No pause matters.
+    /// No pause affects the losses.
     #[default]
     None,
     /// The pool is paused.
@@ -47,7 +47,7 @@ impl CountedLosses {
         };
     }
 
-    /// Reports whether an address that is found in the pool, and that no source asked for, counts as a former member.
+    /// Returns whether an address that is found in the pool, and that no source asked for, counts as a former member.
     pub(super) fn had_found(&self) -> bool {
         match self.pause {
             Pause::None => false,
@@ -77,7 +77,7 @@ impl CountedLosses {
         };
     }
 
-    /// Reports whether the loss of an address counts.
+    /// Returns whether the loss of an address counts.
     pub(super) fn has(&self, ip: &IpAddr) -> bool {
         self.of.contains_key(ip)
     }
@@ -93,7 +93,7 @@ impl CountedLosses {
     }
 }
 
-/// Reports whether the breaker counts the loss of an address that no Service asks for any more.
+/// Returns whether the breaker counts the loss of an address that no Service asks for any more.
 pub(super) fn counts(inputs: &GuardInputs<'_>, before: &Owners, ip: &IpAddr) -> bool {
     match inputs.confirmation {
         // kube-proxy does not act on the assignments of an xDS source.
@@ -108,15 +108,15 @@ pub(super) fn counts(inputs: &GuardInputs<'_>, before: &Owners, ip: &IpAddr) -> 
         })
 }
 
-/// Reports whether a Service excludes the node of an address although it has endpoints there (D5).
+/// Returns whether a Service excludes the node of an address although it has endpoints there (D5).
 fn is_excluded(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
     let excluded = part(fact, family).excluded.values();
     excluded.filter(|node| node.why.is_everywhere()).any(|node| node.ips.contains(ip))
 }
 
-/// Reports whether a running watch showed that the endpoints at an address left, while a slice of the family stayed.
-/// The number of endpoints may be unchanged, if others have come. A new address of the same node, which takes the place
-/// of this one, does not matter.
+/// Returns whether a running watch showed that the endpoints at an address left, while a slice of the family stayed.
+/// The number of endpoints may be unchanged if other endpoints have come. A new address of the same node, which
+/// replaces this one, does not matter.
 fn have_endpoints_left(was: &ServiceFact, is: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
     let is_watched = match is.provenance {
         Provenance::Watch => true,

@@ -33,7 +33,7 @@ impl DirectoryPolicy {
         mode.into_iter().chain(everything).chain(pool).chain(services)
     }
 
-    /// Reports whether the mode removes no member from any pool (G6).
+    /// Returns whether the mode removes no member from any pool (G6).
     pub(super) fn is_add_only(&self) -> bool {
         self.newest.as_ref().is_some_and(|policy| match policy.mode {
             Mode::AddOnly => true,
@@ -60,12 +60,12 @@ impl Directory {
         paused
     }
 
-    /// Reports whether a refused pool would be paused if it were not refused.
+    /// Returns whether a refused pool would be paused if it were not refused.
     pub(super) fn is_refused_paused(&self, id: &PoolId, owners: &Owners) -> bool {
         self.policy.paused(id, owners).next().is_some() || annotated(owners).next().is_some()
     }
 
-    /// Reports whether a term may open: a pause from an earlier term must still apply in it (G6).
+    /// Returns whether a term may open: a pause from an earlier term must still apply in it (G6).
     pub(super) fn is_policy_known(&self) -> bool {
         self.policy.term.is_some_and(|term| term >= self.term.epoch)
     }
@@ -190,7 +190,7 @@ impl Directory {
         Ok(released)
     }
 
-    /// Returns what holds back every removal, besides the pool's own guards.
+    /// Returns the reason that holds back every removal, apart from the pool's own guards.
     fn held_besides(&self, is_stopped: bool) -> Option<HeldReason> {
         let stopped = is_stopped && !self.params.guards.only_observes();
         let add_only = || self.policy.is_add_only().then_some(HeldReason::AddOnly);

@@ -12,8 +12,9 @@ use model::level::{Level, Member, Provenance, Source, SurplusPolicy};
 use model::pins::{Pin, Pins};
 use model::services::ServiceFact;
 
-/// Returns a pool's assignment while pre-images are restored. A pool with a pin must hold exactly that; any other keeps
-/// what it has. Endpoints only decide whether a pin applies that would leave a Service without members.
+/// Returns a pool's assignment while pre-images are restored. A pool with a pin must hold exactly the members of the
+/// pin; any other pool keeps its members. The endpoints matter only for a pin that would leave a Service without
+/// members: they decide whether the pin applies.
 pub(super) fn assignment(id: &PoolId, inputs: &PoolInputs<'_>, pins: &Pins) -> Assignment {
     let parts = || inputs.owners.values().map(|fact| part(fact, inputs.family));
     let asked: BTreeSet<IpAddr> = parts().flat_map(|part| part.required.keys().copied()).collect();
@@ -50,12 +51,12 @@ pub(super) fn assignment(id: &PoolId, inputs: &PoolInputs<'_>, pins: &Pins) -> A
     }
 }
 
-/// Returns the level of a pool that keeps what it has.
+/// Returns the level of a pool that keeps its members.
 fn untouched() -> Level {
     Level { keeps: SurplusPolicy::KeepAll, ..Level::default() }
 }
 
-/// Reports whether a pool with these members would hold none of those that endpoints require. A Service with local
+/// Returns whether a pool with these members would hold none of those that endpoints require. A Service with local
 /// endpoints only would then get no traffic. Returns false if the operator allowed that (G2).
 fn would_be_unserved(pin: &Pin, asked: &BTreeSet<IpAddr>) -> bool {
     let serves = asked.iter().any(|ip| pin.members.contains_key(ip));

@@ -33,7 +33,7 @@ pub(super) struct Pool {
     computed: Option<Box<ComputedAssignment>>,
     /// When time alone changes the level.
     pub(super) deadline: Option<Now>,
-    /// The earliest time from which a second read would end what is held back (G1).
+    /// The earliest time from which a second read would end the holding back (G1).
     pub(super) read_from: Option<Now>,
 }
 
@@ -133,12 +133,12 @@ impl Pool {
         }
     }
 
-    /// Reports whether it is in doubt that an address was released (G1).
+    /// Returns whether the release of an address is in doubt (G1).
     pub(super) fn is_doubted(&self) -> bool {
         self.guard.is_doubted()
     }
 
-    /// Reports whether the Directory may drop the pool.
+    /// Returns whether the Directory may drop the pool.
     pub(super) fn is_over(&self) -> bool {
         match &self.phase {
             Phase::Unassigned => self.refused.is_none(),
@@ -260,7 +260,8 @@ impl Pool {
         }
     }
 
-    /// Releases what the pool's own guards hold back, on the operator's request. The level must be computed again.
+    /// Releases the removals that the pool's own guards hold back, on the operator's request. The level must be
+    /// computed again.
     pub(super) fn release(&mut self) {
         self.guard.release();
     }
@@ -324,7 +325,8 @@ impl Pool {
         }
     }
 
-    /// Returns what each Service asks for and what stays for it, and the union of that.
+    /// Returns the share of each Service: the members that it asks for, and the members that stay for it. Also
+    /// returns the union of the shares.
     fn shares(&self, inputs: &PoolInputs<'_>) -> (Level, BTreeMap<ServiceUid, Share>) {
         let (owners, family, mode) = (&inputs.owners, inputs.family, inputs.params.guards);
         let room = inputs.room(&self.guard.present(&inputs.seen.members));
@@ -409,14 +411,14 @@ impl Pool {
         self.reported = Conditions::default();
     }
 
-    /// Reports whether no condition waits for its report.
+    /// Returns whether no condition waits for its report.
     #[cfg(test)]
     pub(super) fn has_reported(&self) -> bool {
         self.reported == Conditions::of(self.refused(), self.assignment().map(AsRef::as_ref))
     }
 
-    /// Begins a new term. What is in flight of the older one may never be answered, so a retiring pool is asked again
-    /// (W8). Returns whether its assignment is to be computed again.
+    /// Begins a new term. Requests of the older term may never be answered, so a retiring pool is asked again (W8).
+    /// Returns whether its assignment is to be computed again.
     pub(super) fn begin_term(&mut self, term: Term, out: &mut Vec<Out>) -> bool {
         match &mut self.phase {
             Phase::Unassigned => false,
@@ -462,8 +464,8 @@ fn paused(by: &BTreeSet<PausedBy>) -> PauseScope {
     }
 }
 
-/// Holds back removals that no pool may make now (G4, G6). What a guard of the pool already holds back stays with that
-/// guard.
+/// Holds back removals that no pool may make now (G4, G6). Removals that a guard of the pool already holds back stay
+/// with that guard.
 fn hold_back(
     new: &mut Assignment,
     policy: RemovalPolicy,

@@ -39,7 +39,7 @@ pub(super) enum Ownership {
     Proven(Family, Owners, Option<SourceInputs>),
 }
 
-/// What a source asks of one pool, besides its members.
+/// The demands of a source on one pool, besides its members.
 pub(super) struct SourceInputs {
     /// The source, with the text that accompanies every report of the pool (X4).
     pub(super) source: Source,
@@ -88,9 +88,9 @@ impl PoolInputs<'_> {
         }
     }
 
-    /// Returns how many members may stay that no source asks for: the places besides those that are asked for and are
-    /// in the pool or come there (X2). `present` are the members that are, or may be, in the pool. For a Service the
-    /// number of nodes is too small for a limit.
+    /// Returns how many members may stay although no source asks for them: the places that remain after the required
+    /// members and the tolerated members in the pool (X2). `present` are the members that are, or may be, in the
+    /// pool. For a Service the number of nodes is too small for a limit.
     pub(super) fn room(&self, present: &BTreeSet<IpAddr>) -> usize {
         let asked = || -> BTreeSet<&IpAddr> {
             let parts = || self.owners.values().map(|fact| part(fact, self.family));

@@ -1,5 +1,6 @@
-//! One turn: computes the level of every dirty pool, evaluates all of them together, and only then sends what changed
-//! (G4). No level is sent before that evaluation, so that a burst of removals in one turn does not slip through.
+//! One turn: computes the level of every dirty pool, evaluates all of them together, and only then sends the changed
+//! levels (G4). No level is sent before that evaluation, so that a burst of removals in one turn does not slip
+//! through.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -26,7 +26,7 @@ use model::object::ExclusionRule;
 use model::report::ExcludedNodes;
 use model::services::{ExcludedNode, ServiceFact};
 
-/// Reports whether the Service's endpoints are unknown only because no EndpointSlices arrive at present.
+/// Returns whether the Service's endpoints are unknown only because no EndpointSlices arrive at present.
 fn is_not_received(fact: &ServiceFact, family: Family) -> bool {
     part(fact, family).endpoints == 0 && fact.data_errors.is_empty()
 }
@@ -36,7 +36,7 @@ fn is_not_received(fact: &ServiceFact, family: Family) -> bool {
 pub(super) struct RemovalGuard {
     /// Whether the pool was evaluated before.
     evaluated: bool,
-    /// What its Services asked at the last evaluation.
+    /// The facts of the pool's Services at the last evaluation.
     owners: Owners,
     /// Addresses that no Service asks for: those that one once asked for, and those that were found in the pool.
     left: BTreeMap<IpAddr, FormerMember>,
@@ -70,18 +70,18 @@ enum EmptyPoolGuard {
     Confirmed,
     /// There are endpoints, but no usable node behind any of them, or not everything about them is known (D6).
     Unusable { since: Now, members: BTreeSet<IpAddr> },
-    /// Nothing that is asked for is in the pool or will be added: the present members are the only ones (G2).
+    /// No member that is asked for is in the pool or will be added, so the present members are the last ones (G2).
     Last { since: Now, members: BTreeSet<IpAddr> },
-    /// The operator released what was held back for this reason, and the reason still holds.
+    /// The operator released the removal that was held back for this reason, and the reason still holds.
     Released(HeldReason),
 }
 
 /// The time for which emptiness has to last.
 #[derive(Clone, Copy)]
 enum ConfirmationTimer {
-    /// It ends then.
+    /// The time ends at this moment.
     Until(Now),
-    /// It stands still; this much of it remains when EndpointSlices arrive again.
+    /// The time stands still. This much of it remains when EndpointSlices arrive again.
     Stopped(Duration),
 }
 
@@ -101,7 +101,7 @@ impl ConfirmationTimer {
     }
 }
 
-/// What is asked of a pool now, as far as the guard distinguishes it.
+/// The kinds of present demand on a pool that the guard distinguishes.
 #[derive(Clone, Copy)]
 enum Demand {
     /// Members that are in the pool or will be added.
@@ -110,15 +110,15 @@ enum Demand {
     Absent,
     /// Nothing.
     Nothing,
-    /// Nothing as far as is known, and no EndpointSlices arrive now (G2).
+    /// Nothing, as far as known. No EndpointSlices arrive at present (G2).
     NotReceived,
-    /// Nothing that is usable (D6).
+    /// A demand that is unusable or not fully known (D6).
     Unusable,
 }
 
 impl RemovalGuard {
-    /// Evaluates the pool. `had` returns the members that it was allowed before, or else was observed with; it is
-    /// called only when they are to be held back.
+    /// Evaluates the pool. `had` returns the members that the pool was allowed before, or else was observed with. It
+    /// is called only when these are to be held back.
     pub(super) fn evaluate(&mut self, inputs: &GuardInputs<'_>, had: impl Fn() -> BTreeSet<IpAddr>) {
         let asked: BTreeSet<IpAddr> =
             inputs.owners.values().flat_map(|fact| addresses(fact, inputs.family)).copied().collect();
@@ -155,7 +155,7 @@ impl RemovalGuard {
         self.evaluated = true;
     }
 
-    /// Reports whether any removal of its members is in doubt.
+    /// Returns whether any removal of the pool's members is in doubt.
     pub(super) fn is_doubted(&self) -> bool {
         self.doubts.of().next().is_some()
     }
@@ -176,8 +176,8 @@ impl RemovalGuard {
             let found = || FormerMember { at: inputs.now, owners: BTreeSet::new(), is_counted };
             self.left.entry(*ip).or_insert_with(found);
         }
-        // An address is dropped once it was due to go and was then not found. If another client adds it again later, it
-        // counts as first seen.
+        // An address is dropped once it was due to leave and a later read did not find it. If another client adds it
+        // again later, it counts as first seen.
         self.left.retain(|ip, left| {
             let gone = inputs.observed_at > left.at.plus(inputs.delay) && !inputs.observed.contains(ip);
             !asked.contains(ip) && !gone
@@ -191,7 +191,8 @@ impl RemovalGuard {
             return;
         }
         let found = inputs.observed.iter().filter(|ip| !self.evaluated && !asked.contains(ip)).copied();
-        // Where nothing is asked for, the fact that released an absent address has emptied the pool too.
+        // If nothing is asked for, every released address matters, even an absent one: the fact that released it
+        // helped to empty the pool.
         let concerns = |ip: &IpAddr| asked.is_empty() || asked.contains(ip) || self.left.contains_key(ip);
         self.doubts.update(inputs, &self.owners, found, concerns);
         let present = self.present(inputs.observed);
@@ -204,8 +205,8 @@ impl RemovalGuard {
         self.doubts.evaluate_fraction(inputs, leaving, all);
     }
 
-    /// Returns the nodes of endpoints that are excluded from all pools, if there are any (D5): those whose addresses
-    /// are held back, or all of them where no endpoint is usable.
+    /// Returns the nodes of endpoints that are excluded from all pools, if there are any (D5). If no endpoint is
+    /// usable, these are all such nodes, otherwise those whose addresses are held back.
     pub(super) fn excluded(&self, family: Family, held: &Held) -> Option<ExcludedNodes> {
         let is_meant = |node: &ExcludedNode| {
             let is_held = held.reason == HeldReason::NoUsableNode || !node.ips.is_disjoint(&held.members);
@@ -218,7 +219,7 @@ impl RemovalGuard {
         Some(ExcludedNodes { first: (*first).clone(), why: *why, more: nodes.len() - 1 })
     }
 
-    /// Reports whether a Service asked for an address before it left.
+    /// Returns whether a Service asked for an address before it left.
     pub(super) fn was_asked(&self, ip: &IpAddr) -> bool {
         self.left.get(ip).is_some_and(|left| !left.owners.is_empty())
     }
@@ -243,7 +244,7 @@ impl RemovalGuard {
             (Demand::Nothing, _) if is_certain => EmptyPoolGuard::Confirmed,
             (Demand::Members, _) => EmptyPoolGuard::Open,
             (Demand::Absent, _) if !inputs.mode.judges() => EmptyPoolGuard::Open,
-            // The release does not cover what a later list removes.
+            // The release does not cover removals by a later list.
             (Demand::Unusable | Demand::NotReceived, EmptyPoolGuard::Released(HeldReason::NoUsableNode))
                 if !self.is_doubted() =>
             {
@@ -259,7 +260,7 @@ impl RemovalGuard {
             // Members observed meanwhile count: another client, which may know more, added or removed some.
             (Demand::Unusable | Demand::NotReceived, EmptyPoolGuard::Unusable { since, members }) => {
                 let members = if inputs.observed_at > since && !inputs.observed.is_empty() {
-                    // What was required since then may have been written since then.
+                    // Members that were required since the observation may have been written.
                     self.present(inputs.observed)
                 } else {
                     again(members).union(inputs.observed).copied().collect()
@@ -303,7 +304,7 @@ impl RemovalGuard {
         };
     }
 
-    /// Confirms emptiness once it has lasted long enough and nothing of it is in doubt (G2).
+    /// Confirms emptiness once it has lasted long enough and no removal is in doubt (G2).
     fn confirm_empty(
         &self,
         now: Now,
@@ -354,7 +355,8 @@ impl RemovalGuard {
         })
     }
 
-    /// Returns the earliest time from which a second read would end what is held back, where one would (G1).
+    /// Returns the earliest time from which a second read would end the holding back (G1). `None`: no second read
+    /// would.
     pub(super) fn read_from(&self, now: Now, delay: Duration) -> Option<Now> {
         match &self.emptiness {
             EmptyPoolGuard::Empty { members, .. } if !members.is_empty() => {
@@ -379,8 +381,8 @@ impl RemovalGuard {
         }
     }
 
-    /// Returns whether the pool must not be emptied because emptiness is not confirmed (G2). With guards off, it must
-    /// not while a removal is held back; with guards that only observe, only while facts are missing (D6).
+    /// Returns whether the last members stay because emptiness is not confirmed (G2). With guards off, they stay only
+    /// while a removal is held back; with guards that only observe, only while facts are missing (D6).
     pub(super) fn keeps(&self, mode: GuardMode) -> SurplusPolicy {
         let keeps = match (&self.emptiness, mode) {
             (EmptyPoolGuard::Confirmed | EmptyPoolGuard::Released(_), _)
@@ -398,9 +400,9 @@ impl RemovalGuard {
         if keeps { SurplusPolicy::KeepLast } else { SurplusPolicy::RemoveAll }
     }
 
-    /// Returns the addresses that stay although no source asks for them, each with the Services that asked for it; with
-    /// none, it counts for all. Where there is no `room` for all, those go first that only wait for the removal delay,
-    /// and of them the ones that left first.
+    /// Returns the addresses that stay although no source asks for them, each with the Services that asked for it. An
+    /// address without such Services counts for all. If there is no `room` for all, the addresses that only wait for
+    /// the removal delay go first, in the order in which they left.
     pub(super) fn staying(
         &self,
         now: Now,
@@ -432,7 +434,7 @@ impl RemovalGuard {
             .collect()
     }
 
-    /// Returns the next moment at which time alone changes what stays.
+    /// Returns the next moment at which time alone changes the members that stay.
     pub(super) fn deadline(&self, now: Now, delay: Duration) -> Option<Now> {
         let left = self.left.values().map(|left| left.at.plus(delay)).filter(|at| *at > now).min();
         let emptiness = match &self.emptiness {
@@ -458,7 +460,8 @@ impl RemovalGuard {
         &self.losses
     }
 
-    /// Releases what the breaker counts, on the operator's request: no loss of what has left counts any more.
+    /// Releases the losses that the breaker counts, on the operator's request. Losses of addresses that have left
+    /// count no more.
     pub(super) fn release_losses(&mut self) {
         self.left.values_mut().for_each(|left| left.is_counted = false);
         self.losses.clear();

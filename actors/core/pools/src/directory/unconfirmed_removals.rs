@@ -1,5 +1,5 @@
-//! Doubts about the addresses that no source asks a pool for any more: whether a broken source may be the cause (G1),
-//! and which of them stay because there are too many (G3).
+//! Doubts about the addresses of a pool that no source asks for any more. A broken source may be the cause (G1). If
+//! too many addresses are in doubt, they stay (G3).
 //!
 //! A doubt belongs to an address and to the Service that released it. Only the provenance of the releasing fact counts,
 //! not that of later facts of the Service. The doubt lasts until a second read that began later is in force, or until
@@ -18,11 +18,11 @@ use model::level::Provenance;
 use model::machine::Now;
 use model::services::ServiceFact;
 
-/// Least number of members of a pool of which a fraction is evaluated (G3).
+/// Minimum number of members of a pool of which a fraction is evaluated (G3).
 const MIN_MEMBERS: usize = 3;
 
-/// Time for which a source that again assigns an address it had omitted delays the confirmation of the others. The
-/// limit gives every held removal an end.
+/// Time for which the confirmation of the other removals is delayed when a source assigns an omitted address again.
+/// The limit gives every held removal an end.
 const REASSIGNMENT_WINDOW: Duration = Duration::from_secs(600);
 
 /// Doubts about one pool's addresses.
@@ -55,14 +55,14 @@ pub(super) struct HeldFraction {
     pub(super) members: BTreeSet<IpAddr>,
 }
 
-/// How a Service that does not ask for an address released it.
+/// How a Service released an address that it does not ask for.
 enum Release {
     Certain,
     Doubtful,
     Undecided,
 }
 
-/// Reports whether a fact came with a list. A watch that resumes where it ended misses nothing.
+/// Returns whether a fact came with a list. A watch that resumes from the version at which it ended misses no change.
 fn came_with_a_list(provenance: Provenance) -> bool {
     match provenance {
         Provenance::Watch | Provenance::Reconnect => false,
@@ -70,8 +70,9 @@ fn came_with_a_list(provenance: Provenance) -> bool {
     }
 }
 
-/// Reports whether a broken source may be the reason why a Service asks for less: the fact came with a list, or its
-/// slices have vanished (G2). Where the operator configured that this counts, there is no doubt (X5).
+/// Returns whether a broken source may be the reason why a Service asks for less: the fact came with a list, or its
+/// slices have vanished (G2). There is no doubt if the operator configured that data errors end the use of the last
+/// good slices (X5).
 fn is_doubtful(fact: &ServiceFact, family: Family) -> bool {
     let part = part(fact, family);
     !part.is_dropped && (came_with_a_list(fact.provenance) || part.slices == 0)
@@ -105,7 +106,7 @@ impl UnconfirmedRemovals {
             Confirmation::ByTime(false) | Confirmation::SecondRead(_) => None,
         };
         if self.resolve(inputs) {
-            // The source knows more than at first, and still more may come.
+            // The source has assigned an omitted address again, and may assign more of them.
             self.standing_since = self.standing_since.map(|_| inputs.now);
         }
         self.decide_open(inputs);
@@ -129,8 +130,9 @@ impl UnconfirmedRemovals {
         self.of.retain(|ip, doubts| !doubts.is_empty() && concerns(ip));
     }
 
-    /// Drops doubts that a second read resolved, or whose Service asks for the address again. Returns whether one of
-    /// the latter was held back because there were too many; addresses that come and go later do not count.
+    /// Drops doubts that a second read resolved, or whose Service asks for the address again. Returns whether an
+    /// address that is asked for again was held back because there were too many. Addresses that come and go later do
+    /// not count.
     fn resolve(&mut self, inputs: &GuardInputs<'_>) -> bool {
         let held = self.fraction.as_ref().filter(|held| inputs.now < held.since.plus(REASSIGNMENT_WINDOW));
         let is_held = |ip: &IpAddr, since: Now| {
@@ -198,13 +200,15 @@ impl UnconfirmedRemovals {
         self.of.keys()
     }
 
-    /// Returns the earliest time at which the doubts about these addresses can be resolved, where there are any.
+    /// Returns the earliest time at which the doubts about these addresses can be resolved. `None`: there are no
+    /// doubts.
     pub(super) fn resolved_from<'a>(&self, of: impl Iterator<Item = &'a IpAddr>) -> Option<Now> {
         let since = of.filter_map(|ip| self.since(ip)).min()?;
         Some(self.standing_since.map_or(since, |standing| standing.max(since)).plus(DOUBTFUL_FOR))
     }
 
-    /// Returns the same time where a second read is needed.
+    /// Returns the earliest time at which a second read can resolve the doubts about these addresses. `None`: there
+    /// are no doubts, or a second read does not resolve them.
     pub(super) fn read_from<'a>(&self, of: impl Iterator<Item = &'a IpAddr>) -> Option<Now> {
         match self.confirmation {
             Confirmation::SecondRead(_) => self.resolved_from(of),
@@ -212,7 +216,7 @@ impl UnconfirmedRemovals {
         }
     }
 
-    /// Returns what resolves a doubt that can be resolved from this time on.
+    /// Returns the condition that resolves a doubt, if the doubt can be resolved from this time on.
     pub(super) fn waits(&self, from: Now) -> Waits {
         match self.confirmation {
             Confirmation::SecondRead(_) => Waits::SecondRead(from),
@@ -223,7 +227,7 @@ impl UnconfirmedRemovals {
 
     /// Checks whether too many of a pool's members leave in doubt (G3). `leaving` are the members that no source asks
     /// for; `all` is the number that would stay if no removal were in doubt. Once there are too many, they all stay
-    /// until the doubts are resolved, as far as there is room, since additions always pass (G1).
+    /// until the doubts are resolved, as far as there is room. Additions have priority (G1).
     pub(super) fn evaluate_fraction(
         &mut self,
         inputs: &GuardInputs<'_>,

@@ -1,8 +1,8 @@
 //! The pools that are filled from xDS sources: their configuration, the state of their sources, and what each source
 //! asks of its pool (X2, X3, X4). Guards and delays apply as in a Service's pool.
 //!
-//! A source takes the place of a Service: its fact has one part, of the pool's family, and the name of the source where
-//! a Service has its own.
+//! A source takes the place of a Service: its fact has one part, of the pool's family, and the name of the source in
+//! place of the Service's name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -141,12 +141,12 @@ impl XdsPools {
         self.fresh.clear();
     }
 
-    /// Reports whether a pool is filled from a source.
+    /// Returns whether a pool is filled from a source.
     pub(super) fn has(&self, id: &PoolId) -> bool {
         self.pools.contains_key(id)
     }
 
-    /// Returns the text that accompanies every report of the pool, where its source is known (X4).
+    /// Returns the text that accompanies every report of the pool, if its source is known (X4).
     pub(super) fn note(&self, id: &PoolId) -> Option<Arc<str>> {
         let entry = self.pools.get(id)?;
         let known = self.sources.get(&entry.source)?;
@@ -227,8 +227,9 @@ impl XdsPools {
     }
 }
 
-/// Returns the members of a pool in the form of a Service's part. Endpoints of which none is usable do not mean an
-/// empty pool, unless all of them drain (D6). Nor does an empty assignment from before an error beside it (G2).
+/// Returns the members of a pool in the form of a Service's part. If none of the endpoints is usable, the pool does
+/// not count as empty, unless all of them drain (D6). It does not count as empty either if the empty assignment is
+/// not current (G2).
 fn part(membership: &membership::PoolMembership, assignment: &LoadAssignment, stands: bool) -> Part {
     let is_said = if assignment.has_endpoints {
         assignment.only_drains && !membership.draining.is_empty()
@@ -242,7 +243,7 @@ fn part(membership: &membership::PoolMembership, assignment: &LoadAssignment, st
         tolerated: membership.draining.clone(),
         unusable: membership.members.is_empty() && !(is_said && stands),
         slices: 1,
-        // Endpoints exist even where none of them is usable.
+        // The endpoints count even if none of them is usable.
         endpoints: (membership.members.len() + membership.draining.len())
             .max(usize::from(assignment.has_endpoints)),
         ..Part::default()
@@ -306,11 +307,11 @@ impl ListedPool {
         self.last.clone_from(&membership.members);
     }
 
-    /// Returns the admin states of the source. A Down on an address that the source calls draining counts as ours, even
-    /// if it existed before this process. It is lifted when the address is in service again, until a read shows that it
-    /// is gone, together with everything written meanwhile. What another client sets later stays (N4).
-    /// An address of a node that leaves service stays Down, and is lifted when the node is back. If the node is gone
-    /// and the source still has the address, it is lifted here (N4).
+    /// Returns the admin states that the source requests. A Down on an address that the source calls draining counts
+    /// as ours, even if it existed before this process. When the address is in service again, the Down is lifted. The
+    /// address stops counting as ours once a read at rest shows that the Down is gone. A Down that another client
+    /// sets later stays (N4). An address of a node that leaves service stays Down until the node is back. If the node
+    /// is gone and the source still assigns the address, the Down is lifted here (N4).
     fn states(
         &mut self,
         now: Now,

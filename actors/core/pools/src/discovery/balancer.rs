@@ -68,22 +68,23 @@ impl ManagedBalancer {
         }
     }
 
-    /// Sets its time on the grid of regular reads.
+    /// Sets the time of the load balancer on the grid of regular reads.
     pub(super) fn set_regular(&mut self, regular: Now) {
         self.regular = regular;
     }
 
-    /// Reports whether it is absent and only internal Services use it.
+    /// Returns whether the load balancer is absent and only internal Services use it.
     pub(super) fn is_absent_internal(&self) -> bool {
         self.internal && self.exists == Some(false)
     }
 
-    /// Reports whether its last read failed late, so that it could have delayed other reads.
+    /// Returns whether the last read of the load balancer failed late, and could have delayed other reads.
     pub(super) fn is_unresponsive(&self) -> bool {
         self.unresponsive
     }
 
-    /// Returns when it is read next. After a failure that is the time of the retry, whichever machine requests it.
+    /// Returns when the load balancer is read next. After a failure, this is the time of the retry, whatever requests
+    /// the read.
     pub(super) fn next_at(&self) -> Now {
         match &self.retry {
             Some(retry) => retry.at,
@@ -116,8 +117,8 @@ impl ManagedBalancer {
         self.request(at);
     }
 
-    /// Reports whether it was found absent less than ten minutes ago and the due read is a regular one that can be
-    /// skipped.
+    /// Returns whether the due read can be skipped: it is a regular one, and the load balancer was found absent less
+    /// than ten minutes ago.
     pub(super) fn may_skip_read(&self, now: Now) -> bool {
         let is_asked = self.retry.is_some() || self.requested.is_some_and(|requested| requested <= now);
         let every = ABSENT_INTERVAL.saturating_sub(self.interval);
@@ -162,7 +163,7 @@ impl ManagedBalancer {
         self.retry = Some(Retry { at: now.plus(after), after });
     }
 
-    /// Returns its view.
+    /// Returns the view of the load balancer.
     pub(super) fn view(&self) -> LbView {
         LbView {
             lb: self.name.clone(),

@@ -9,7 +9,7 @@ use model::machine::Now;
 
 /// Delay between a release and its round: the round then shows what was written under the Lease.
 const AFTER: Duration = Duration::from_secs(2);
-/// Least time between two such rounds.
+/// Minimum time between two such rounds.
 const MIN_ROUND_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The releases that no round has followed yet.

@@ -1,10 +1,10 @@
 //! The reads in flight, and the places that they take (D3).
 //!
 //! Up to 8 load balancers are read at once. Unresponsive ones, whose last read failed late, take at most 2 of the 8
-//! places, and keep them until the read ends. Which load balancers hang is not known before they are read, and at the start it may be
-//! most of them. Therefore any other read without an answer within 1 s gives up its place and continues without one.
-//! The next read begins, and up to 64 reads are unanswered at once. A read that waits for a gate or for the read budget
-//! (W6, W9) keeps its place, so that no more than 8 wait there.
+//! places, and keep them until the read ends. Which load balancers hang is not known before they are read, and at the
+//! start it may be most of them. Therefore any other read without an answer within 1 s gives up its place and
+//! continues without one. The next read begins, and up to 64 reads are unanswered at once. A read that waits for a
+//! gate or for the read budget (W6, W9) keeps its place, so that no more than 8 wait there.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,7 +53,7 @@ enum Progress {
 }
 
 impl PendingRead {
-    /// Reports whether others should not wait for its answer.
+    /// Returns whether the read is late, so that other reads do not wait for its answer.
     pub(super) fn is_late(&self) -> bool {
         match self.progress {
             Progress::Requested(_) | Progress::Sent(_) => false,
@@ -90,14 +90,14 @@ impl PendingRead {
 }
 
 impl Reads {
-    /// Reports whether a read may begin. `unresponsive`: the last read of this load balancer failed late.
+    /// Returns whether a read may begin. `unresponsive`: the last read of this load balancer failed late.
     pub(super) fn has_room(&self, unresponsive: bool) -> bool {
         let taken = self.open.values().filter(|reading| reading.has_place()).count();
         let room = taken < MAX_CONCURRENT_READS && self.open.len() < MAX_UNANSWERED;
         room && (!unresponsive || self.unresponsive_count() < MAX_UNRESPONSIVE_READS)
     }
 
-    /// Reports whether no read is in flight.
+    /// Returns whether no read is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.open.is_empty()
     }

@@ -57,7 +57,7 @@ impl PoolQueue {
                     || (failed && before.revision != share.revision)
             })
         };
-        // A change counts from when it was read, however long its way here takes (Q2).
+        // A change counts from the time at which it was read, however long its delivery takes (Q2).
         let came = |uid: &ServiceUid, share: &Share| {
             let known = old.services.get(uid).and_then(|before| before.read);
             share

@@ -87,8 +87,8 @@ impl PoolQueue {
         Some(self.taken(now, &newest, trigger))
     }
 
-    /// Returns what the lane writes: the level, without undoing what is left alone during a back-off from contention
-    /// (W11).
+    /// Returns the write for the lane: the level, extended by the members that are left alone during a back-off from
+    /// contention (W11).
     fn taken(&self, now: Now, assignment: &Assignment, trigger: Trigger) -> MembershipWrite {
         let services = assignment.services.iter();
         MembershipWrite {

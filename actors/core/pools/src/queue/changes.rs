@@ -9,7 +9,7 @@ use model::machine::Now;
 /// The owner of a change.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum ChangeOwner {
-    /// No single Service: found by comparing, or caused by time passing.
+    /// No single Service: a comparison found the change, or the passing of time caused it.
     Pool,
     /// One Service.
     Service(ServiceUid),
@@ -41,7 +41,8 @@ impl Changes {
         self.since = Some(self.since.map_or(now, |since| since.min(now)));
     }
 
-    /// Merges other changes; each keeps its own count, and of two equal counts the later time applies.
+    /// Merges other changes. Each change keeps its own count; of two changes with equal counts, the later time
+    /// applies.
     pub fn join(&mut self, other: Changes) {
         for (owner, counts) in other.by_owner {
             let mine = self.by_owner.entry(owner).or_default();
@@ -100,12 +101,12 @@ impl Changes {
         self.by_owner.is_empty()
     }
 
-    /// Reports whether no change has been tried.
+    /// Returns whether no change has been tried.
     pub fn all_fresh(&self) -> bool {
         self.by_owner.values().all(|counts| counts.keys().all(|count| *count == 0))
     }
 
-    /// Returns until when all of them wait, because one of them does (Q5).
+    /// Returns the latest time for which any of the changes waits. Until then, all of them wait (Q5).
     pub fn eligible_at(&self) -> Option<Now> {
         self.by_owner.values().flat_map(BTreeMap::values).copied().flatten().max()
     }
@@ -118,7 +119,7 @@ impl Changes {
         self.by_owner.keys()
     }
 
-    /// Reports whether a Service caused any of them.
+    /// Returns whether a Service caused any of the changes.
     pub fn any_of_a_service(&self) -> bool {
         self.owners().any(|owner| matches!(owner, ChangeOwner::Service(_)))
     }
@@ -157,8 +158,8 @@ struct Window {
 }
 
 impl WaitingChanges {
-    /// Adds a fresh change that arrived at this moment. It opens or extends the window; beside a tried change there is
-    /// no window.
+    /// Adds a fresh change that arrived at this moment. The change opens or extends the window. While a tried change
+    /// waits, there is no window.
     pub fn add(&mut self, owner: ChangeOwner, at: Now) {
         if self.changes.is_empty() {
             self.window = Some(Window { opened: at, touched: at });
@@ -169,7 +170,7 @@ impl WaitingChanges {
         self.changes.add(owner, at);
     }
 
-    /// Returns changes of an attempt to the waiting ones, in no window.
+    /// Puts the changes of an attempt back among the waiting ones, without a window.
     pub fn put_back(&mut self, changes: Changes) {
         if !changes.is_empty() {
             self.changes.join(changes);

@@ -51,7 +51,7 @@ impl PoolQueue {
         out.extend(conditions.into_iter().map(|condition| Out::Ended(Ended::of(condition))));
     }
 
-    /// Reports whether a condition of the pool holds. During a pause none is reported (G6).
+    /// Returns whether a condition of the pool holds. During a pause none is reported (G6).
     pub(super) fn holds(&self, now: Now, condition: &Condition) -> bool {
         self.may_report()
             && match condition {

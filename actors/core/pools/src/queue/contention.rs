@@ -16,7 +16,7 @@ const CONTENTION_WINDOW: Duration = Duration::from_secs(600);
 const ALLOWED: usize = 3;
 const FIRST_DELAY: Duration = Duration::from_secs(60);
 
-/// Least time between two restorations of a member, from the end of one write to the next try.
+/// Minimum time between two restorations of a member, from the end of one write to the next try.
 const RESTORED_APART: Duration = Duration::from_secs(60);
 
 /// Doubles a delay, up to the limit.
@@ -32,8 +32,8 @@ pub(super) struct RepeatCounter {
 }
 
 impl RepeatCounter {
-    /// Counts one event. Returns how long to back off from the third within ten minutes on, and for each further one,
-    /// until it was calm for as long after the last back-off.
+    /// Counts one event. Returns the back-off from the third event within ten minutes on, and for each further event.
+    /// The count starts again when no event occurs for ten minutes plus the last back-off.
     pub fn count(&mut self, now: Now) -> Option<Duration> {
         let calm_after = CONTENTION_WINDOW.saturating_add(self.delay.unwrap_or_default());
         if self.recent.back().is_none_or(|at| now.since(*at) > calm_after) {

@@ -115,7 +115,7 @@ impl LastResult {
         }
     }
 
-    /// Reports whether the pool is known to be in sync, or its difference known, since its last attempt.
+    /// Returns whether the pool is known to be in sync, or its difference known, since its last attempt.
     pub fn is_known(&self) -> bool {
         match self {
             LastResult::InSync | LastResult::LeftAlone(_) => true,
@@ -127,7 +127,7 @@ impl LastResult {
         }
     }
 
-    /// Reports whether the pool was not found at the last try.
+    /// Returns whether the pool was not found at the last try.
     pub fn follows_stale(&self) -> bool {
         match self {
             LastResult::Backoff(_) | LastResult::NotFound => true,

@@ -38,7 +38,7 @@ impl PoolQueue {
         if let Some(by) = assignment.paused.first() {
             return Some(Refusal::Paused(by.clone()));
         }
-        // A level of an older term is written in no term.
+        // A level of an older term is never written.
         if assignment.epoch < self.epoch {
             return Some(Refusal::NotLeading);
         }

@@ -12,7 +12,7 @@ use model::machine::Now;
 #[derive(Clone, Debug)]
 pub(super) struct ObservedPool {
     pub members: BTreeSet<IpAddr>,
-    /// Those members whose admin state is Down.
+    /// The members whose admin state is Down.
     pub down: BTreeSet<IpAddr>,
     /// Other admin states than Down and None. An unknown one is left as it is (W3).
     pub other: BTreeMap<IpAddr, AdminState>,
@@ -20,7 +20,7 @@ pub(super) struct ObservedPool {
     pub seen: Now,
     /// When the GET began that observed the pool; `None` when an attempt reported it.
     read_began: Option<Now>,
-    /// Whether no change is possible since then as far as known: none of our tries ended without a clear result.
+    /// Whether the state is certain: none of our tries since then ended without a clear result.
     pub certain: bool,
     /// Whether no operation was running on the pool: a running one may yet restore the earlier members.
     pub at_rest: bool,
@@ -54,7 +54,7 @@ impl ObservedPool {
         }
     }
 
-    /// Creates the state after an attempt at this level. Where nothing may be written, there is no such level.
+    /// Creates the state after an attempt to reach this level.
     pub fn attempted(
         members: BTreeSet<IpAddr>,
         level: &Level,
@@ -79,17 +79,17 @@ impl ObservedPool {
         }
     }
 
-    /// Reports whether a GET observed the pool that began at this moment or later.
+    /// Returns whether a GET observed the pool that began at this moment or later.
     pub fn was_read_since(&self, moment: Now) -> bool {
         self.read_began.is_some_and(|read_began| read_began >= moment)
     }
 
-    /// Reports whether the pool is certainly in sync.
+    /// Returns whether the pool is certainly in sync.
     pub fn is_in_sync(&self, level: &Level) -> bool {
         self.certain && self.matches(level)
     }
 
-    /// Reports whether the pool is in sync as far as known, which may be uncertain.
+    /// Returns whether the pool is in sync as far as known, which may be uncertain.
     pub fn matches(&self, level: &Level) -> bool {
         let is_known = |ip: &&IpAddr| self.other.get(*ip) != Some(&AdminState::Unknown);
         let known = || -> BTreeSet<IpAddr> { self.members.iter().filter(is_known).copied().collect() };

@@ -301,7 +301,7 @@ impl PoolQueue {
         }
     }
 
-    /// Reports whether operators already know this failure and no Service has asked for anything since (Q8).
+    /// Returns whether operators already know this failure and no Service has asked for anything since (Q8).
     fn is_repeat(&self, changes: &Changes, failure: &Failure) -> bool {
         let told = self
             .last_result
@@ -349,7 +349,7 @@ impl PoolQueue {
         subjects
     }
 
-    /// Reports whether the pool's Services get events: not while it is paused or only observed (G6).
+    /// Returns whether the pool's Services get events: not while it is paused or only observed (G6).
     pub(super) fn may_report(&self) -> bool {
         self.assignment.as_ref().is_some_and(|assignment| !assignment.is_paused())
     }
@@ -386,7 +386,7 @@ impl PoolQueue {
     }
 }
 
-/// Returns what an attempt has changed and why, for operators.
+/// Returns the record of the changes of an attempt and their reason, for operators.
 fn record_of(attempt: &Attempt, outcome: &Outcome) -> Arc<WriteRecord> {
     let correlation_id = match outcome {
         Outcome::Written { record, .. } => return Arc::clone(record),
@@ -402,7 +402,7 @@ fn record_of(attempt: &Attempt, outcome: &Outcome) -> Arc<WriteRecord> {
     Arc::new(WriteRecord::of(attempt.trigger, services, correlation_id))
 }
 
-/// Returns how an attempt of a pool ends that has no owner or is quarantined: its failure is not retried.
+/// Returns how an attempt ended if its pool has no owner or is quarantined: a failure of such a pool is not retried.
 pub(super) fn retired_end(outcome: &Outcome) -> AttemptEnd {
     match outcome {
         Outcome::Written { .. } => AttemptEnd::Written,

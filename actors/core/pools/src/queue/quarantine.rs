@@ -60,9 +60,9 @@ impl PoolQueue {
         }
     }
 
-    /// Ends a step, whose outputs are in `out` from `from` on: checks the invariants, and publishes the pool. In tests
-    /// and in the simulation a broken invariant ends the program. A level that is not `sound` is wrong where it comes
-    /// from, which is checked there.
+    /// Ends a step, whose outputs are in `out` from `from` on: checks the invariants, and publishes the pool. In
+    /// tests and in the simulation a broken invariant ends the program. If the level is not `sound`, the fault is in
+    /// its sender, which checks it.
     pub(super) fn finish_step(&mut self, now: Now, sound: bool, from: usize, out: &mut Vec<Out>) {
         let own = self.check();
         debug_assert!(own.is_ok() || self.broken_on_purpose, "{}: {own:?}: {self:?}", self.pool);
@@ -154,7 +154,7 @@ impl PoolQueue {
         self.publish(now, out);
     }
 
-    /// Ends the running attempt if it is the given one. Returns whether it was.
+    /// Ends the running attempt if it is the given one. Returns whether an attempt was ended.
     fn end_running(&mut self, is_meant: impl Fn(AttemptId) -> bool) -> bool {
         match &mut self.phase {
             Phase::Quarantined(quarantine) => {
@@ -188,7 +188,7 @@ impl PoolQueue {
         }
     }
 
-    /// Ends the quarantine of a pool without an owner: the pool retires when nothing of it is in flight.
+    /// Ends the quarantine of a pool without an owner: the pool retires when none of its attempts is in flight.
     fn leave_quarantine(&mut self, now: Now, unowned: Arc<Assignment>, out: &mut Vec<Out>) {
         if let Phase::Quarantined(quarantine) = std::mem::replace(&mut self.phase, Phase::Quiet)
             && let Some(attempt) = quarantine.running

@@ -41,7 +41,7 @@ impl QueueStatus {
     }
 }
 
-/// Reports whether two assignments of a pool differ visibly.
+/// Returns whether two assignments of a pool differ visibly.
 pub(super) fn differ(old: Option<&Assignment>, new: &Assignment) -> bool {
     let Some(old) = old else { return true };
     let (before, after) = (old.level.required.values(), new.level.required.values());
@@ -138,7 +138,7 @@ impl PoolQueue {
         if assignment.epoch < self.epoch {
             return Blocked::NotLeader;
         }
-        // Drift that is left alone for a while is a change of a later time (W11).
+        // Drift that is left alone for a while is recorded as a change at a later time (W11).
         if self.waiting.changes.since().is_some_and(|since| since > now) {
             return Blocked::Contention;
         }
@@ -204,7 +204,8 @@ impl PoolQueue {
         Some(since.max(self.resumed.unwrap_or(since)))
     }
 
-    /// Returns the waiting retry counts by Service; a change of no single Service is shown under each of them.
+    /// Returns the waiting retry counts by Service; a change that no single Service caused is shown under each
+    /// Service.
     fn retries(&self, assignment: &Assignment) -> BTreeMap<ServiceUid, Vec<u32>> {
         let counts = |uid: &ServiceUid| -> Vec<u32> {
             let owner = ChangeOwner::Service(uid.clone());

@@ -29,11 +29,11 @@ impl PoolQueue {
         self.out_of_sync = self.out_of_sync.map(|_| OutOfSync { since: now, at_least: true });
     }
 
-    /// Reports whether the pool differs from its level; `None`: that is not certain, and nothing changes.
+    /// Returns whether the pool differs from its level. `None`: this is not certain, and the recorded state stays.
     fn is_out_of_sync(&self) -> Option<bool> {
         let level = &self.assignment.as_ref()?.level;
         match &self.observed {
-            // This write may be lost like the one before.
+            // The last write may be lost, like the write before it.
             Some(observed) if observed.is_in_sync(level) => {
                 observed.at_rest.then_some(self.losses.last_write_lost || observed.failed)
             }

@@ -22,7 +22,7 @@ impl OutstandingReports {
         }
     }
 
-    /// Reports whether this series holds the newest report of a lasting condition, and was not accepted.
+    /// Returns whether this series holds the newest report of a lasting condition, and was not accepted.
     pub(super) fn holds(&self, key: &Arc<SeriesKey>) -> bool {
         key_of(&key.class).and_then(|condition| self.0.get(&condition)) == Some(key)
     }

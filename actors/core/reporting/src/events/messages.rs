@@ -33,7 +33,7 @@ const MAX_NOTE: usize = 320;
 const END: usize = 336;
 const GUIDANCE: &str =
     "To retrigger, cause an endpoint change for the Service (e.g., restart or scale a backing pod).";
-/// The guidance where the pool is filled from an xDS source, and no Service gets events.
+/// The guidance for a pool that is filled from an xDS source, so that no Service gets events.
 const GUIDANCE_OF_SOURCE: &str =
     "To retrigger, have the control plane send a changed assignment, or request an attempt of the pool.";
 
@@ -176,7 +176,7 @@ pub(super) fn message(what: &EventKind, of_source: bool) -> String {
     }
 }
 
-/// Returns the pool, the changes, for which Services, why, and ARM's correlation id. The names of members are cut where
+/// Returns the pool, the changes, for which Services, why, and ARM's correlation id. The names of members are cut if
 /// they take too much room.
 fn updated(pool: &PoolId, members: usize, record: &WriteRecord) -> String {
     let WriteRecord { trigger, services, added, removed, correlation_id, down: _, restored: _ } = record;
@@ -268,7 +268,7 @@ fn admin_down(
     ))
 }
 
-/// Returns one pool, or their number and one of them.
+/// Returns the name of one pool, or the number of several pools and the name of one of them.
 fn places(pools: usize, example: &PoolId) -> String {
     match pools {
         0 | 1 => format!("pool {example}"),
@@ -344,7 +344,8 @@ fn why(reason: HeldReason) -> &'static str {
     }
 }
 
-/// Returns the same where the pool is filled from an xDS source, and no Service gets events.
+/// Returns why a removal is held back from a pool that is filled from an xDS source. No Service gets events about
+/// such a pool.
 fn why_of_source(reason: HeldReason) -> &'static str {
     match reason {
         HeldReason::EmptyConfirm => "no endpoint is assigned to it any more; this waits for confirmation",

@@ -10,8 +10,8 @@ use model::lease::OutOfSyncTimes;
 use model::machine::Now;
 use model::view::{LbView, OutOfSync, PoolView};
 
-/// Time, from the answer of the first read of its load balancer that began in a term, in which a pool must be found out of sync for the previous
-/// leader's record to apply.
+/// Time within which a pool must be found out of sync for the previous leader's record to apply. It counts from the
+/// answer of the first read of the pool's load balancer that began in the term.
 const CARRY_OVER_WINDOW: Duration = Duration::from_secs(60);
 
 /// The record of the previous leader.
@@ -51,7 +51,7 @@ impl PredecessorRecord {
         }
     }
 
-    /// Reports whether pools of a load balancer may still be found out of sync.
+    /// Returns whether pools of a load balancer may still be found out of sync.
     fn is_open(&self, now: Now, lb: &LbName) -> bool {
         self.until.get(lb).is_none_or(|until| now <= *until)
     }
@@ -66,7 +66,7 @@ impl PredecessorRecord {
                 let out_of_sync = Some(OutOfSync { since: out.since.min(carried.since), at_least: true });
                 Arc::new(PoolView { out_of_sync, ..(*view).clone() })
             }
-            // What was observed before the term may have changed since.
+            // A pool that was observed before the term may have changed since.
             None if is_open && view.observed_at.is_none_or(|at| at < self.began) => {
                 carried.found = false;
                 view

@@ -114,7 +114,7 @@ pub(super) struct Cache {
     nodes_held: usize,
     /// The Services to reconcile.
     pub(super) dirty: BTreeSet<ServiceKey>,
-    /// Time at which the first of them became dirty.
+    /// Time at which the first dirty Service became dirty.
     pub(super) due: Option<Now>,
     /// The nodes whose facts must be published for the admin state.
     pub(super) changed_nodes: BTreeSet<NodeName>,

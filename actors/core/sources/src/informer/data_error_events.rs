@@ -26,14 +26,14 @@ impl ServiceEntry {
         });
     }
 
-    /// Returns true if its Service is paused, by the policy or by its annotation.
+    /// Returns true if the Service of this entry is paused, by the policy or by its annotation.
     fn is_paused(&self, policy: &OperatorPolicy) -> bool {
         let paused = |service: &ServiceObject| service.paused || policy.services.contains_key(&service.key);
         self.service.as_ref().is_some_and(|(service, _)| paused(service))
     }
 
-    /// Returns the report of its data errors, unless they were reported already. A pause clears that, so that they are
-    /// reported when the pause ends.
+    /// Returns the report of the Service's data errors, unless they were reported already. A pause marks them as not
+    /// reported, so that they are reported when the pause ends.
     fn unreported_data_errors(&mut self, policy: &OperatorPolicy) -> Option<Report> {
         let paused = self.is_paused(policy);
         let subject = self.subject()?;

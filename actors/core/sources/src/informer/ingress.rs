@@ -18,11 +18,11 @@ const COUNTS_FOR: Duration = Duration::from_secs(600);
 pub(super) struct Awaiting {
     /// The time until which each of them counts.
     until: BTreeMap<ServiceKey, Now>,
-    /// The same, ordered by time.
+    /// The same Services, ordered by time.
     by_time: BTreeSet<(Now, ServiceKey)>,
-    /// The Services that lack ingress, with the number that each got when it began to.
+    /// The Services that lack ingress, with the number that each got when it began to lack ingress.
     lacking: BTreeMap<ServiceKey, u64>,
-    /// These numbers.
+    /// The numbers in the field above.
     numbers: BTreeSet<u64>,
     /// The last number.
     last: u64,

@@ -73,7 +73,7 @@ impl CachedNode {
         }
     }
 
-    /// Returns its last known addresses, while they are tolerated.
+    /// Returns the last known addresses of the node, while they are tolerated.
     pub(super) fn last_known(&self, family: Family, now: Now) -> impl Iterator<Item = IpAddr> + '_ {
         let lost_addresses =
             self.lost_addresses.get(&family).filter(|lost_addresses| now < lost_addresses.until);

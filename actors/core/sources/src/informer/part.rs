@@ -234,8 +234,9 @@ fn add_unread(computed: &mut ServiceParts, key: &ServiceKey, unread: &UnreadObje
     }
 }
 
-/// Adds the addresses of one node with endpoints. A node adds none to the part of a family of which it hosts no
-/// endpoint (D4). An excluded node adds none at all. The addresses of a node that is about to be deleted may stay (D5).
+/// Adds the addresses of one node with endpoints. A node adds no address to the part of a family if it hosts no
+/// endpoint of that family (D4). An excluded node adds none at all. The addresses of a node that is about to be
+/// deleted may stay (D5).
 fn add_host(computed: &mut ServiceParts, name: &NodeName, host: &Host, inputs: &PartInputs<'_>) {
     let node = inputs.nodes.get(name);
     let (existing, reason) = match node.map_or(NodeEligibility::Unknown, CachedNode::eligibility) {

@@ -2,10 +2,10 @@
 //! are known, their errors, and whether the last good state is still in use.
 //!
 //! The resource of a Service is all its EndpointSlices together. Endpoints that vanish with a newer state of a slice
-//! are not an error. Data errors are: a slice whose newest state cannot be decoded (NACK), a Service without any slice
-//! left (deletion), and a denial by the API server for a minute (a reported error). An unreachable API server, or one
-//! that has not listed slices in time, is a transient error. `sources.kubernetes.failOnDataErrors` defines the effect
-//! of a data error on the last good state. The guards decide when to release what stays (G2).
+//! are not an error. Data errors are: a slice whose newest state cannot be decoded (NACK), a Service without any
+//! slice left (deletion), and a denial by the API server for a minute (a reported error). An unreachable API server,
+//! or one that has not listed slices in time, is a transient error. `sources.kubernetes.failOnDataErrors` defines the
+//! effect of a data error on the last good state. The guards decide when to release the members that stay (G2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ pub(super) struct SliceError {
 
 impl Resources {
     pub(super) fn new(fail_on_data_errors: bool) -> Resources {
-        // Only a complete list shows that a Service has no slices; a slow one does not.
+        // Only a complete list shows that a Service has no slices; a late list does not.
         let policy = Policy { fail_on_data_errors, timer_is_transient: true };
         Resources {
             cache: ResourceCache::new(policy),

@@ -50,7 +50,7 @@ impl Undecodables {
         self.undecodable_of(entry).map(|(slice, _)| Arc::clone(&slice.key.name))
     }
 
-    /// Returns the first of them, with its error.
+    /// Returns the first of a Service's slices that have a known state but an undecodable newest one, with its error.
     pub(super) fn first_error(&self, entry: &ServiceEntry) -> Option<SliceError> {
         let (slice, error) = self.undecodable_of(entry).next()?;
         Some(SliceError { slice: Arc::clone(&slice.key.name), error: Arc::clone(error) })
@@ -60,7 +60,7 @@ impl Undecodables {
         &'a self,
         entry: &'a ServiceEntry,
     ) -> impl Iterator<Item = (&'a SliceObject, &'a Arc<str>)> {
-        // In nearly every cluster there are none, and this runs for each Service each time.
+        // Most clusters have no undecodable objects, and this runs for each Service in each reconcile.
         let slices = entry.slices.values().filter(|_| !self.errors.is_empty());
         slices.filter_map(|slice| {
             let error = self.errors.get(&ObjectKey::Slice(slice.key.clone()))?;

@@ -49,7 +49,7 @@ impl UnreadObjects {
                 let owner = match owner {
                     Owner::Unknown => None,
                     Owner::Service(owner) => Some(owner),
-                    // Nothing depends on it.
+                    // Nothing depends on this slice.
                     Owner::Nobody => return self.remove(key),
                 };
                 if self.slices.get(slice) == Some(&owner) {

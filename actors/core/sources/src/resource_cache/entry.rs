@@ -24,7 +24,7 @@ impl Timer {
         Timer { fires: now.plus(policy.resource_timeout()), policy }
     }
 
-    /// Returns the error when it fires.
+    /// Returns the error of a timer that fires.
     fn error(self) -> Error {
         let timeout = self.policy.resource_timeout().as_secs();
         let late = format!("was not received within {timeout} s of the request");

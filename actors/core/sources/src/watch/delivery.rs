@@ -1,6 +1,6 @@
-//! Detects watches that the server accepts and that deliver nothing. A request that repeatedly succeeds without data is
-//! a failure: a proxy may answer in place of the API server, and then no change in the cluster arrives although no
-//! request fails.
+//! Detects watches that the server accepts and that deliver nothing. A request that repeatedly succeeds without data
+//! is a failure. A proxy may answer in place of the API server. Then no request fails, but no change in the cluster
+//! arrives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Deliveries {
         self.empty == 0
     }
 
-    /// When an open watch without a line counts as delivering, if the watches before it delivered nothing.
+    /// Returns when an open watch without a line counts as delivering, if the watches before it delivered nothing.
     pub(super) fn proven_at(&self, opened: Now) -> Option<Now> {
         (!self.is_trusted()).then(|| opened.plus(SHORT_WATCH))
     }
@@ -58,7 +58,7 @@ impl Deliveries {
         self.last.plus(SILENCE_LIMIT).max(opened.plus(SHORT_WATCH))
     }
 
-    /// A page of a list, or a line of a streaming list, has arrived.
+    /// Handles a page of a list, or a line of a streaming list.
     pub(super) fn on_list(&mut self, now: Now) {
         self.last = now;
     }
@@ -68,8 +68,8 @@ impl Deliveries {
         self.report.take()
     }
 
-    /// A watch has ended. `accepted`: when it was opened, and whether a line arrived; `None`: the server did not accept
-    /// it.
+    /// Handles the end of a watch. `accepted`: when the watch was opened, and whether a line arrived; `None`: the
+    /// server did not accept the watch.
     fn on_ended(&mut self, now: Now, accepted: Option<(Now, bool)>) {
         match accepted {
             Some((since, lines)) if lines || now.since(since) >= SHORT_WATCH => {
@@ -109,14 +109,15 @@ impl Watcher {
         }
     }
 
-    /// The open watch delivers, so the known state is current.
+    /// Records that the open watch delivers, so that the known state is current.
     pub(super) fn confirm_delivery(&mut self, now: Now, out: &mut Vec<Out>) {
         self.deliveries.empty = 0;
         self.last_error = None;
         self.set_fresh(now, true, out);
     }
 
-    /// The server has ended the watch normally. `since`: when it was opened; `lines`: whether it delivered any.
+    /// Handles that the server has ended the watch normally. `since`: when the watch was opened; `lines`: whether it
+    /// delivered any.
     pub(super) fn on_watch_ended(
         &mut self,
         now: Now,
@@ -141,7 +142,7 @@ impl Watcher {
         }
     }
 
-    /// The watch has failed, or was refused. `delay` depends on the failure.
+    /// Handles that the watch has failed or was refused. `delay` depends on the failure.
     pub(super) fn on_watch_failed(
         &mut self,
         now: Now,

@@ -16,7 +16,7 @@ pub enum WatchFreshness {
 }
 
 impl WatchFreshness {
-    /// Returns true if they are current.
+    /// Returns true if the observations are current.
     #[must_use]
     pub fn is_current(&self) -> bool {
         match self {

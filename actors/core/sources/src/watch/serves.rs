@@ -1,7 +1,6 @@
-//! The reasons for which a watcher needs most recent data: a new term of leadership, which needs a list that begins after
-//! it (W8), and the Directory's second read in case of doubt (G1).
-//! The Informer decides whether it accepts a list. Every later list serves these reasons too, so a list that breaks off
-//! or is refused costs only time.
+//! The reasons for which a watcher needs most recent data. A new term of leadership needs a list that begins after
+//! the term (W8). The Directory needs a second read in case of doubt (G1). The Informer decides whether it accepts a
+//! list. Every later list serves these reasons too, so a list that breaks off or is refused costs only time.
 
 use super::{AfterWait, Out, Phase, Watcher};
 use model::ids::{Epoch, ReadId};

@@ -60,7 +60,7 @@ impl Watcher {
     ) -> bool {
         self.read = read;
         if self.dropped_call == Some(call) {
-            // The port had read it before it learned that this request is over.
+            // The port had read the line before it was notified that this request is over.
             return false;
         }
         if self.current() != Some(call) || !self.follow(now, out) {
@@ -85,7 +85,7 @@ impl Watcher {
                 self.on_bookmark(now, resource_version, list_end, out);
                 return true;
             }
-            // It may be any change, including a deletion. Only a list shows the current state.
+            // The line may be any change, including a deletion. Only a list shows the current state.
             Line::Undecodable { key: None, .. }
                 if matches!(self.purpose_mut(), Some(Purpose::Watch { .. })) =>
             {

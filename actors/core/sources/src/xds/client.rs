@@ -97,8 +97,8 @@ pub struct Client {
     /// The watched names.
     watched: PerKind<BTreeSet<Arc<str>>>,
     channels: Vec<Channel>,
-    /// The number of servers in use, from the start of the list. All but the last of them fail. The last one is
-    /// decisive: its features apply, its failure is reported, and the timers are those of its stream (A71).
+    /// The number of servers in use, from the start of the list. All servers in use but the last one fail. The last
+    /// one is decisive: its features apply, its failure is reported, and the timers are those of its stream (A71).
     used: usize,
     /// The number of the last stream.
     streams: u64,
@@ -344,7 +344,7 @@ impl Client {
             return;
         }
         self.unprocessed = None;
-        // Nothing was read meanwhile: resources that seem late may have arrived and are read only now.
+        // No message was read in the meantime. Resources that seem late may have arrived, and are read only now.
         if self.cache.deadline().is_some_and(|at| at <= now) {
             self.cache.stop_timers();
             self.arm(now);

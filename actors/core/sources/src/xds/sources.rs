@@ -1,9 +1,10 @@
 //! The sources of pools, between the client and the Directory: the resources that each source needs, and the
 //! assignment that results from them (X2-X4).
 //!
-//! This machine owns the set of watched resources, and one fact for each source: an assignment, or that none has ever
-//! been known, or that the last one is dropped; and the note for operators. The client validates resources.
-//! `pools::membership` selects members from an assignment, and the guards decide whether a pool may be emptied.
+//! This machine owns the set of watched resources, and one fact and one note for operators for each source. The fact
+//! is an assignment, or that none has ever been known, or that the last one is dropped. The client validates
+//! resources. `pools::membership` selects members from an assignment, and the guards decide whether a pool may be
+//! emptied.
 
 #[cfg(test)]
 mod tests;
@@ -295,7 +296,7 @@ impl Sources {
 }
 
 impl SourceState {
-    /// A requested resource is not available.
+    /// Handles that a requested resource is not available.
     fn fail(&mut self, fault: &Fault) {
         self.held.lose(fault);
         self.fault = Some(fault.clone());

@@ -38,8 +38,8 @@ impl ContentionSignals {
         self.awaited = newest;
     }
 
-    /// Whether a Service waits that has not counted yet. Older Services than the last counted one do not count any
-    /// more, because that cooldown was theirs too.
+    /// Returns whether a Service awaits ingress that has not been counted yet. Services older than the last counted
+    /// one do not count any more, because its cooldown served them too.
     pub(super) fn awaits_ingress(&self) -> bool {
         self.awaited.is_some_and(|newest| newest > self.counted_up_to)
     }
@@ -55,13 +55,13 @@ impl ContentionSignals {
         self.held = self.held.saturating_add(held);
     }
 
-    /// Whether a count is in flight. Until its answer, the Lease is not taken again, because another client may have
-    /// waited all the time.
+    /// Returns whether a count is in flight. Until its answer, the Lease is not taken again, because another client
+    /// may have waited all the time.
     pub(super) fn is_counting(&self) -> bool {
         self.counting.is_some()
     }
 
-    /// Start of the period for a count that is due now. `None`: no count is due.
+    /// Returns the start of the period for a count that is due now. `None`: no count is due.
     pub(super) fn count_due_since(&self, now: Now) -> Option<Now> {
         let taken = self.uncounted.filter(|_| self.counting.is_none() && self.may_count(now))?;
         // Events from the last moments of a hold arrive after the count at its end.
@@ -97,7 +97,7 @@ impl ContentionSignals {
         self.held = Duration::ZERO;
     }
 
-    /// Time of the next change without input.
+    /// Returns the time of the next change without input.
     pub(super) fn deadline(&self) -> Option<Now> {
         let overdue = self.counting.map(|(_, open_request)| open_request.plus(COUNT_LIMIT));
         let next = self.uncounted.and(self.counted).map(|last| last.plus(COUNTS_APART));

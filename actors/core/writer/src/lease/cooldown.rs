@@ -45,7 +45,7 @@ struct CooldownExtension {
 }
 
 impl Cooldown {
-    /// End of the cooldown. `None`: the Lease may be taken.
+    /// Returns the end of the cooldown. `None`: the Lease may be taken.
     pub(super) fn until(&self, now: Now) -> Option<Now> {
         let extension = self
             .extension

@@ -38,13 +38,14 @@ pub(crate) struct Demand {
 }
 
 impl SharedLease {
-    /// Time at which a waiting Down may go without the Lease. `None`: no Down waits, or that is not allowed.
+    /// Returns the time at which a waiting Down may go without the Lease. `None`: no Down waits, or that is not
+    /// allowed.
     pub(super) fn bypass_at(&self) -> Option<Now> {
         let since = self.wanted_since.filter(|_| self.params.bypass_for_drain)?;
         Some(since.plus(BYPASS_AFTER))
     }
 
-    /// Latest due time of a Down that may go without the Lease now. `None`: no Down may.
+    /// Returns the latest due time of a Down that may go without the Lease now. `None`: no Down may.
     fn bypasses(&self, now: Now) -> Option<Now> {
         self.bypass_at().filter(|at| *at <= now).map(|_| now.minus(BYPASS_AFTER))
     }
@@ -71,12 +72,12 @@ impl Writer {
         }
     }
 
-    /// Whether writes may start. Always, if the shared Lease is not used.
+    /// Returns whether writes may start. Always, if the shared Lease is not used.
     pub(crate) fn lock_may_start(&self, now: Now) -> bool {
         self.shared_lease.as_ref().is_none_or(|lease| lease.may_start(now))
     }
 
-    /// Time until which a PUT may be sent under the Lease. `None`: no PUT may (W8).
+    /// Returns the time until which a PUT may be sent under the Lease. `None`: no PUT may (W8).
     pub(crate) fn lock_send_deadline(&self) -> Option<Now> {
         self.shared_lease.as_ref().map_or(Some(Now::NEVER), SharedLease::send_deadline)
     }
@@ -106,8 +107,8 @@ impl Writer {
         self.shared_lease = Some(lease);
     }
 
-    /// Whether a lane's write relies on the Lease. A write that waits for a gate or for budget does not, and neither
-    /// does an operation of an earlier hold.
+    /// Returns whether a lane's write relies on the Lease. A write that waits for a gate or for budget does not, and
+    /// neither does an operation of an earlier hold.
     fn relies_on(&self, now: Now, taken: Now, lane: &Lane) -> bool {
         let Some(write) = lane.write.as_ref().filter(|write| !write.bypasses()) else { return false };
         let reads_go = || {
@@ -152,7 +153,7 @@ impl Writer {
         }
     }
 
-    /// Whether the Lease is released, or the time for the release is over.
+    /// Returns whether the Lease is released, or the time for the release is over.
     pub(crate) fn has_released(&mut self, now: Now) -> bool {
         let Some(lease) = &self.shared_lease else { return true };
         let by = *self.release_by.get_or_insert(now.plus(RELEASE_LIMIT));

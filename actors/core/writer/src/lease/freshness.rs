@@ -53,7 +53,7 @@ impl SharedLease {
         };
     }
 
-    /// Whether a read is required first.
+    /// Returns whether a read is required first.
     pub(super) fn must_read(&self) -> bool {
         match self.freshness {
             Freshness::TermBegins | Freshness::Stale { .. } => true,
@@ -76,7 +76,7 @@ impl SharedLease {
         }
     }
 
-    /// Whether such a request may make the next state ours.
+    /// Returns whether such a request may make the next state ours.
     pub(super) fn may_yet_be_ours(&self, now: Now) -> bool {
         self.lost_request.as_ref().is_some_and(|lost_request| {
             now < lost_request.until && lost_request.base.as_ref() == self.observed.version()

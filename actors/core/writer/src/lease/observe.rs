@@ -50,7 +50,7 @@ impl SharedLease {
                     hold.made &= hold.facts.version == facts.version;
                     hold.facts = facts;
                     let ends = |since: u64| match provenance {
-                        // A watch that repeats the known state brings nothing new.
+                        // A watch that repeats the known state is not a newer observation.
                         LeaseProvenance::Watched => !repeated,
                         LeaseProvenance::Read(call) | LeaseProvenance::Written(call) => call.0 > since,
                     };
@@ -99,8 +99,8 @@ impl SharedLease {
         }
     }
 
-    /// The author of a new state. A state in our name that appears after the first read of this term, and is not the
-    /// result of our requests, was written by another client.
+    /// Returns the author of a new state. A state in our name that appears after the first read of this term, and is
+    /// not the result of our requests, was written by another client.
     fn author(&self, now: Now, holder: Holder, provenance: LeaseProvenance) -> LeaseAuthor {
         let begins = self.freshness == Freshness::TermBegins;
         let by_us = matches!(provenance, LeaseProvenance::Written(_)) || begins || self.may_yet_be_ours(now);

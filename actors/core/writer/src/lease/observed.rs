@@ -61,8 +61,8 @@ pub(super) enum LeaseProvenance {
 }
 
 impl LeaseProvenance {
-    /// Whether this is the answer to a request that was sent when `state` was known already. Then it is current, even
-    /// with an older version: storage that was restored from a backup counts again.
+    /// Returns whether this is the answer to a request that was sent when `state` was known already. Then it is
+    /// current, even with an older version: storage that was restored from a backup counts again.
     pub(super) fn is_later_than(self, state: &LeaseState) -> bool {
         match self {
             LeaseProvenance::Watched => false,
@@ -94,7 +94,7 @@ pub(super) enum Holder {
 }
 
 impl Holder {
-    /// The holder in a state of the Lease. Names compare without case, as in the cloud-controller-manager.
+    /// Returns the holder in a state of the Lease. Names compare without case, as in the cloud-controller-manager.
     pub(super) fn of(facts: &LeaseFacts, ours: &str) -> Holder {
         match &facts.holder {
             None => Holder::None,
@@ -105,7 +105,7 @@ impl Holder {
 }
 
 impl ObservedSharedLease {
-    /// Version of the newest state.
+    /// Returns the version of the newest state.
     pub(super) fn version(&self) -> Option<&ResourceVersion> {
         match self {
             ObservedSharedLease::State(state) => Some(&state.facts.version),
@@ -120,7 +120,7 @@ impl LeaseState {
         LeaseState { facts, author, since: now, held_since: now, after, seen: now }
     }
 
-    /// The holder of this state.
+    /// Returns the holder of this state.
     pub(super) fn holder_kind(&self, ours: &str) -> LeaseHolderKind {
         match (Holder::of(&self.facts, ours), self.author) {
             (Holder::None, _) => LeaseHolderKind::None,
@@ -144,8 +144,8 @@ impl LeaseState {
         self
     }
 
-    /// Time from which a hold in our name may be taken over or released. Another client's hold must first be unchanged
-    /// for as long as our holds last; any other is free at once.
+    /// Returns the time from which a hold in our name may be taken over or released. Another client's hold must first
+    /// be unchanged for as long as our holds last; any other is free at once.
     pub(super) fn takeover_at(&self) -> Now {
         match self.author {
             LeaseAuthor::Controller | LeaseAuthor::Request(_) => self.since,
@@ -159,8 +159,8 @@ impl LeaseState {
         self.seen = now;
     }
 
-    /// Time at which a foreign hold ends without a release. Either it was observed unchanged for the duration of a
-    /// hold, or its own time is as old as that and it was observed for a while.
+    /// Returns the time at which a foreign hold ends without a release. Either it was observed unchanged for the
+    /// duration of a hold, or its own time is as old as that and it was observed for a while.
     pub(super) fn foreign_hold_ends(&self) -> Now {
         let by_observation = self.since.plus(FOREIGN_HOLD);
         match self.facts.renewed_ago {

@@ -42,7 +42,7 @@ const FAILURE_DELAYS: Backoff = Backoff(&[
     Duration::from_secs(30),
 ]);
 
-/// Most lost races in a row before the next request is delayed.
+/// Maximum number of lost races in a row before the next request is delayed.
 const MAX_LOST_RACES: u32 = 3;
 
 /// Delays of the next take after more lost races than that. The last one repeats (W7). A lost race is not a failure:
@@ -78,7 +78,7 @@ pub(super) enum SharedLeaseAction {
 }
 
 impl SharedLeaseAction {
-    /// Whether its success puts our name into the Lease.
+    /// Returns whether the success of the request puts our name into the Lease.
     pub(super) fn claims_lease(self) -> bool {
         match self {
             SharedLeaseAction::Take | SharedLeaseAction::Renew => true,
@@ -105,7 +105,7 @@ pub(super) struct OpenWatch {
 }
 
 impl Watch {
-    /// Closes the watch, if this is its answer.
+    /// Closes the watch, if this is the id of the watch.
     pub(super) fn close(&mut self, call: CallId) -> Option<OpenWatch> {
         self.open.take_if(|open| open.id == call)
     }
@@ -229,7 +229,7 @@ impl SharedLease {
         }
     }
 
-    /// Time at which a request of a hold is abandoned, because the hold must end.
+    /// Returns the time at which a request of a hold is abandoned, because the hold must end.
     fn forced_end_of_wait(&self) -> Option<Now> {
         let open_request = self.open_request.as_ref().filter(|open_request| match open_request.kind {
             SharedLeaseAction::Read | SharedLeaseAction::Renew => true,
@@ -270,7 +270,7 @@ impl SharedLease {
         self.publish(now, out);
     }
 
-    /// Time of the next change without input.
+    /// Returns the time of the next change without input.
     pub(crate) fn deadline(&self) -> Option<Now> {
         self.wake
     }
@@ -306,7 +306,7 @@ impl SharedLease {
         }
     }
 
-    /// The next request, if any.
+    /// Returns the next request, if any.
     fn next(&self, now: Now, demand: &Demand) -> Option<SharedLeaseAction> {
         match &self.phase {
             HoldPhase::Releasing(hold) => {
@@ -363,7 +363,7 @@ impl SharedLease {
         out.push(Out::Lease(id, request));
     }
 
-    /// The state of the Lease after our last request.
+    /// Returns the state of the Lease after our last request.
     fn own_state(&self) -> Option<Arc<LeaseFacts>> {
         match &self.phase {
             HoldPhase::Held(hold) | HoldPhase::Releasing(hold) => Some(Arc::clone(&hold.facts)),
@@ -462,7 +462,7 @@ impl SharedLease {
                 }
             }
         }
-        // A Down may go without the Lease then.
+        // At this time, a Down may be sent without the Lease.
         moments.push(self.bypass_at());
         moments.push(self.report_other_holder_at());
         // Anything in the past is done, or waits for another event.

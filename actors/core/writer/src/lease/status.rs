@@ -15,7 +15,7 @@ use super::{HoldPhase, Out, SharedLease};
 const REPORT_AFTER: Duration = Duration::from_secs(60);
 
 impl SharedLease {
-    /// Latest time until which another client's hold in our name delays us, unless it changes.
+    /// Returns the latest time until which another client's hold in our name delays us, unless it changes.
     fn same_name_until(&self, now: Now) -> Option<Now> {
         match (&self.observed, &self.phase, self.holder()) {
             (ObservedSharedLease::State(state), HoldPhase::NotHeld, Some(Holder::Ours)) => {
@@ -53,7 +53,7 @@ impl SharedLease {
         out.extend(self.published.update(view).map(Out::SharedLease));
     }
 
-    /// The last known holder.
+    /// Returns the last known holder.
     fn holder_kind(&self) -> LeaseHolderKind {
         match &self.observed {
             ObservedSharedLease::Nothing => LeaseHolderKind::Unknown,
@@ -69,8 +69,8 @@ impl SharedLease {
         }
     }
 
-    /// Time at which an unknown holder is reported, if a write waits for it. `None`: already reported, or no such
-    /// holder.
+    /// Returns the time at which an unknown holder is reported, if a write waits for it. `None`: already reported, or
+    /// no such holder.
     pub(super) fn report_other_holder_at(&self) -> Option<Now> {
         let held_since = self.held_since()?;
         match self.holder_kind() {
@@ -104,7 +104,7 @@ impl SharedLease {
         }
     }
 
-    /// Whether the reported unknown holder does not hold the Lease any more.
+    /// Returns whether the reported unknown holder does not hold the Lease any more.
     fn reported_holder_is_gone(&self) -> bool {
         match self.holder_kind() {
             LeaseHolderKind::Other => self.reported_since != self.held_since(),
@@ -116,7 +116,7 @@ impl SharedLease {
         }
     }
 
-    /// Our state for the operator, and the latest time of its end.
+    /// Returns our state for the operator, and the latest time of its end.
     fn state(&self, now: Now) -> (&'static str, Option<Now>) {
         match &self.phase {
             HoldPhase::Held(hold) => return ("held", Some(hold.forced_end())),

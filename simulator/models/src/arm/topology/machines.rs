@@ -68,7 +68,7 @@ impl Cluster {
                 model.seed(&address, &body)?;
                 own["publicIPAddress"] = json!({ "id": address });
             }
-            // The machine comes first: its group decides which members may share a Basic load balancer.
+            // The machine comes first, because its group determines which members may share a Basic load balancer.
             let bare = self.interface(ids, &NodeGroup { in_pools: false, ..group.clone() }, &json!({}));
             model.seed(
                 &interface,

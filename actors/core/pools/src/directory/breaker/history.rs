@@ -60,7 +60,7 @@ pub(super) struct History {
     size: PoolSize,
     /// When the pause ended, until a later read observes the pool.
     resumed: Option<Now>,
-    /// Whether the operator released what is held back: the members that remain then become the baseline.
+    /// Whether the operator released the held removals: the members that remain then become the baseline.
     guard_released: bool,
     /// The last time at which a released member was observed, and the baseline before the release.
     released: Option<(Now, usize)>,
@@ -73,7 +73,7 @@ pub(super) struct History {
 pub(super) struct TallyEntry {
     /// Whether the pool counts.
     pub(super) counts: bool,
-    /// Whether the pool counts and is left with less than half of what it had.
+    /// Whether the pool counts and is left with less than half of its baseline.
     pub(super) shrunk: bool,
     /// Whether it is `shrunk` and would lose members now.
     pub(super) loses: bool,
@@ -117,8 +117,8 @@ impl History {
         self.is_little(self.size.left)
     }
 
-    /// Reports whether this many members are less than half of the baseline, and fewer than the losses that count:
-    /// members that came since make up for those that were lost otherwise.
+    /// Returns whether this many members are less than half of the baseline, and fewer than the losses that count:
+    /// members that were added since compensate for losses that do not count.
     fn is_little(&self, members: usize) -> bool {
         2 * members < self.baseline() && members < self.size.lost
     }
@@ -216,18 +216,18 @@ impl History {
             Some((at, last)) if now.since(*at) < MERGE_WINDOW => *last = members,
             Some(_) | None => self.later.push_back((now, members)),
         }
-        // Time may have stood still; entries that are too old then are skipped.
+        // While the breaker is tripped, no entry becomes the baseline. Entries that are too old by now are dropped.
         while self.later.get(1).is_some_and(|(at, _)| at.plus(LOOKBACK) <= now) {
             self.later.pop_front();
         }
     }
 
-    /// Reports whether the pool loses members that count now, or has lost most of them.
+    /// Returns whether the pool loses members that count now, or has lost most of them.
     pub(super) fn loses(&self) -> bool {
         self.is_shrunk() || self.size.going > 0
     }
 
-    /// Releases the members that are to go now, on the operator's request. Later removals are not released.
+    /// Releases the members that are due to leave now, on the operator's request. Later removals are not released.
     pub(super) fn release(&mut self, now: Now) {
         self.rebase_released(now);
     }
@@ -240,7 +240,8 @@ impl History {
         self.rebase(self.size.asked.min(self.newest()));
     }
 
-    /// Releases what the pool's own guards hold back, on the operator's request. The remaining number is not known yet.
+    /// Releases the removals that the pool's own guards hold back, on the operator's request. The number of remaining
+    /// members is not known yet.
     pub(super) fn release_guard(&mut self) {
         self.guard_released = true;
     }

@@ -32,8 +32,8 @@ impl ExponentialBackoff {
         jitter_percent: 20,
         max: Duration::from_secs(120),
     };
-    /// The delays before NACKs that repeat the previous one. The longest is short: a server that sends nothing more of
-    /// a type until it is answered, such as go-control-plane, is late with the next change by that much.
+    /// The delays before NACKs that repeat the previous one. The longest delay is short, because it delays the next
+    /// change from servers, such as go-control-plane, that send nothing more of a type until they get an answer.
     pub const NACKS: ExponentialBackoff = ExponentialBackoff {
         first: Duration::from_secs(1),
         factor_percent: 200,

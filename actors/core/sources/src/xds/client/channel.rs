@@ -18,8 +18,8 @@ const SOON: Duration = Duration::from_secs(60);
 /// The number of messages of one server that are read in a burst.
 const READS_AT_ONCE: u32 = 50;
 
-/// The minimum interval between reads after a burst. A server that answers each ACK with another response, or that sends
-/// responses without end, would keep the controller busy.
+/// The minimum interval between reads after a burst. A server that answers each ACK with another response, or that
+/// sends responses without end, would keep the controller busy.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The connection to a server.
@@ -116,7 +116,7 @@ impl Channel {
         }
     }
 
-    /// Records that a message was read from its stream.
+    /// Records that a message was read from the server's stream.
     pub fn on_read(&mut self) {
         if let Some(stream) = self.stream_mut() {
             stream.needs_read = true;
@@ -179,7 +179,7 @@ impl Channel {
         stream
     }
 
-    /// Records a response on its stream. Returns true for the first one.
+    /// Records a response on the server's stream. Returns true for the first response.
     pub fn on_response(&mut self, now: Now) -> bool {
         let Some(stream) = self.stream_mut() else { return false };
         let is_first = stream.first_response_at.is_none();
@@ -191,8 +191,8 @@ impl Channel {
         is_first
     }
 
-    /// Records the end of its stream. The next one is always delayed, and the delays grow between streams without a
-    /// response (A57).
+    /// Records the end of the server's stream. The next stream is always delayed, and the delays grow between streams
+    /// without a response (A57).
     pub fn on_ended(
         &mut self,
         now: Now,
@@ -258,8 +258,8 @@ impl Channel {
         self.stream().is_some_and(|stream| !stream.subscription(kind).is_requested())
     }
 
-    /// The request to send now for the watched names. The first one of a stream names the accepted version only if
-    /// `claims` is true: a server need not send again what the client claims to have.
+    /// Returns the request to send now for the watched names. The first request of a stream names the accepted
+    /// version only if `claims` is true. A server need not send resources again that the client claims to have.
     pub fn request(
         &mut self,
         now: Now,

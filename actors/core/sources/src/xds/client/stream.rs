@@ -166,12 +166,12 @@ impl Subscription {
         }
     }
 
-    /// A name was added to the watched ones.
+    /// Handles that a name was added to the watched ones.
     pub fn on_watched(&mut self) {
         self.is_up_to_date = false;
     }
 
-    /// A name is no longer watched.
+    /// Handles that a name is no longer watched.
     pub fn on_dropped(&mut self, name: &Arc<str>) {
         self.is_up_to_date = false;
         self.expected.remove(name);
@@ -182,7 +182,7 @@ impl Subscription {
         }
     }
 
-    /// The request to send now for the watched names. It counts as sent.
+    /// Returns the request to send now for the watched names. It counts as sent.
     pub fn next_request(&mut self, now: Now, watched: &BTreeSet<Arc<str>>) -> Option<NextRequest> {
         let answers = self.pending_answer.as_ref().is_some_and(|pending_answer| pending_answer.due <= now);
         if self.flight != Flight::Landed || (self.is_up_to_date && !answers) {
@@ -201,8 +201,8 @@ impl Subscription {
         if is_first {
             self.expected.clone_from(&names);
         }
-        // A name that is left out here may arrive before the server processes the request, and its later absence is
-        // correct.
+        // A resource whose name is left out here may still arrive before the server processes the request. Its later
+        // absence is then correct.
         self.expected.retain(|name| names.contains(name));
         // Names left out here are requested again in the next request.
         self.is_up_to_date = self.dropped.is_empty();
@@ -216,21 +216,21 @@ impl Subscription {
         })
     }
 
-    /// The stream is opened with the requests so far.
+    /// Handles that the stream is opened with the requests so far.
     pub fn on_opening(&mut self) {
         if self.flight == Flight::Sent {
             self.flight = Flight::Opening;
         }
     }
 
-    /// The transport has taken the requests that the stream was opened with.
+    /// Handles that the transport has taken the requests that the stream was opened with.
     pub fn on_dispatched(&mut self) {
         if self.flight == Flight::Opening {
             self.flight = Flight::Landed;
         }
     }
 
-    /// The transport has taken the last request.
+    /// Handles that the transport has taken the last request.
     pub fn on_sent(&mut self) {
         self.flight = Flight::Landed;
     }
@@ -254,7 +254,7 @@ impl Subscription {
         self.pending_answer = Some(PendingAnswer { due, answer });
     }
 
-    /// The server has sent the resource, valid or not.
+    /// Handles a resource from the server, valid or not.
     pub fn on_received(&mut self, name: &Arc<str>) {
         self.on_answered(name);
         self.expected.insert(Arc::clone(name));
@@ -266,8 +266,8 @@ impl Subscription {
         if self.sent.insert(Arc::clone(name)) { Provenance::Relist } else { Provenance::Watch }
     }
 
-    /// The server has reported an error in place of the resource. It does so once, even if its responses are complete
-    /// otherwise (TP3).
+    /// Handles an error that the server reports in place of the resource. A server reports it once, even if its
+    /// responses are complete otherwise (TP3).
     pub fn on_reported(&mut self, name: &Arc<str>) {
         self.expected.remove(name);
     }

@@ -148,8 +148,8 @@ fn validate_resources(
                         message: Arc::from(format!("invalid resource: {message}")),
                         rejected: Some(rejected),
                     };
-                    // Without its index: a server need not keep the order between responses, and a repeated complaint
-                    // must be recognised.
+                    // The complaint omits the index of the resource: a server need not keep the order between
+                    // responses, and a repeated complaint must be recognised.
                     verdict.complain(format!("{name}: {message}"));
                     verdict.findings.push((name, Finding::Invalid(error)));
                 }

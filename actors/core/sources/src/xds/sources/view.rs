@@ -75,7 +75,7 @@ impl View {
         }
     }
 
-    /// Returns the endpoints that it names.
+    /// Returns the endpoints that the resource names.
     pub fn named(&self) -> Option<&Arc<str>> {
         match self {
             View::Good { resource: Resource::Cluster(name), .. } => Some(name),
@@ -83,7 +83,7 @@ impl View {
         }
     }
 
-    /// Returns its assignment.
+    /// Returns the assignment of the resource.
     pub fn assignment(&self) -> Option<&Arc<LoadAssignment>> {
         match self {
             View::Good { resource: Resource::Endpoints(assignment), .. } => Some(assignment),
@@ -99,7 +99,7 @@ impl View {
         }
     }
 
-    /// Returns its error.
+    /// Returns the error of the resource.
     pub fn fault(&self) -> Option<&Fault> {
         match self {
             View::Waiting => None,
