@@ -1,8 +1,8 @@
-//! Stories against a real control plane: the real binary, with a token that may do no more than its ClusterRole says,
-//! keeps the pools of a fake Azure equal to what the API server's own objects say.
+//! Stories against a real control plane. The real binary, with a token that has only the permissions of its
+//! ClusterRole, keeps the pools of a fake Azure in sync with the API server's own objects.
 //!
-//! Stories share a control plane, each with a namespace, nodes, a fake Azure and a controller of its own. The one that
-//! kills the API server has its own control plane, and so have those whose nodes leave service.
+//! Stories share a control plane, each with its own namespace, nodes, fake Azure and controller. The story that kills
+//! the API server has its own control plane, and so have those whose nodes drain.
 
 mod careful;
 mod chart;
@@ -37,7 +37,7 @@ use crate::support::controller::{Controller, Flags};
 use crate::support::kubernetes::{Api, Cluster};
 use crate::support::{TEST_TIMEOUT, azure, eventually, expected_members, objects};
 
-/// The load balancers of every test; Services are spread over them by the number at the end of their names.
+/// The load balancers of every test. The number at the end of a Service's name selects one of them.
 const LOAD_BALANCERS: [&str; 3] = ["kubernetes", "lb-1", "lb-2"];
 
 /// The finalizer of a Pod whose process has not ended.
@@ -62,7 +62,7 @@ impl<C: Deref<Target = Cluster>> TestEnvironment<C> {
         Self::begin_on(cluster, namespace, nodes, &LOAD_BALANCERS).await
     }
 
-    /// The same with these load balancers. The test decides which Service is on which, when it has them
+    /// Does the same with these load balancers. The test decides which Service is on which, when it has them
     /// provisioned.
     async fn begin_on(cluster: C, namespace: &'static str, nodes: u8, load_balancers: &[&str]) -> Self {
         let permit = PLACES.acquire().await.expect("it is never closed");
@@ -104,8 +104,9 @@ impl<C: Deref<Target = Cluster>> TestEnvironment<C> {
         self.api.create(collection.trim_end_matches('/'), object).await;
     }
 
-    /// Creates a Service, and gives it an address at once, as the cloud-controller-manager does in the end: one without is
-    /// a sign that another client waits for the shared Lease (W7), to the controllers of all other tests too.
+    /// Creates a Service, and gives it an address immediately, as the cloud-controller-manager finally does. A
+    /// Service without an address is a sign, also for the controllers of all other tests, that another client waits
+    /// for the shared Lease (W7).
     async fn create_service(&self, service: &Value) {
         let text =
             |key: &str| service["metadata"][key].as_str().expect("objects are made with it").to_owned();
@@ -127,14 +128,14 @@ impl<C: Deref<Target = Cluster>> TestEnvironment<C> {
         self.create("endpointslices", &objects::endpoint_slice(self.namespace, name, endpoints)).await;
     }
 
-    /// Replaces the endpoints of a slice that was made by hand.
+    /// Replaces the endpoints of a slice that was created by hand.
     async fn replace_by_hand(&self, name: &str, endpoints: &[(&str, Option<&str>)]) {
         let slice = objects::endpoint_slice(self.namespace, name, endpoints);
         let path = self.path("endpointslices", &format!("{name}-by-hand"));
         self.api.merge(&path, &json!({ "endpoints": slice["endpoints"] })).await;
     }
 
-    /// Changes something in a Deployment's spec.
+    /// Changes a part of a Deployment's spec.
     async fn respec(&self, name: &str, spec: &Value) {
         self.api.merge(&self.path("deployments", name), &json!({ "spec": spec })).await;
     }
@@ -149,12 +150,13 @@ impl<C: Deref<Target = Cluster>> TestEnvironment<C> {
         self.respec(name, &json!({ "template": { "spec": { "containers": containers } } })).await;
     }
 
-    /// Keeps a Pod's object when it is deleted, as the kubelet does for as long as its process runs; kwok would not.
+    /// Keeps a Pod's object when it is deleted, as the kubelet does while the Pod's process runs. kwok would not keep
+    /// it.
     async fn keep(&self, pod: &str) {
         self.finalize(pod, &[RUNS]).await;
     }
 
-    /// Does what the kubelet does when the process of a Pod that was kept has ended.
+    /// Releases a Pod that was kept, as the kubelet does when its process has ended.
     async fn release(&self, pod: &str) {
         self.finalize(pod, &[]).await;
     }
@@ -174,7 +176,7 @@ impl<C: Deref<Target = Cluster>> TestEnvironment<C> {
         .await;
     }
 
-    /// Waits until the API server has no such Pod.
+    /// Waits until the API server has no Pod of this name.
     async fn is_gone(&self, pod: &str) {
         let path = self.path("pods", pod);
         eventually(&format!("Pod {pod} is gone"), TEST_TIMEOUT, || async {
@@ -192,12 +194,13 @@ impl<C: Deref<Target = Cluster>> TestEnvironment<C> {
         }
     }
 
-    /// Does the cloud-controller-manager's part at Azure for all Services of a namespace, and gives them.
+    /// Creates the Azure resources of all Services of a namespace, as the cloud-controller-manager does, and returns
+    /// the Services.
     async fn provision(&self, namespace: &str) -> Vec<Value> {
         self.provision_on(namespace, |name| load_balancer(name).to_owned()).await
     }
 
-    /// The same, each on the load balancer that `load_balancer_of` names.
+    /// Does the same, with each Service on the load balancer that `load_balancer_of` names.
     async fn provision_on(&self, namespace: &str, load_balancer_of: impl Fn(&str) -> String) -> Vec<Value> {
         let services = self.api.items(&format!("/api/v1/namespaces/{namespace}/services")).await;
         let services = services.expect("the API server lists Services");
@@ -219,7 +222,7 @@ impl<C: Deref<Target = Cluster>> TestEnvironment<C> {
         .await
     }
 
-    /// Waits until every pool is exactly what the API server's objects say.
+    /// Waits until every pool is in sync with the API server's objects.
     async fn converged(&self, after: &str) {
         eventually(&format!("all pools are in sync after {after}"), TEST_TIMEOUT, || async {
             let wanted = expected_members::expected(&self.api, self.namespace).await?;
@@ -239,7 +242,7 @@ impl<C: Deref<Target = Cluster>> TestEnvironment<C> {
         .await;
     }
 
-    /// Waits until the API server has an event of this reason for a Service, and gives it.
+    /// Waits until the API server has an event of this reason for a Service, and returns it.
     async fn event(&self, service: &str, reason: &str) -> Value {
         let path = format!(
             "/api/v1/namespaces/{}/events?fieldSelector=involvedObject.name={service},reason={reason}",
@@ -252,8 +255,8 @@ impl<C: Deref<Target = Cluster>> TestEnvironment<C> {
         .await
     }
 
-    /// The end of every test: all pools are in sync, writes of one load balancer never overlapped, and the controller
-    /// ends in good order without having logged an error.
+    /// Ends a test: all pools are in sync, writes of one load balancer never overlapped, and the controller ends in
+    /// good order without having logged an error.
     async fn end(&self, controller: Controller) {
         self.converged("all that has happened").await;
         self.azure.assert_serial().await;
@@ -275,7 +278,7 @@ fn load_balancer(service: &str) -> &'static str {
     LOAD_BALANCERS[digits.parse::<usize>().unwrap_or(0) % LOAD_BALANCERS.len()]
 }
 
-/// Addresses, for comparing.
+/// Parses addresses.
 fn ips<const N: usize>(texts: [&str; N]) -> BTreeSet<IpAddr> {
     texts.into_iter().map(|text| text.parse().expect("an address")).collect()
 }

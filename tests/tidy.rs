@@ -237,7 +237,7 @@ fn the_simulation_runs_optimised_machines() {
     fail_if_any("a crate of the core that .config/worlds.toml does not optimise", &missing);
 }
 
-/// Returns the dependencies in a manifest: those of tests, or all others, also of single targets.
+/// Returns the dependencies in a manifest: those of tests, or all others, including those of single targets.
 fn dependencies(manifest: &str, of_tests: bool) -> Vec<String> {
     let mut found = Vec::new();
     let mut counts = false;

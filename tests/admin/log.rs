@@ -9,7 +9,7 @@ use super::metrics::busy;
 use super::nodes::{OUT_OF_SERVICE, taint};
 use super::stage::{Prepared, Stage, add_service, node_name, set_endpoints};
 
-/// A fault of every read of a load balancer.
+/// Returns a fault of every read of a load balancer.
 fn unreadable() -> Fault {
     let answer = FaultAnswer {
         status: 403,

@@ -66,7 +66,7 @@ impl Contract {
         assert!(wrong.is_empty(), "{context}: {wrong:#?}\n{found:#}");
     }
 
-    /// The same for the schema with this name.
+    /// Asserts that a value matches the schema with this name.
     fn is(&self, schema: &str, found: &Value, context: &str) {
         self.fits(&json!({ "$ref": format!("#/components/schemas/{schema}") }), found, context);
     }
@@ -152,7 +152,7 @@ impl Contract {
         self.ask_at(stage, token, (path, &of_the_only_pool(path)), body, status).await
     }
 
-    /// The same for a path with other names than those of the only Service's pool.
+    /// Sends a POST to a path with other names than those of the only Service's pool, and asserts this status.
     async fn ask_at(
         &mut self,
         stage: &Stage,

@@ -97,13 +97,13 @@ impl Prepared {
         self.start_with(overlay, &[]).await
     }
 
-    /// The same, with these flags.
+    /// Does the same with these flags.
     pub async fn start_with(self, overlay: &Value, flags: &[&str]) -> Stage {
         let files = self.files(overlay);
         Stage::start(Arc::new(self.fakes), Arc::new(self.folder), files, "log", flags).await
     }
 
-    /// The same as [`Prepared::start`], with these variables of the environment.
+    /// Does the same as [`Prepared::start`], with these variables of the environment.
     pub async fn start_in(self, overlay: &Value, variables: &[(&str, &str)]) -> Stage {
         let files = self.files(overlay);
         let mut command = command(&files, &[]);
@@ -111,12 +111,12 @@ impl Prepared {
         Stage::spawn(command, Arc::new(self.fakes), Arc::new(self.folder), files, "log").await
     }
 
-    /// The same as [`Prepared::start`], with these keys in the cloud configuration.
+    /// Does the same as [`Prepared::start`], with these keys in the cloud configuration.
     pub async fn start_on(self, overlay: &Value, cloud: &Value) -> Stage {
         self.start_on_with(overlay, cloud, &[]).await
     }
 
-    /// The same, with these flags.
+    /// Does the same with these flags.
     pub async fn start_on_with(self, overlay: &Value, cloud: &Value, flags: &[&str]) -> Stage {
         let files = self.files(overlay);
         let text = std::fs::read_to_string(&files.cloud_config).expect("the simulator has written it");
@@ -128,7 +128,7 @@ impl Prepared {
         Stage::start(Arc::new(self.fakes), Arc::new(self.folder), files, "log", flags).await
     }
 
-    /// The same as [`Prepared::start`], with another address of the API server.
+    /// Does the same as [`Prepared::start`], with another address of the API server.
     pub async fn start_by(self, way: SocketAddr) -> Stage {
         let files = self.files(&json!({}));
         let text = std::fs::read_to_string(&files.kubeconfig).expect("the simulator has written it");
@@ -149,7 +149,7 @@ impl Prepared {
         self.check_config_in(overlay, &[]).await
     }
 
-    /// The same with these variables of the environment.
+    /// Does the same with these variables of the environment.
     pub async fn check_config_in(&self, overlay: &Value, variables: &[(&str, &OsStr)]) -> Output {
         let mut command = check_config(&self.files(overlay));
         command.envs(variables.iter().copied());

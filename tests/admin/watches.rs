@@ -11,7 +11,7 @@ const GIVEN_UP: &str = "the API server accepts watches but sends nothing";
 /// The log message for a streaming list that is replaced by a list in pages.
 const IN_PAGES: &str = "the API server does not complete a streaming list; listing in pages";
 
-/// Returns whether a line of the log says that this kind cannot be watched.
+/// Returns whether a line of the log reports that this kind cannot be watched.
 fn is_given_up(line: &Value, kind: &str) -> bool {
     line["message"] == GIVEN_UP && line["kind"] == kind
 }

@@ -208,7 +208,7 @@ impl<'a> Release<'a> {
         let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={selector}");
         let pod = eventually(&format!("the Pod {component} has a node"), TEST_TIMEOUT, || async {
             let pods = env.api.items(&path).await?;
-            // From then on kwok leaves its status alone.
+            // From then on, kwok does not change its status.
             let running = pods.iter().find(|pod| pod["status"]["phase"] == "Running");
             running.cloned().ok_or_else(|| format!("{pods:?}"))
         })

@@ -36,8 +36,8 @@ pub(super) async fn start(env: &TestEnvironment<&Cluster>, settings: Value) -> C
     Controller::start_replica(env.cluster, &replica).await
 }
 
-/// The same, after an earlier controller has brought the pools of these namespaces into sync: only a pool that had its
-/// members five minutes ago, or at the start, can lose most of them (G4).
+/// Does the same after an earlier controller has brought the pools of these namespaces into sync: only a pool that
+/// had its members five minutes ago, or at the start, can lose most of them (G4).
 async fn start_again(env: &TestEnvironment<&Cluster>, settings: Value, namespaces: &[&str]) -> Controller {
     let before = start(env, settings.clone()).await;
     eventually("all pools are in sync after the first start", TEST_TIMEOUT, || async {

@@ -19,7 +19,8 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases
 /// Name of the controller in the Lease, and prefix of its `User-Agent`.
 const OURS: &str = "azure-backend-pool-controller";
 const THEIRS: &str = "cloud-controller-manager";
-/// The annotation with the name of the previous holder, which tells the next holder that it may have written.
+/// The annotation with the name of the previous holder. It shows the next holder that the previous one may have
+/// written.
 const PREVIOUS: &str = "aks-managed-resource-locker-previous-holder";
 /// Duration of the controller's holds without renewal, and of a predecessor's.
 const OUR_HOLD: SignedDuration = SignedDuration::from_secs(60);
@@ -227,7 +228,7 @@ async fn w7_a_foreign_hold_is_awaited_and_wakes_the_lanes() {
     let env = TestEnvironment::begin(cluster, "foreign-hold", 3).await;
     let node = env.node(1);
     env.set_endpoints_by_hand("web-1", &[("10.200.0.1", Some(&node))]).await;
-    // The holder may work for 900 s although the Lease says 60 s.
+    // The holder may work for 900 s although the Lease contains 60 s.
     let lease = Locker::held(&env, THEIRS, SignedDuration::ZERO, 60).await;
     let controller = env.start_controller(Flags::default()).await;
     let ends_in_s = waits_for(&controller, THEIRS).await;

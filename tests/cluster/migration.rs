@@ -305,7 +305,7 @@ async fn start_controller(env: &TestEnvironment<&Cluster>, name: &str) -> Contro
     Controller::start_replica(env.cluster, &replica).await
 }
 
-/// `migrate-basic-lb` as an operator runs it, with the configuration of the controllers.
+/// Returns `migrate-basic-lb` as an operator runs it, with the configuration of the controllers.
 fn command(env: &TestEnvironment<&Cluster>, arguments: &[&str]) -> Command {
     let folder = env.cluster.folder();
     let write = |name: &str, value: &Value| {

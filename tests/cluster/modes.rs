@@ -136,7 +136,7 @@ async fn delete_slices(env: &TestEnvironment<&Cluster>, service: &str) {
     env.api.delete(&env.path("endpointslices", &format!("{service}-by-hand"))).await;
 }
 
-/// The same, and asserts that one write empties the pool after the removal delay.
+/// Does the same, and asserts that one write empties the pool after the removal delay.
 async fn is_emptied_at_once(env: &TestEnvironment<&Cluster>, service: &str) {
     let (before, began_us) = (env.azure.puts().await.len(), env.azure.now_us());
     delete_slices(env, service).await;

@@ -40,7 +40,7 @@ fn says(findings: &[Value], check: &str, severity: &str, words: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c4_check_asks_a_real_api_server_for_its_rights() {
+async fn c4_check_reads_its_rights_from_a_real_api_server() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let env = TestEnvironment::begin(cluster, "preflight", 1).await;
     let node = env.node(1);

@@ -35,7 +35,7 @@ fn replica_name(namespace: &str, number: u8) -> String {
 }
 
 impl<C: Deref<Target = Cluster>> Pair<C> {
-    /// Two replicas of which the first leads, and six Services whose pools are in sync.
+    /// Starts two replicas of which the first leads, and six Services whose pools are in sync.
     async fn begin(cluster: C, namespace: &'static str) -> Self {
         let env = TestEnvironment::begin(cluster, namespace, 6).await;
         let names: Vec<String> = (0..6).map(|number| format!("web-{number}")).collect();
@@ -69,12 +69,12 @@ impl<C: Deref<Target = Cluster>> Pair<C> {
         Self { env, names, leader, standby, way }
     }
 
-    /// Makes every pool change, and waits until the leader's first write of that is in flight.
+    /// Changes every pool, and waits until the leader's first write of these changes is in flight.
     async fn write_is_in_flight(&self, replicas: u32) {
         self.write_of(self.names.iter(), replicas).await;
     }
 
-    /// The same with the pools of these Services.
+    /// Does the same with the pools of these Services.
     async fn write_of(&self, names: impl Iterator<Item = &String>, replicas: u32) {
         let before = self.env.azure.puts().await.len();
         for name in names {
@@ -97,7 +97,7 @@ pub(super) async fn has_role(controller: &Controller, wanted: &str) {
     .await;
 }
 
-/// Requires that no write of one writer was in flight while one of another was, on any load balancer, and gives the
+/// Asserts that no write of one writer was in flight during a write of another one, on any load balancer. Returns the
 /// writers in the order in which they took over from each other.
 pub(super) fn writers(puts: &[Put]) -> Vec<&str> {
     let mut runs: Vec<&str> = Vec::new();
@@ -122,14 +122,14 @@ pub(super) fn writers(puts: &[Put]) -> Vec<&str> {
 async fn w8_sigterm_hands_over_within_2_s_of_the_last_answer() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let pair = Pair::begin(cluster, "hand-over").await;
-    // Operations end with their answers, so that the successor waits for nothing but its predecessor.
+    // Operations end with their answers, so that the successor waits only for its predecessor.
     pair.env.azure.set_write_latency(Duration::from_secs(5), Duration::ZERO).await;
     let is_idle = |name: &&String| load_balancer(name) == LOAD_BALANCERS[2];
     pair.write_of(pair.names.iter().filter(|name| !is_idle(name)), 4).await;
     let Pair { env, names, leader, standby, way: _way } = pair;
     let [first, second] = [1, 2].map(|number| replica_name("hand-over", number));
     let handed_over = async {
-        // Where nothing runs, only its predecessor's writes elsewhere keep the successor from beginning.
+        // On an idle load balancer, only the predecessor's writes elsewhere delay the successor.
         for name in names.iter().filter(is_idle) {
             env.scale(name, 4).await;
         }
@@ -192,7 +192,7 @@ async fn w8_a_leader_suspended_beyond_its_lease_never_writes() {
     for name in &names {
         env.scale(name, 2).await;
     }
-    // It resumes during its successor's work, with everything that it had begun.
+    // The process resumes during its successor's work, with everything that it had begun.
     let went_on_us = env.azure.now_us();
     leader.go_on();
     env.rolled_out(&names).await;
@@ -220,7 +220,7 @@ async fn w8_a_leader_without_the_api_server_stops_first() {
     pair.env.azure.set_write_latency(Duration::from_secs(1), Duration::from_secs(2)).await;
     pair.write_is_in_flight(4).await;
     let Pair { env, names, leader, standby, way } = pair;
-    // Azure is within its reach all the time.
+    // Azure stays reachable for the process all the time.
     way.cut();
     has_role(&standby, "leader").await;
     for name in &names {

@@ -48,7 +48,7 @@ impl Fixture {
         Self::with(services, &json!({})).await
     }
 
-    /// The same, with these keys of controller.yaml.
+    /// Creates the same with these keys of controller.yaml.
     pub async fn with(services: usize, overlay: &Value) -> Self {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let size = Size { services, load_balancers: 2, nodes: 6, endpoints: 2, dual_stack: false };

@@ -153,7 +153,7 @@ async fn s3_a_plan_is_applied_once_and_a_second_time_changes_nothing() {
     let writes = fixture.puts().len();
     let second = fixture.run("migrate-basic-lb", &arguments).await;
     assert_eq!((second.code, fixture.puts().len()), (Some(0), writes), "{second:?}");
-    // The command continues with the file alone.
+    // The command continues with only the file.
     let stored: Value =
         serde_json::from_str(&std::fs::read_to_string(&journal).expect("the file")).expect("JSON");
     assert_eq!(stored["done"], true);

@@ -1,7 +1,7 @@
 //! The actions of a scenario: each line changes the cluster, Azure, or, before the start, the configuration.
 //!
-//! What the simulator's scenarios can do too is theirs (`simulator::Action`). Only here a line names one node, Service,
-//! slice or pool, as there a world of hundreds has none to name.
+//! Actions that the simulator's scenarios have too are implemented there (`simulator::Action`). Only the lines here
+//! name one node, Service, slice or pool, because a world of the simulator has hundreds of each.
 
 mod nodes;
 
@@ -18,7 +18,7 @@ use super::world::{self, Service, ServiceName, split_pool};
 type Done = Result<(), String>;
 
 impl Stage {
-    /// Carries out a `given` line that is no change: the configuration and the size of the world.
+    /// Carries out a `given` line that is not a change: the configuration and the size of the world.
     pub async fn prepare(&mut self, words: &[&str]) -> Done {
         match words {
             ["nodes", count] => self.prepare_nodes(count, false).await,
@@ -60,8 +60,9 @@ impl Stage {
         }
     }
 
-    /// One load balancer and its internal one, as in a cluster without `multipleStandardLoadBalancerConfigurations`:
-    /// no Service has a pool of its own there, and those of the whole cluster are NIC-based.
+    /// Creates one load balancer and its internal one, as in a cluster without
+    /// `multipleStandardLoadBalancerConfigurations`. There, no Service has its own pool, and the pools of the cluster
+    /// are NIC-based.
     async fn prepare_single(&mut self, name: &str) -> Done {
         let keys = self.cloud.as_object_mut().ok_or("the cloud configuration is no map")?;
         keys.remove("multipleStandardLoadBalancerConfigurations");
@@ -85,14 +86,14 @@ impl Stage {
         Ok(())
     }
 
-    /// Makes a pool hold these nodes, as if it always had.
+    /// Puts these nodes into a pool, as if it had always held them.
     async fn fill_pool(&mut self, pool: &str, nodes: &[&str]) -> Done {
         let (spec, (load_balancer, pool)) = (self.world.pool(pool, nodes)?, self.lb_and_pool(pool).await?);
         self.fakes.azure.ask(move |azure, _| azure.model.add_pool(&load_balancer, &pool, &spec)).await;
         Ok(())
     }
 
-    /// Changes something.
+    /// Carries out one change.
     pub async fn action(&mut self, words: &[&str]) -> Done {
         match words {
             ["node", name, rest @ ..] => self.change_node(name, rest).await,
@@ -130,7 +131,7 @@ impl Stage {
         }
     }
 
-    /// Makes the objects of a Service and, as the cloud-controller-manager does, its rules and empty pools. Gives back
+    /// Creates the objects of a Service and, as the cloud-controller-manager does, its rules and empty pools. Returns
     /// the nodes that have an endpoint which does not terminate.
     async fn create_service<'w>(&mut self, name: &str, words: &[&'w str]) -> Result<Vec<&'w str>, String> {
         let (families, words) = match words {
@@ -289,7 +290,7 @@ impl Stage {
         self.fakes.azure.ask(create).await;
     }
 
-    /// Returns the load balancer and the name of a pool. Where no load balancer is named, it is one that has a pool of
+    /// Returns the load balancer and the name of a pool. Without a named load balancer, it is one that has a pool of
     /// this name.
     pub async fn lb_and_pool(&self, pool: &str) -> Result<(String, String), String> {
         let (load_balancer, name) = split_pool(pool);
@@ -308,7 +309,7 @@ impl Stage {
         Ok((found, name.to_owned()))
     }
 
-    /// Carries out an action of the simulator's own scenarios on ARM and the API server, in the same words.
+    /// Carries out an action of the simulator's own scenarios on ARM and the API server. The words are the same.
     async fn happens(&self, words: &[&str]) -> Done {
         let scene =
             Action::parse(words)?.alone().ok_or_else(|| format!("{words:?} needs a simulated world"))?;
@@ -318,7 +319,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The operator asks the admin API for something.
+    /// Sends the operator's request to the admin API.
     async fn operator_act(&mut self, words: &[&str]) -> Done {
         let known = "operator releases, pauses or resumes everything or a pool, or releases node <node>";
         let (wish, scope) = match words {
@@ -374,12 +375,12 @@ impl Stage {
     }
 }
 
-/// Returns whether another client's write was carried out.
+/// Returns an error if another client's write was refused.
 fn was_done(status: u16) -> Done {
     if (200..300).contains(&status) { Ok(()) } else { Err(format!("the foreign PUT was answered {status}")) }
 }
 
-/// Returns the resource that is watched under this name.
+/// Returns the watched resource of this name.
 fn watched(kind: &str) -> Result<Resource, String> {
     match kind {
         "services" => Ok(Resource::Services),
@@ -389,7 +390,7 @@ fn watched(kind: &str) -> Result<Resource, String> {
     }
 }
 
-/// The slice `web` is the first of its Service, `web/2` the second.
+/// Parses the name of a slice: `web` is the first slice of its Service, `web/2` the second.
 fn slice_target(text: &str) -> Result<(ServiceName, usize), String> {
     let (service, number) = text.split_once('/').unwrap_or((text, "1"));
     let number: usize = number.parse().map_err(|_| format!("{number:?} is not a number of a slice"))?;
@@ -397,13 +398,13 @@ fn slice_target(text: &str) -> Result<(ServiceName, usize), String> {
     Ok((ServiceName::parse(service), index))
 }
 
-/// JSON where it is JSON, else text.
+/// Parses JSON. Any other text becomes a string.
 fn value_of(words: &[&str]) -> Value {
     let text = words.join(" ");
     serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text))
 }
 
-/// Sets the value at a pointer, making maps on the way.
+/// Sets the value at a pointer, and creates missing maps on the way.
 fn set(within: &mut Value, pointer: &str, value: Value) -> Done {
     let mut node = within;
     for key in pointer.split('/').skip(1) {

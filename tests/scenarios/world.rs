@@ -1,5 +1,5 @@
 //! The cluster of a scenario: nodes with their addresses, Services with their families and load balancers, and the
-//! objects that these make.
+//! objects of these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use simulator::models::arm::{PoolSpec, VirtualNetwork};
 use simulator::models::kube::build::{self, Endpoint, Family};
 use simulator::{pool_name, vnet_id};
 
-/// The namespace of Services that name none.
+/// The namespace of Services without a named one.
 const NAMESPACE: &str = "shop";
 /// The empty list of nodes.
 pub const NO_MEMBERS: &str = "no-members";
@@ -26,7 +26,8 @@ pub struct World {
 struct Node {
     ips: Vec<IpAddr>,
     labels: BTreeMap<String, String>,
-    /// Its virtual machine, where that is in a scale set: `<scale set>/<number>`. Others are called as their nodes.
+    /// The virtual machine of the node in a scale set: `<scale set>/<number>`. Other machines have the names of their
+    /// nodes.
     machine: Option<String>,
     /// Number of times it was recreated under its name.
     renewed: u32,
@@ -91,7 +92,7 @@ impl World {
         Ok(())
     }
 
-    /// Names a node's virtual machine in a scale set.
+    /// Sets the virtual machine of a node in a scale set.
     pub fn set_machine(&mut self, name: &str, machine: &str) -> Result<(), String> {
         let parts = machine.split_once('/').filter(|(set, _)| !set.is_empty());
         if parts.is_none_or(|(_, number)| number.parse::<u32>().is_err()) {
@@ -101,7 +102,7 @@ impl World {
         Ok(())
     }
 
-    /// Another node gets the name, the addresses and the labels of this one.
+    /// Replaces a node by another one with the same name, addresses and labels.
     pub fn renew_node(&mut self, name: &str) -> Result<(), String> {
         self.node_mut(name)?.renewed += 1;
         Ok(())
@@ -215,7 +216,7 @@ impl World {
         names.iter().filter(|name| **name != NO_MEMBERS).map(ip).collect()
     }
 
-    /// The same with the names that the entries of a pool have.
+    /// Does the same, with the names that the entries of a pool have.
     pub fn entries(&self, pool: &str, names: &[&str]) -> Result<Vec<(String, String)>, String> {
         let entry = |name: &&str| {
             let ip = self.members(pool, &[name])?.into_iter().next();
@@ -266,7 +267,8 @@ pub fn node_ips(number: u16, dual: bool) -> Vec<IpAddr> {
     if dual { vec![v4, v6] } else { vec![v4] }
 }
 
-/// Endpoints: words that say how they are, each followed by the nodes of which that is true. `nowhere` has no node.
+/// Parses endpoints: words for their state, each followed by the nodes with an endpoint in this state. `nowhere` has
+/// no node.
 pub fn endpoints(words: &[&str]) -> Result<Vec<Endpoint>, String> {
     let mut how: fn(&str) -> Endpoint = Endpoint::ready;
     let mut endpoints = Vec::new();

@@ -16,7 +16,7 @@ use super::peer::{ReceivedRequest, receive};
 pub enum Way {
     /// In the message of a Status object, or of an error of ARM.
     Message(u16),
-    /// As text.
+    /// As plain text.
     Text(u16),
     /// In the ERROR event of a watch.
     Event(u16),

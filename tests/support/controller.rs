@@ -14,7 +14,7 @@ use super::{TEST_TIMEOUT, eventually, log_lines};
 /// The binary under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
 
-/// A running controller. It is killed when this value goes; [`Controller::terminate`] ends it in good order.
+/// A running controller. It is killed when this value is dropped. [`Controller::terminate`] ends it in good order.
 pub struct Controller {
     child: Child,
     log: PathBuf,
@@ -26,7 +26,7 @@ pub struct Controller {
 struct Listeners {
     health: String,
     admin: String,
-    /// The admin API with TLS, where that is open.
+    /// The admin API with TLS, if it is open.
     admin_tls: Option<String>,
 }
 
@@ -41,11 +41,11 @@ pub struct Flags {
 
 /// One of several replicas.
 pub struct Replica<'a> {
-    /// Its Pod's name, by which it is known in the Lease, in its log's name and, as `userAgent`, at Azure.
+    /// Name of its Pod. It is the identity in the Lease, the name of its log and, as `userAgent`, its name in Azure.
     pub name: &'a str,
     /// The namespace of its Pod and of its Services.
     pub namespace: &'a str,
-    /// Its way to the API server.
+    /// The kubeconfig with which it connects to the API server.
     pub kubeconfig: PathBuf,
     /// Its cloud configuration.
     pub cloud_config: Value,
@@ -198,7 +198,7 @@ impl Controller {
         kill_process(pid, signal).expect("the controller is still there");
     }
 
-    /// Kills it: SIGKILL.
+    /// Kills the process: SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().expect("the controller is a child of this process");
         self.child.wait().expect("a killed process ends");
@@ -238,7 +238,7 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        // Both fail if it has ended already.
+        // Both fail if the process has ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -250,7 +250,7 @@ pub fn shared_lease(namespace: &str) -> String {
     format!("locker-{namespace}")
 }
 
-/// Returns the settings of a test: short times, and its own namespace alone.
+/// Returns the settings of a test: short times, and only its own namespace.
 pub fn settings(namespace: &str) -> Value {
     json!({
         "identity": "anonymous",
@@ -277,7 +277,7 @@ fn listeners(log: &Path, before: usize) -> Option<Listeners> {
     Some(Listeners { health: address("health")?, admin: address("admin")?, admin_tls: address("admin_tls") })
 }
 
-/// Returns the log's lines of level ERROR, and those that are not log lines: what a panic prints.
+/// Returns the log's lines of level ERROR, and the lines of a panic, which are not log lines.
 fn errors(log: &Path) -> Vec<String> {
     let wrong = |line: &Value| line["level"] == "ERROR" || !line.is_object();
     log_lines(log).iter().filter(|line| wrong(line)).map(ToString::to_string).collect()

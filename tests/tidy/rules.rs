@@ -14,7 +14,7 @@ const PAGES: &str = "docs/design/";
 /// Files by their paths from the root.
 type Files = BTreeMap<String, String>;
 
-/// Everything that may cite a rule: sources, documents and scenarios.
+/// Returns everything that may cite a rule: sources, documents and scenarios.
 fn sources() -> Files {
     let mut found = files(&[".rs", ".md", ".txt"]);
     found.retain(|path, _| !path.ends_with(".txt") || path.contains("scenarios/"));

@@ -169,7 +169,7 @@ async fn x2_new_endpoints_of_a_cluster_are_used_once_they_arrive() {
     plane.set(Kind::Endpoints, "shop", endpoints_at("shop", &["10.1.0.1"])).await;
     let plan = Plan::new().await.pool("web", "cluster:shop", &[BEFORE]).await;
     let env = plan.pool("direct", "eds:blue", &[BEFORE]).await.start(&[server(&plane, &[])]).await;
-    // A cluster without a service name uses the endpoints of its own name.
+    // A cluster without a service name uses the endpoints of the cluster's name.
     env.wait_for_members("web", &["10.1.0.1"]).await;
 
     plane.set(Kind::Clusters, "shop", cluster("shop", "blue")).await;

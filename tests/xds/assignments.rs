@@ -26,7 +26,7 @@ fn of(endpoints: Vec<Endpoint>) -> Locality {
     Locality { endpoints, ..Locality::of([]) }
 }
 
-/// Invalid assignments, and the text about each.
+/// Returns invalid assignments, and the text about each.
 fn invalid() -> [(&'static str, Any, &'static str); 4] {
     let twice = Locality::of([("10.1.0.2", 8080), ("10.1.0.3", 8080), ("10.1.0.2", 8080)]);
     [

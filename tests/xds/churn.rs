@@ -48,7 +48,7 @@ fn assigned(name: &str, addresses: &[String]) -> Any {
     endpoints_at(name, &addresses.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// The same with an additional unusable address, and a second priority that is not needed.
+/// Returns the same with an additional unusable address, and a second priority that is not needed.
 fn in_parts(name: &str, addresses: &[String]) -> Any {
     let healthy = addresses.iter().map(|address| (address.as_str(), HealthStatus::Healthy));
     let first: Vec<(&str, HealthStatus)> = healthy.chain([("10.1.0.50", HealthStatus::Unhealthy)]).collect();

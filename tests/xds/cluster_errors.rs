@@ -121,7 +121,7 @@ async fn errors_outlive_changes_of_other_clusters(plane: &ControlPlane, env: &Te
     assert_eq!(plane.streams().await.opened_us.len(), 1, "there was one stream");
 }
 
-/// An unknown cluster causes no write and an event. Its removal is no deletion.
+/// Asserts that an unknown cluster causes no write and an event. Its removal is no deletion.
 async fn nothing_was_known(features: &[&str]) {
     let rows = [
         ("never-nacked", Nacked, "STATIC is not supported"),

@@ -39,8 +39,8 @@ async fn two_pools(plane: &GoPlane) -> TestEnvironment {
     env
 }
 
-/// Pools are filled, follow each change of addresses, health and priorities, and keep endpoints that are no longer
-/// sent.
+/// Asserts that pools are filled, follow each change of addresses, health and priorities, and keep endpoints that are
+/// no longer sent.
 async fn fills_and_follows(cache: Cache) {
     let Some(plane) = GoPlane::start(cache).await else { return };
     let env = two_pools(&plane).await;
@@ -112,7 +112,8 @@ async fn counted(plane: &GoPlane, before: &Stats) -> Counted {
     Counted { requests: grown("requests"), nacks: grown("nacks"), elapsed_ms: since(&after) }
 }
 
-/// A bad resource is rejected with few requests, causes no write and does not delay others; a valid one ends the error.
+/// Asserts that a bad resource is rejected with few requests, causes no write and does not delay others. A valid one
+/// ends the error.
 async fn rejects_bad_resources(cache: Cache) {
     let Some(plane) = GoPlane::start(cache).await else { return };
     let env = two_pools(&plane).await;
@@ -173,7 +174,8 @@ async fn x2_a_bad_resource_of_a_linear_cache_costs_no_write() {
     rejects_bad_resources(Cache::Linear).await;
 }
 
-/// A resource that does not arrive is reported after its time-out, and its pool is not written until it arrives.
+/// Asserts that a resource that does not arrive is reported after its time-out, and that its pool is not written
+/// until it arrives.
 async fn waits_for_missing_resources(cache: Cache) {
     let Some(plane) = GoPlane::start(cache).await else { return };
     plane.set_at("web", &["10.1.0.1"]).await;
@@ -230,7 +232,8 @@ async fn x3_an_ads_snapshot_with_unrequested_endpoints_is_silent() {
     env.wait_for_csds_state("web", Acked).await;
 }
 
-/// A control plane that restarts with an empty cache causes no write, and later changes are applied.
+/// Asserts that a control plane that restarts with an empty cache causes no write, and that later changes are
+/// applied.
 async fn survives_a_restart(cache: Cache) {
     let Some(mut plane) = GoPlane::start(cache).await else { return };
     let env = two_pools(&plane).await;
@@ -286,7 +289,7 @@ async fn x3_the_restart_of_a_linear_cache_costs_no_write() {
     survives_a_restart(Cache::Linear).await;
 }
 
-/// A deleted cluster is reported as missing; its last endpoints stay in use until it returns.
+/// Asserts that a deleted cluster is reported as missing. Its last endpoints stay in use until it returns.
 async fn keeps_a_deleted_cluster(cache: Cache) {
     let Some(plane) = GoPlane::start(cache).await else { return };
     for (name, address) in [("web", "10.1.0.1"), ("stays", "10.2.0.1")] {

@@ -110,8 +110,8 @@ impl<M: Machine> Fixture<M> {
     }
 }
 
-/// Processor time of this thread, with a resolution of some milliseconds; other processes do not count. Zero if the
-/// system does not provide it.
+/// Returns the processor time of this thread, with a resolution of some milliseconds. Other processes do not count.
+/// Zero if the system does not provide it.
 fn thread_cpu_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split_whitespace().next().and_then(|first| first.parse().ok());

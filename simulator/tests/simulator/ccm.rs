@@ -1,4 +1,4 @@
-//! The cloud-controller-manager's model: together with a service, and alone with its updater.
+//! The cloud-controller-manager's model: next to a service, and by itself with its updater.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -49,7 +49,7 @@ async fn is(stage: &Stage, name: &str, state: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_observe_and_add_only_render_and_show_what_would_change() {
+async fn h3_observe_and_add_only_render_with_pending_changes() {
     let Some(mut reader) = Reader::start().await else { return };
     let stage = leading(&["moves", "stays"], &json!({ "mode": "observe" })).await;
     moved(&stage, "moves", &[1, 2]).await;

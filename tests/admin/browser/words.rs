@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::Reader;
 use crate::admin::web;
 
-/// Changes each answer as the page's address says: `state` and `reason` replace those of pools, `more` adds an unknown
-/// key to each object, and `drop` removes a key from each object that has it.
+/// Changes each answer as requested by the page's address: `state` and `reason` replace those of pools, `more` adds
+/// an unknown key to each object, and `drop` removes a key from each object that has it.
 const CHANGES: &str = r"(() => {
     const real = fetch;
     const of = (key) => new URLSearchParams(location.hash.slice(1)).get(key);
@@ -54,7 +54,7 @@ async fn h3_every_state_and_reason_and_unknown_words_render() {
     }
 }
 
-/// Every key of an answer, at any depth.
+/// Collects every key of an answer, at any depth.
 fn keys(value: &Value, all: &mut Vec<String>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| keys(item, all)),

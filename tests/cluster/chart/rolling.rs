@@ -40,7 +40,7 @@ fn endpoints(env: &TestEnvironment<&Cluster>, service: usize, moves: usize) -> [
     })
 }
 
-/// The same as arguments of `replace_by_hand`.
+/// Returns the same as arguments of `replace_by_hand`.
 fn written(endpoints: &[(String, String); 2]) -> [(&str, Option<&str>); 2] {
     endpoints.each_ref().map(|(address, node)| (address.as_str(), Some(node.as_str())))
 }

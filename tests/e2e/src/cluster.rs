@@ -39,7 +39,7 @@ macro_rules! test {
     };
 }
 
-/// All tests, in the order in which they run. Each uses Services of its own.
+/// All tests, in the order in which they run. Each uses its own Services.
 const TESTS: [Test; 7] = [
     test!("leader", "A replica of the controller leads.", leader),
     test!("pool-has-node", "The pool of a Service gets the node that hosts its endpoint.", pool_has_node),

@@ -90,8 +90,8 @@ impl Stage {
         }
     }
 
-    /// `new <nodes> [kept <nodes>]`: asserts that exactly the first members get new connections, and that the others
-    /// only keep their existing ones. All members count as healthy, so that only the admin state matters.
+    /// Asserts `new <nodes> [kept <nodes>]`: exactly the first members get new connections, and the others only keep
+    /// their existing ones. All members count as healthy, so that only the admin state matters.
     pub(super) async fn expect_traffic(&mut self, pool: &str, words: &[&str]) -> Done {
         let ["new", words @ ..] = words else {
             return Err(format!("{words:?}: traffic is new <nodes> [kept <nodes>]"));

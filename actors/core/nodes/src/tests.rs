@@ -25,7 +25,7 @@ use model::report::EventKind;
 use model::signals::{DRAINING, OUT_OF_SERVICE, SHUTDOWN};
 
 impl Fixture {
-    /// The state of a node in its view.
+    /// Returns the state of a node in its view.
     fn state(&self, n: u8) -> Option<NodeState> {
         let name = NodeName::new(format!("node-{n}"));
         let mut statuses = self.machine.nodes.statuses(&self.machine.records);
@@ -210,7 +210,7 @@ fn s4_a_written_node_is_one_result_down_and_one_back() {
     fixture.run_until_stable();
     assert!(fixture.downs().is_empty() && fixture.is_idle());
     assert_eq!(fixture.machine.queue.results().success, 2);
-    // One of its pools is written before the taint goes.
+    // One of its pools is written before the taint is removed.
     fixture.deliver(node(2, &[SHUTDOWN]));
     fixture.write(&pool("lb", "web"));
     fixture.deliver(node(2, &[]));
@@ -264,7 +264,7 @@ fn n4_a_foreign_down_stays_down() {
 }
 
 #[test]
-fn n4_draining_overrides_up_and_an_entry_added_again_goes_down() {
+fn n4_draining_overrides_up_and_readded_entries_are_set_down() {
     let mut fixture = Fixture::new(4);
     let web = pool("lb", "web");
     fixture.azure.get_mut(&web).expect("a pool").insert(ips(1)[0], State::Up);
@@ -483,7 +483,7 @@ fn w8_a_new_term_posts_its_events_again() {
     assert!(fixture.is_idle());
 }
 
-/// Number of requests for a pool within this time, if every write fails.
+/// Returns the number of requests for a pool within this time, if every write fails.
 fn tries(fixture: &mut Fixture, id: &PoolId, millis: u64) -> usize {
     let (until, mut tries) = (fixture.now.plus(Duration::from_millis(millis)), 0);
     while fixture.now < until {

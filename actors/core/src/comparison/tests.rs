@@ -111,7 +111,7 @@ impl Fixture {
         self.record_outputs(now, &out);
     }
 
-    /// Lets time pass up to this second, and delivers this snapshot then.
+    /// Advances the clock to this second, and delivers this snapshot then.
     fn at(&mut self, second: u64, snapshot: &Snapshot) -> &mut Fixture {
         let now = Now::from_millis(second * 1_000);
         self.wait(now);
@@ -404,10 +404,10 @@ fn c4_a_late_comparison_does_not_extend_the_timeout() {
 }
 
 proptest! {
-    /// With any snapshots: the machine ends once, within its time, and never as complete while anything is missing.
-    /// Until then it names what it waits for.
+    /// Checks that with any snapshots the machine ends once, within its time, and never as complete while anything is
+    /// missing. Until then it names what it waits for.
     #[test]
-    fn c4_it_always_ends_with_everything_or_with_what_was_missing(
+    fn c4_it_ends_as_complete_or_names_the_missing_objects(
         shown in proptest::collection::vec((0_u64..70, any::<[bool; 7]>()), 0..20),
     ) {
         let mut shown = shown;

@@ -9,7 +9,7 @@ use model::policy::{OperatorPolicy, Pause};
 use pool_core::route::{Delivery, Output, route};
 
 #[test]
-fn g6_the_writer_learns_of_a_pause_before_the_answer() {
+fn g6_the_writer_receives_a_pause_before_its_answer() {
     let policy = OperatorPolicy {
         everything: Some(Pause::default()),
         pools: BTreeMap::new(),

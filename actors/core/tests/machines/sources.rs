@@ -1,6 +1,6 @@
 //! Tests of a pool that is filled from a source and has draining nodes: the machine with the Directory, the pool and
 //! the plan of each write (X2, N4). An entry is Down if its node drains, if the source drains it, or if the operator
-//! has set it. Writes come to an end.
+//! has set it Down. Writes come to an end.
 
 #[path = "../../nodes/src/tests/fixture.rs"]
 #[expect(dead_code, reason = "the tests of its crate use more of it")]
@@ -101,7 +101,7 @@ fn queue_of() -> PoolQueue {
 }
 
 impl World {
-    /// All nodes are in the pool and in service, also in the source.
+    /// Creates a world in which all nodes are in the pool and in service, also in the source.
     fn new() -> World {
         let mut world = World::unknown();
         world.source(&[(1, UP), (2, UP), (3, UP)]);
@@ -109,12 +109,12 @@ impl World {
         world
     }
 
-    /// The source is not known.
+    /// Creates a world in which the source is not known.
     fn unknown() -> World {
         World::excluding(None)
     }
 
-    /// The same, with this pool excluded.
+    /// Does the same, with this pool excluded.
     fn excluding(excluded: Option<PoolId>) -> World {
         let mut fixture = Fixture::silent(Role::On, NODES);
         fixture.params.listed = [web()].into();
@@ -364,7 +364,7 @@ impl World {
         diagnostics.iter().find_map(told).unwrap_or(0)
     }
 
-    /// Checks that observations cause no more writes.
+    /// Asserts that observations cause no more writes.
     fn is_quiet(&mut self) {
         let before = (self.puts, self.attempts);
         self.rest();
@@ -561,7 +561,7 @@ fn n4_a_down_that_is_not_required_is_reported_and_left() {
     assert_eq!((world.told(), told(&world)), (1, 1));
     world.is_quiet();
     assert_eq!(world.down(), [1]);
-    // The same for an endpoint that returned to service while no process ran.
+    // An endpoint that returned to service while no process ran is treated in the same way.
     world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![1, 2], 1));

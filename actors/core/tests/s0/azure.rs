@@ -10,12 +10,12 @@ use crate::codec;
 use crate::fixture::{Fixture, ip};
 
 impl Fixture {
-    /// The next `times` requests of this kind fail with this error and change nothing.
+    /// Makes the next `times` requests of this kind fail with this error. They change nothing.
     pub fn fail(&mut self, target: FaultTarget, times: u64, status: u16, code: &str) {
         self.fault(target, times, FaultEffect::Answer(answer(status, code, None)));
     }
 
-    /// The next requests of several kinds get this error.
+    /// Makes the next requests of several kinds fail with this error.
     pub fn fail_each(&mut self, targets: &[(FaultTarget, u64)], status: u16, code: &str) {
         let fault = |(target, times): &(FaultTarget, u64)| Fault {
             target: *target,
@@ -28,13 +28,13 @@ impl Fixture {
         self.model.reconfigure(|settings| settings.faults = faults);
     }
 
-    /// The next `times` requests of this kind are throttled with this code and this `Retry-After`.
+    /// Throttles the next `times` requests of this kind with this code and this `Retry-After`.
     pub fn throttle(&mut self, target: FaultTarget, times: u64, code: &str, retry_after: Option<&str>) {
         self.fault(target, times, FaultEffect::Answer(answer(429, code, retry_after)));
     }
 
-    /// Every try of the next attempt's PUT is refused because another operation runs on the load balancer: the last
-    /// one for five minutes, the earlier ones for a second.
+    /// Refuses every try of the next attempt's PUT because another operation runs on the load balancer: the last one
+    /// for five minutes, the earlier ones for a second.
     pub fn lock(&mut self) {
         self.lock_for("300");
     }
@@ -53,13 +53,13 @@ impl Fixture {
         self.model.reconfigure(|settings| settings.faults = faults);
     }
 
-    /// From now on, this is the only fault of ARM.
+    /// Makes this the only fault of ARM from now on.
     pub fn fault(&mut self, target: FaultTarget, times: u64, effect: FaultEffect) {
         let fault = Fault { target, every: 1, limit: Some(times), load_balancer: None, effect };
         self.model.reconfigure(|settings| settings.faults = vec![fault]);
     }
 
-    /// From now on, this is the only fault of ARM, for one load balancer.
+    /// Makes this the only fault of ARM from now on, for one load balancer.
     pub fn fault_of(&mut self, lb: &str, target: FaultTarget, times: u64, effect: FaultEffect) {
         let load_balancer = Some(lb.to_owned());
         let fault = Fault { target, every: 1, limit: Some(times), load_balancer, effect };
@@ -71,7 +71,7 @@ impl Fixture {
         self.model.reconfigure(|settings| settings.faults.clear());
     }
 
-    /// Another client writes the members of `lb/shop-web`; returns the status of the answer.
+    /// Writes the members of `lb/shop-web` as another client. Returns the status of the answer.
     pub fn foreign_put(&mut self, members: &[u8]) -> u16 {
         let members: Vec<(String, String)> =
             members.iter().map(|n| (format!("node-{n}"), ip(*n).to_string())).collect();
@@ -79,7 +79,7 @@ impl Fixture {
         self.model.foreign_put("lb", "shop-web", &members, self.now)
     }
 
-    /// The arm port: its gate policy, then the request.
+    /// Handles a call as the arm port does: the gate policy first, then the request.
     pub(super) fn call(&mut self, call: &ArmCall) {
         let writes = matches!(call.request, ArmRequest::PutPool { .. });
         let now = Now::from_micros(self.now);

@@ -181,31 +181,31 @@ impl Fixture {
         self.assign(pool);
     }
 
-    /// A slice event of a Service without a change of members.
+    /// Delivers a slice event of a Service without a change of members.
     pub fn slice_event(&mut self, service: &str) {
         let share = self.wanted.get_mut(&web()).and_then(|shares| shares.get_mut(service));
         share.expect("it is there").revision += 1;
         self.assign(&web());
     }
 
-    /// A Service is deleted, or leaves a pool for another one.
+    /// Deletes a Service, or moves it from a pool to another one.
     pub fn leave(&mut self, pool: &PoolId, service: &str) {
         self.remove_rule(pool, service);
         self.depart(pool, service);
     }
 
-    /// The cloud-controller-manager removes the rule of a Service; the load balancer's entity tag changes.
+    /// Removes the rule of a Service, as the cloud-controller-manager does. The load balancer's entity tag changes.
     pub fn remove_rule(&mut self, pool: &PoolId, service: &str) {
         self.model.remove_rule(pool.lb.as_str(), &rule(service));
     }
 
-    /// The Directory gets the deletion of a Service, whose rule still exists.
+    /// Delivers the deletion of a Service, whose rule still exists, to the Directory.
     pub fn depart(&mut self, pool: &PoolId, service: &str) {
         self.wanted.entry(pool.clone()).or_default().remove(service);
         self.assign(pool);
     }
 
-    /// A Service leaves `lb/shop-web` for a pool on another load balancer, with member 1.
+    /// Moves a Service from `lb/shop-web` to a pool on another load balancer, with member 1.
     pub fn move_to(&mut self, to: &PoolId, service: &str) {
         let share = self.wanted.get(&web()).and_then(|shares| shares.get(service)).cloned();
         let required = share.expect("it is there").required;
@@ -221,7 +221,7 @@ impl Fixture {
         self.discover(&to.lb, 0);
     }
 
-    /// The assignment overtakes other deliveries to the pool, as it has an edge of its own.
+    /// Sends the assignment. It overtakes other deliveries to the pool, because it has its own edge.
     fn assign(&mut self, pool: &PoolId) {
         let shares = self.wanted.get(pool).cloned().unwrap_or_default();
         let mut level = Level::default();
@@ -248,13 +248,13 @@ impl Fixture {
         self.deliver(Delivery::Pool(pool.clone(), PoolMessage::In(input)));
     }
 
-    /// The Leader reports the leadership state of this process.
+    /// Reports the leadership state of this process, as the Leader does.
     pub fn set_standing(&mut self, leadership: Leadership) {
         self.deliver(Delivery::Writer(writer::In::Leadership(leadership)));
         self.deliver(Delivery::Events(events::In::Leadership(leadership)));
     }
 
-    /// A new term starts: every assignment is repeated, every load balancer is read, and then this process leads.
+    /// Starts a new term: every assignment is repeated, every load balancer is read, and then this process leads.
     pub fn new_term(&mut self) {
         self.epoch.0 += 1;
         self.opened = Now::from_micros(self.now);
@@ -268,7 +268,7 @@ impl Fixture {
         self.push(self.now + 500, Delivery::Events(events::In::Leadership(leadership)));
     }
 
-    /// The process is shut down.
+    /// Shuts the process down.
     pub fn shut_down(&mut self) {
         self.deliver(Delivery::Writer(writer::In::Shutdown));
     }
@@ -278,7 +278,7 @@ impl Fixture {
         self.epoch
     }
 
-    /// Discovery reads a load balancer after this many microseconds (D3).
+    /// Lets Discovery read a load balancer after this many microseconds (D3).
     pub fn discover(&mut self, lb: &LbName, after: u64) {
         self.number += 1;
         let call = CallId(self.number);

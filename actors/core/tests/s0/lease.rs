@@ -64,7 +64,7 @@ impl SharedLease {
 }
 
 impl Fixture {
-    /// From now on the writer cannot acquire the shared Lease.
+    /// Prevents the writer from acquiring the shared Lease from now on.
     pub fn block_shared_lease(&mut self, locked: Locked) {
         match locked {
             Locked::Held => self.hold(Some("cloud-controller-manager")),
@@ -72,7 +72,7 @@ impl Fixture {
         }
     }
 
-    /// The writer can acquire it again.
+    /// Allows the writer to acquire the shared Lease again.
     pub fn unlock(&mut self) {
         self.lease.is_failing = false;
         self.hold(None);
@@ -90,7 +90,8 @@ impl Fixture {
         }
     }
 
-    /// The kubernetes port: a request about the Lease is answered immediately, a watch after the next change.
+    /// Handles a request as the kubernetes port does: a request about the Lease is answered immediately, a watch
+    /// after the next change.
     pub(super) fn lease(&mut self, call: CallId, request: &LeaseRequest) {
         let answer = |at: u64, answer: LeaseAnswer| (at, Delivery::Writer(writer::In::Lease(call, answer)));
         let replied = match request {

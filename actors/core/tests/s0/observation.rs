@@ -1,4 +1,4 @@
-//! What operators, ARM and the metrics see of the fixture.
+//! The effects of the fixture that operators, ARM and the metrics see.
 
 use std::sync::Arc;
 use std::time::Duration;

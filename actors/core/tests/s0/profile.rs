@@ -82,7 +82,7 @@ impl Profile {
         }
     }
 
-    /// Time from a single change to its attempt, in milliseconds.
+    /// Returns the time from a single change to its attempt, in milliseconds.
     pub fn window(self) -> u64 {
         match self {
             Profile::Default => 500,
@@ -90,7 +90,7 @@ impl Profile {
         }
     }
 
-    /// Last sentence of a final failure: when the pool is compared again (E1).
+    /// Returns the last sentence of a final failure: when the pool is compared again (E1).
     pub fn afterwards(self, seconds: u64) -> String {
         match self {
             Profile::Default => format!("Backend pool lb/shop-web is compared again in {seconds} s."),

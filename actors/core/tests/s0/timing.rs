@@ -134,7 +134,7 @@ fn s0_model_without_the_lease_nothing_is_drained() {
     }
 }
 
-/// The same for a process that does not lead: its operations remain queued.
+/// A process that does not lead keeps its operations in the queue in the same way.
 #[test]
 fn s0_model_nothing_is_spent_while_nothing_may_be_written() {
     both(|profile| {

@@ -322,8 +322,8 @@ impl Ccm {
         effects
     }
 
-    /// Pools are created and deleted by its writes; another client sometimes adds a rule to a new pool, and removes
-    /// it when the pool is no longer needed.
+    /// Records the pools that its writes create and delete. Another client sometimes adds a rule to a new pool, and
+    /// removes it when the pool is no longer needed.
     fn look_at_pools(&mut self, arm: &mut ArmModel, cluster: &Cluster) {
         let there: BTreeSet<(String, String)> = arm
             .load_balancers()
@@ -364,8 +364,8 @@ impl Ccm {
         }
     }
 
-    /// Another client writes without any lock: a pool's members, a whole load balancer, or unknown fields. Returns a
-    /// description.
+    /// Writes as another client without any lock: a pool's members, a whole load balancer, or unknown fields. Returns
+    /// a description.
     pub fn write_without_lock(&mut self, arm: &mut ArmModel, cluster: &Cluster, now: u64) -> String {
         arm.tick(now);
         let pools: Vec<(String, String)> = arm
@@ -435,8 +435,8 @@ impl Ccm {
         std::mem::take(&mut self.set_down)
     }
 
-    /// Another client sets the admin state of an entry by hand: the controller must not change it, unless its node
-    /// drains (N4).
+    /// Sets the admin state of an entry by hand, as another client. The controller must not change it, unless its
+    /// node drains (N4).
     fn set_by_hand(&mut self, arm: &mut ArmModel, now: u64, lb: &str, pool: &str) -> String {
         let Some(mut document) = arm.pool_json(lb, pool) else { return String::new() };
         let busy = arm.is_updating(lb);
@@ -457,7 +457,7 @@ impl Ccm {
         format!("{backend} of {lb}/{pool} is set {state} by hand: {status}")
     }
 
-    /// Another client adds a rule to a pool, or removes it, at any time (Q4).
+    /// Adds a rule to a pool, or removes it, at any time, as another client (Q4).
     fn change_rule(arm: &mut ArmModel, lb: &str, pool: &str) -> String {
         if arm.is_updating(lb) {
             return String::new();
@@ -472,7 +472,7 @@ impl Ccm {
         format!("{rule} is added to {lb}/{pool}")
     }
 
-    /// Another client names a subnet in each entry of a pool (W3).
+    /// Names a subnet in each entry of a pool, as another client (W3).
     fn name_subnets(arm: &mut ArmModel, now: u64, lb: &str, pool: &str) -> String {
         let Some(mut document) = arm.pool_json(lb, pool) else { return String::new() };
         let entries = document["properties"]["loadBalancerBackendAddresses"].as_array_mut();

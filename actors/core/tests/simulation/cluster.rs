@@ -65,7 +65,7 @@ pub struct Service {
     pub paused: bool,
     /// True if it is being deleted.
     pub deleting: bool,
-    /// True if it is created again, under another UID, as soon as it is gone.
+    /// True if the Service is created again, under another UID, as soon as it is deleted.
     pub returns: bool,
     /// Pods, by slice.
     pub slices: Vec<Vec<Pod>>,
@@ -91,7 +91,7 @@ impl Service {
         RulePrefix::of(&ServiceUid::new(self.uid()))
     }
 
-    /// Returns whether it has pools of its own.
+    /// Returns whether the Service has its own pools.
     pub fn is_candidate(&self) -> bool {
         self.local && !self.deleting
     }

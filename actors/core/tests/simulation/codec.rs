@@ -25,7 +25,7 @@ fn pool_path(pool: &PoolId) -> String {
     path(&pool.lb, &format!("/backendAddressPools/{}", pool.pool))
 }
 
-/// Another client writes a pool with this document; returns the status of ARM's answer.
+/// Writes a pool with this document as another client. Returns the status of ARM's answer.
 pub fn put_pool(arm: &mut ArmModel, lb: &str, pool: &str, document: &Value, now: u64) -> u16 {
     let pool = PoolId::new(LbName::new(lb), PoolName::new(pool));
     let (path_and_query, body) = (pool_path(&pool), document.to_string().into_bytes());
@@ -223,7 +223,7 @@ fn network(value: &Value) -> Option<NetworkId> {
     value["id"].as_str().map(NetworkId::new)
 }
 
-/// A subnet is more specific than its virtual network.
+/// Returns the network of an entry. A subnet is more specific than its virtual network.
 fn entry_network(properties: &Value) -> Option<EntryNetwork> {
     let subnet = properties["subnet"]["id"].as_str().map(|id| EntryNetwork::Subnet(SubnetId::new(id)));
     subnet.or_else(|| network(&properties["virtualNetwork"]).map(EntryNetwork::VirtualNetwork))

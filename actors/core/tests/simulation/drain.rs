@@ -1,4 +1,4 @@
-//! Draining nodes in a world without faults: how soon they are out of traffic, and at what cost. And a world without
+//! Draining nodes in a world without faults: the time until they get no traffic, and the cost. Also a world without
 //! draining nodes, in which the AdminState machine must cost nothing (N1, N2).
 
 use std::collections::BTreeMap;
@@ -88,7 +88,7 @@ impl Quiet {
         world.run_until(world.now() + span)
     }
 
-    /// The view of each pool, as the leader shows it.
+    /// Returns the view of each pool, as the leader shows it.
     fn views(&self) -> impl Iterator<Item = &PoolView> {
         let leader = self.0.watchdog.tenure.leader();
         let leads = self.0.processes.iter().filter(move |process| *process.identity == *leader);

@@ -1,5 +1,5 @@
-//! The expected final contents of the pools, computed from the API server's objects alone and in the simplest way, to
-//! judge the machines: a pool is in sync if required ⊆ members ⊆ allowed.
+//! The expected final contents of the pools, computed only from the API server's objects and in the simplest way, to
+//! judge the machines. A pool is in sync if required ⊆ members ⊆ allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ pub struct ExpectedPool {
     pub required: BTreeSet<IpAddr>,
     /// Allowed members; includes `required`.
     pub allowed: BTreeSet<IpAddr>,
-    /// Whether the pool may stay unchanged: endpoints without any usable node (D6), or a last member that stays (G2).
+    /// True if the pool may stay unchanged: endpoints without any usable node (D6), or a last member that stays (G2).
     pub unusable: bool,
     /// Nodes with endpoints that are excluded, by name (D4, D5).
     pub excluded: BTreeMap<String, ExclusionRule>,

@@ -264,7 +264,8 @@ pub fn change_kube(
     (words, true, effects)
 }
 
-/// Lists of EndpointSlices are incomplete from now on, short enough that a second read is complete, or not.
+/// Makes lists of EndpointSlices incomplete from now on, for so short a time that a second read is complete, or for
+/// longer.
 pub fn break_lists(
     random: &mut Random,
     kube: &mut KubeModel,

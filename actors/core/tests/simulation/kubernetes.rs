@@ -426,7 +426,7 @@ impl KubernetesPort {
         self.ended(kind, call, Some(WatchFailure::Other(Arc::from("connection reset"))))
     }
 
-    /// From now on, every watch is cut after this time, and open watches break.
+    /// Cuts every watch after this time from now on, and breaks open watches.
     pub fn cut_watches(&mut self, model: &mut KubeModel, after_us: u64) -> Vec<Effect> {
         self.watches_last_us = Some(after_us);
         self.followed().into_iter().flat_map(|kind| self.break_stream(model, kind)).collect()
@@ -480,14 +480,14 @@ impl KubernetesPort {
     }
 }
 
-/// A planted bug: every event counts as a notice.
+/// Applies a planted bug: every event counts as a notice.
 fn believe(line: &mut Line) {
     if let Line::Object(Object::Preemption(event)) = line {
         Arc::make_mut(event).message = "Preempt Started".into();
     }
 }
 
-/// A planted bug: a notice's eviction is never in the past.
+/// Applies a planted bug: a notice's eviction is never in the past.
 fn reset_eviction_time(line: &mut Line) {
     let times = match line {
         Line::Object(Object::Preemption(event)) => {

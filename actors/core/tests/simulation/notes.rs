@@ -217,7 +217,7 @@ pub fn paused(model: &KubeModel) -> BTreeSet<Scope> {
     data.filter_map(scope).collect()
 }
 
-/// The operator pauses everything, or ends that, by editing the ConfigMap.
+/// Pauses everything, or ends that pause, by editing the ConfigMap as the operator.
 pub fn pause_by_hand(model: &mut KubeModel, now: u64, paused: bool) {
     let mut object = stored(model).unwrap_or_else(fresh);
     if paused {
@@ -233,7 +233,7 @@ pub fn is_switched_off(model: &KubeModel) -> bool {
     stored(model).is_some_and(|object| !object["data"][ADMIN_STATE_OFF].is_null())
 }
 
-/// The operator disables the admin state, or enables it.
+/// Disables the admin state, or enables it, as the operator.
 pub fn switch_off(model: &mut KubeModel, now: u64, off: bool) {
     let mut object = stored(model).unwrap_or_else(fresh);
     if off {
@@ -244,7 +244,7 @@ pub fn switch_off(model: &mut KubeModel, now: u64, off: bool) {
     model.apply(object, now).expect("it is a ConfigMap");
 }
 
-/// The operator removes all pauses.
+/// Removes all pauses, as the operator.
 pub fn resume_all(model: &mut KubeModel, now: u64) {
     let Some(mut object) = stored(model) else { return };
     if let Some(data) = object["data"].as_object_mut() {
@@ -256,7 +256,7 @@ pub fn resume_all(model: &mut KubeModel, now: u64) {
 /// A foreign key that must survive.
 pub const KEPT: &str = "kept";
 
-/// Another client writes another key, and creates the ConfigMap if it does not exist.
+/// Writes another key as another client, and creates the ConfigMap if it does not exist.
 pub fn touch(model: &mut KubeModel, now: u64) {
     let mut object = stored(model).unwrap_or_else(fresh);
     object["data"][KEPT] = format!("at {now}").into();

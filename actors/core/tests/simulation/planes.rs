@@ -152,14 +152,14 @@ impl Planes {
         self.servers.get(server).is_some_and(|server| server.accepts_streams)
     }
 
-    /// A process has opened a stream.
+    /// Records that a process has opened a stream.
     pub fn open(&mut self, server: usize, key: StreamKey) {
         if let Some(server) = self.servers.get_mut(server) {
             server.streams.insert(key, Stream::default());
         }
     }
 
-    /// A request has arrived on a stream.
+    /// Handles a request on a stream.
     pub fn on_request(&mut self, key: StreamKey, request: &XdsRequest) -> Sendings {
         let Some(server) = self.servers.iter_mut().find(|server| server.streams.contains_key(&key)) else {
             return Vec::new();
@@ -167,12 +167,12 @@ impl Planes {
         server.on_request(key, request).into_iter().map(|sent| (key, sent)).collect()
     }
 
-    /// A process has closed a stream.
+    /// Records that a process has closed a stream.
     pub fn closed(&mut self, key: StreamKey) {
         self.servers.iter_mut().for_each(|server| drop(server.streams.remove(&key)));
     }
 
-    /// A process has ended, with its connections.
+    /// Records that a process has ended, with its connections.
     pub fn process_gone(&mut self, process: usize) {
         for server in &mut self.servers {
             server.streams.retain(|(of, _), _| *of != process);

@@ -159,7 +159,7 @@ plants! {
     GoneIsRestored,
     /// The switch that disables the admin state is not read.
     OffUnheard,
-    /// A source with an error loses its members, whatever the configuration.
+    /// A source with an error loses its members, with any configuration.
     AmbientDrops,
     /// A source without any known state counts as dropped.
     UnknownIsDropped,
@@ -195,7 +195,7 @@ plants! {
     MissingRuleReported,
     /// A pool whose provisioning state is `Failed` counts as one that was written successfully.
     FailedIsInSync,
-    /// Each view of a pool that is out of sync says that this has just begun.
+    /// Each view of a pool that is out of sync shows that this has just begun.
     OutOfSyncReset,
     /// Newer facts do not replace older ones that wait.
     FactsPileUp,
@@ -212,7 +212,7 @@ plants! {
 }
 
 impl Plant {
-    /// Whether it shows only in a cluster in which nothing else is written for long.
+    /// Returns whether the bug shows only in a cluster in which nothing else is written for a long time.
     pub fn needs_quiet(self) -> bool {
         matches!(self, Plant::RewritesLost | Plant::FailedIsInSync | Plant::OutOfSyncReset)
     }

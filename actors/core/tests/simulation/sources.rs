@@ -26,10 +26,11 @@ const UNTOUCHED_FOR_US: u64 = 60_000_000;
 /// Interval of the checks, in microseconds.
 const LOOK_US: u64 = 5_000_000;
 
-/// Control planes withdraw all resources, after everything is in sync. If data errors drop endpoints, every pool that
-/// they fill is emptied, past every guard; otherwise nothing changes (X3).
+/// Withdraws all resources of the control planes, after everything is in sync. If data errors drop endpoints, every
+/// pool that they fill is emptied in spite of all guards; otherwise nothing changes (X3).
 ///
 /// # Errors
+///
 /// A finding of the watchdog, or a pool that violates this.
 pub fn taken_back(world: &mut World) -> Result<(), String> {
     let Some(planes) = &world.planes else { return Ok(()) };

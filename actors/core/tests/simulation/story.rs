@@ -200,7 +200,7 @@ impl Story {
         }
     }
 
-    /// Most Services lose all their pods; of the slices of each, Kubernetes keeps one.
+    /// Removes all pods of most Services. Kubernetes keeps one of the slices of each.
     fn empty_services(&mut self, kube: &mut KubeModel, now: u64) -> String {
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();
         for name in names.iter().filter(|_| self.random.per_mille(800)) {
@@ -212,7 +212,7 @@ impl Story {
         "scale most Services to zero".to_owned()
     }
 
-    /// All nodes but one are excluded, or none is.
+    /// Excludes all nodes but one, or none.
     fn label_nodes(&mut self, kube: &mut KubeModel, now: u64) -> String {
         let excluded = self.random.per_mille(500);
         let names: Vec<String> = self.cluster.nodes.keys().cloned().collect();
@@ -222,7 +222,7 @@ impl Story {
         format!("most nodes are excluded: {excluded}")
     }
 
-    /// A Service gets one more pod.
+    /// Adds a pod to a Service.
     fn add_pod(&mut self, kube: &mut KubeModel, now: u64) -> String {
         let (Some(name), Some(node)) = (self.any_service(), self.any_node()) else { return String::new() };
         if let Some(slice) =
@@ -317,7 +317,7 @@ impl Story {
         format!("scale {name} {}", if to_zero { "to zero" } else { "up" })
     }
 
-    /// Pods move between slices, and slices are created and deleted.
+    /// Moves pods between slices, and creates and deletes slices.
     fn slices(&mut self, kube: &mut KubeModel, now: u64) -> String {
         let Some(name) = self.any_service() else { return String::new() };
         let count = 1 + self.random.index(3);
@@ -361,7 +361,7 @@ impl Story {
         }
     }
 
-    /// The cluster autoscaler marks a node for deletion, or unmarks it.
+    /// Marks a node for deletion, as the cluster autoscaler does, or unmarks it.
     fn mark_for_deletion(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         if self.cluster.untaint(kube, now, name, |key| key == TO_BE_DELETED) {
             return format!("{name} will stay");
@@ -384,7 +384,7 @@ impl Story {
         format!("change {name}: {:?}", self.cluster.nodes.get(name))
     }
 
-    /// Pods of deleted nodes are deleted too.
+    /// Deletes the pods of deleted nodes.
     fn evict(&mut self, kube: &mut KubeModel, now: u64) {
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();
         for name in names {
@@ -444,7 +444,7 @@ impl Story {
         words
     }
 
-    /// The pods of each Service move to one node, which was not the only required one before: the pools change.
+    /// Moves the pods of each Service to one node, which was not the only required one before. All pools change.
     pub fn change_everything(&mut self, kube: &mut KubeModel, now: u64) {
         let nodes: Vec<String> = self.cluster.nodes.keys().cloned().collect();
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();

@@ -217,7 +217,7 @@ impl LeaseKnown {
         }
     }
 
-    /// The process resumes after a suspension.
+    /// Records that the process resumes after a suspension.
     fn resumes(&mut self, now: u64) {
         self.rollback_at = self.rollback_at.map(|_| now);
     }
@@ -281,7 +281,7 @@ impl Watchdog {
         Watchdog { guarded, bypass, empty_confirm_us, ..Watchdog::default() }
     }
 
-    /// A process starts.
+    /// Records that a process starts.
     pub fn start(&mut self, now: u64, identity: Option<Arc<str>>, settings: &Settings) {
         self.within.push(Within {
             identity,
@@ -325,7 +325,7 @@ impl Watchdog {
         self.left
     }
 
-    /// A process has ended: nothing is expected of it.
+    /// Records that a process has ended: nothing is expected of it.
     pub fn end(&mut self, process: usize) {
         let within = &mut self.within[process];
         within.takes.clear();
@@ -336,7 +336,7 @@ impl Watchdog {
         self.process_gone(process);
     }
 
-    /// A suspended process resumes.
+    /// Records that a suspended process resumes.
     pub fn resumes(&mut self, now: u64, process: usize) {
         let within = &mut self.within[process];
         within.started_at = now;
@@ -353,7 +353,7 @@ impl Watchdog {
         self.calls.is_open(now, Some(process), true)
     }
 
-    /// A process may miss something from now on, or sees everything again.
+    /// Records that a process may miss something from now on, or sees everything again.
     pub fn blind(&mut self, now: u64, process: usize, blind: bool) {
         let within = &mut self.within[process];
         if !blind && within.blind_since.is_some() {
@@ -362,9 +362,10 @@ impl Watchdog {
         within.blind_since = if blind { within.blind_since.or(Some(now)) } else { None };
     }
 
-    /// A Lease was written.
+    /// Checks a write of a Lease.
     ///
     /// # Errors
+    ///
     /// A violated rule.
     pub fn lease_written(&mut self, now: u64, lease: LeaseName, object: &Value) -> Result<(), String> {
         let (calls, within) = (&self.calls, &self.within);
@@ -382,7 +383,7 @@ impl Watchdog {
         self.tenure.written(now, lease, object, open, knows)
     }
 
-    /// The storage was restored to a version, at which the Leases had these holders.
+    /// Records that the storage was restored to a version, at which the Leases had these holders.
     pub fn rollback(&mut self, now: u64, version: u64, holds: Holds) {
         self.tenure.rollback(now, holds);
         self.versions.rollback(version);
@@ -391,10 +392,11 @@ impl Watchdog {
         }
     }
 
-    /// W8: a process that has read an older state of our Lease than before ends.
+    /// Checks W8: a process that has read an older state of our Lease than before ends.
     ///
     /// # Errors
-    /// It continues.
+    ///
+    /// The process continues.
     pub fn ends_after_rollback(&self, now: u64, process: usize) -> Result<(), String> {
         match self.within[process].lease_known.rollback_at.filter(|at| at + ROLLBACK_US < now) {
             Some(at) => Err(format!(
@@ -404,17 +406,17 @@ impl Watchdog {
         }
     }
 
-    /// A load balancer was deleted and created again.
+    /// Records that a load balancer was deleted and created again.
     pub fn created_again(&mut self, now: u64, lb: &LbName) {
         self.created_again.insert(lb.clone(), now);
     }
 
-    /// A slice of a Service was written.
+    /// Records that a slice of a Service was written.
     pub fn record_slice(&mut self, service: &str, version: u64) {
         self.versions.record(service, version);
     }
 
-    /// ARM's 429 about a class reaches a process.
+    /// Records that ARM's 429 about a class reaches a process.
     pub fn on_throttled(&mut self, now: u64, process: usize, throttled: Throttled) {
         let Throttled { class, span, is_lock } = throttled;
         let sender = &mut self.within[process].sender;
@@ -431,9 +433,10 @@ impl Watchdog {
         }
     }
 
-    /// W6: a gate is closed only because of an answer of ARM, and only for the class of that answer.
+    /// Checks W6: a gate is closed only because of an answer of ARM, and only for the class of that answer.
     ///
     /// # Errors
+    ///
     /// A gate that must not be closed.
     pub fn on_gate(&self, now: u64, class: GateClass, until: Option<u64>) -> Result<(), String> {
         let Some(until) = until.filter(|until| *until > now) else { return Ok(()) };
@@ -445,10 +448,11 @@ impl Watchdog {
         }
     }
 
-    /// E1: only the leader creates events.
+    /// Checks E1: only the leader creates events.
     ///
     /// # Errors
-    /// Another process does.
+    ///
+    /// Another process creates one.
     pub fn on_post(&self, now: u64, process: usize) -> Result<(), String> {
         let within = &self.within[process];
         let Some(identity) = &within.identity else { return Ok(()) };

@@ -404,7 +404,7 @@ impl World {
         Ok(())
     }
 
-    /// The cloud-controller-manager handles changes.
+    /// Lets the cloud-controller-manager handle changes.
     fn step_ccm(&mut self) -> Result<(), String> {
         let now = self.now;
         if self.ccm_at.is_some_and(|at| at <= now) {

@@ -203,7 +203,7 @@ impl XdsPort {
         effects
     }
 
-    /// A server has sent a message on a stream.
+    /// Handles a message that a server has sent on a stream.
     pub fn sent(&mut self, now: u64, stream: StreamId, sent: Sent) -> Vec<Effect> {
         let transit_time = self.transit_time();
         let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };

@@ -201,7 +201,7 @@ impl Fixture {
         self.now = until;
     }
 
-    /// Discovery reads every load balancer, one per turn.
+    /// Lets Discovery read every load balancer, one per turn.
     fn read_all(&mut self) {
         for mut observation in self.azure.clone() {
             self.advance(1);
@@ -245,7 +245,7 @@ impl Fixture {
         }
     }
 
-    /// The writer writes up to `count` due pools, one answer per turn.
+    /// Lets the writer write up to `count` due pools, one answer per turn.
     fn write(&mut self, count: usize) -> usize {
         let pools: Vec<PoolId> = self.due.iter().take(count).cloned().collect();
         for id in &pools {

@@ -75,7 +75,7 @@ fn due(since: u64, urgency: MembershipUrgency) -> MembershipDue {
     MembershipDue { since: at(since), urgency }
 }
 
-/// How an admin part has ended, if this output says so.
+/// Returns how an admin part has ended, if this output says so.
 fn admin_end(output: &Out) -> Option<&AdminEnd> {
     if let Out::AdminStates(_, states) = output { states.ended.as_ref() } else { None }
 }
@@ -128,7 +128,7 @@ fn lb_of(lb: &str, provisioning: Provisioning, pools: Vec<PoolFacts>) -> ArmAnsw
     }))
 }
 
-/// A load balancer at rest with this `resourceGuid`.
+/// Returns a load balancer with this `resourceGuid`, without a running operation.
 fn lb_with(lb: &str, guid: &str, tag: &str, pools: Vec<PoolFacts>) -> ArmAnswer {
     ArmAnswer::LoadBalancer(Arc::new(LbFacts {
         lb: LbName::new(lb),
@@ -160,11 +160,12 @@ struct Fixture {
     writer: Writer,
     now: u64,
     shown: Vec<Out>,
-    /// Whether the initial read of each term shows every load balancer at rest, so that lanes open at once.
+    /// True if the initial read of each term shows every load balancer without an operation, so that lanes open
+    /// immediately.
     at_rest: bool,
 }
 
-/// Delivers a policy without restrictions for any term.
+/// Creates a writer that has received a policy without restrictions for any term.
 fn writer_with_policy(params: Params) -> Writer {
     let mut writer = Writer::new(params);
     writer.on_policy(Some(Epoch(u64::MAX)), Arc::default());
@@ -176,7 +177,7 @@ impl Fixture {
         Fixture { writer: writer_with_policy(params), now: 0, shown: Vec::new(), at_rest: true }
     }
 
-    /// A leader that never loses leadership.
+    /// Creates a leader that never loses leadership.
     fn leading(params: Params) -> Fixture {
         let mut fixture = Fixture::new(params);
         assert!(fixture.lead(1).is_empty());
@@ -210,7 +211,7 @@ impl Fixture {
         self.keep_output(out)
     }
 
-    /// Answers the initial reads of a term: nothing runs.
+    /// Answers the initial reads of a term: no operation runs.
     fn answer_initial_reads(&mut self, out: &mut Vec<Out>) {
         let lb_read = |output: &Out| {
             let Out::Call(ArmCall { id, request: ArmRequest::GetLoadBalancer(lb) }) = output else {
@@ -238,7 +239,7 @@ impl Fixture {
         self.keep_output(out)
     }
 
-    /// The same, while every load balancer is updating.
+    /// Does the same as `until`, while every load balancer is updating.
     fn until_updating(&mut self, millis: u64) -> Vec<Out> {
         let mut output = Vec::new();
         while let Some(next) = self.writer.deadline().filter(|next| *next <= at(millis)) {
@@ -270,7 +271,7 @@ impl Fixture {
         get(&self.step(In::Taken(pool.clone(), attempt, Some(taken_level(pool, required)))), pool)
     }
 
-    /// The same up to the PUT, from an empty pool.
+    /// Does the same, and continues up to the PUT, from an empty pool.
     fn begin_put(&mut self, pool: &PoolId, required: &[u8]) -> (AttemptId, CallId) {
         let (attempt, read) = self.begin(pool, required);
         let output = self.answer(read, read_of(pool_with(pool, &[]), "W/1"));
@@ -285,7 +286,7 @@ impl Fixture {
         self.answer(call, ArmAnswer::Failed(failure))
     }
 
-    /// The emitted samples of this kind.
+    /// Returns the emitted samples of this kind.
     fn samples<T>(&self, pick: impl Fn(&Metric) -> Option<T>) -> Vec<T> {
         let samples = self
             .shown
@@ -322,7 +323,7 @@ fn get(output: &[Out], pool: &PoolId) -> CallId {
     }
 }
 
-/// The only call in the output, which is the initial read of this load balancer.
+/// Returns the only call in the output, which is the initial read of this load balancer.
 fn lb_read(output: &[Out], at: &str) -> CallId {
     match calls(output)[..] {
         [ArmCall { id, request: ArmRequest::GetLoadBalancer(lb) }] if lb.as_str() == at => *id,
@@ -330,7 +331,7 @@ fn lb_read(output: &[Out], at: &str) -> CallId {
     }
 }
 
-/// The polls in the output, without glances.
+/// Returns the polls in the output, without glances.
 fn polls(output: &[Out]) -> Vec<CallId> {
     let polled = |call: &ArmCall| matches!(call.request, ArmRequest::Poll(_)).then_some(call.id);
     calls(output).into_iter().filter_map(polled).collect()
@@ -411,14 +412,14 @@ fn w1_a_lane_grants_by_class_then_by_waiting_time_and_name() {
             }
         }
     }
-    // The fourth grant goes to what has waited longest, whatever its rank.
+    // The fourth grant goes to the pool that has waited longest, regardless of its rank.
     let expected = ["z-revived", "y-drained", "c-added", "a-removed", "d-added", "b-added", "x-restored"];
     assert_eq!(order, expected, "restores go with the rest");
     assert!(fixture.writer.lanes.is_empty(), "a lane with nothing in it is dropped");
 }
 
 #[test]
-fn w1_turns_go_round_the_lanes_within_the_limit() {
+fn w1_slots_go_round_robin_to_the_lanes_within_the_limit() {
     let mut fixture = Fixture::leading(Params { turns: 2, ..params() });
     let mut output = Vec::new();
     for lb in ["a", "b", "c"] {
@@ -486,7 +487,7 @@ fn w2_nothing_to_change_is_unchanged_without_a_put() {
 }
 
 #[test]
-fn w2_polls_keep_to_retry_after_within_bounds_and_else_slow_down() {
+fn w2_polls_follow_retry_after_within_bounds_or_slow_down() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = fixture.begin_put(&web, &[1]);
@@ -511,7 +512,7 @@ fn w2_polls_keep_to_retry_after_within_bounds_and_else_slow_down() {
 }
 
 #[test]
-fn w2_without_retry_after_polls_come_after_1_2_4_5_and_again_5_seconds() {
+fn w2_without_retry_after_polls_wait_1_2_4_5_and_5_seconds() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (_, call) = fixture.begin_put(&web, &[1]);
@@ -567,7 +568,7 @@ fn w5_a_404_for_a_poll_reads_the_load_balancer() {
 }
 
 #[test]
-fn w2_after_fifteen_minutes_of_polling_the_pool_itself_decides() {
+fn w2_after_15_minutes_of_polling_the_pool_is_read() {
     for (members, written) in [(&[1][..], true), (&[][..], false)] {
         let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");
@@ -600,7 +601,7 @@ fn w2_after_fifteen_minutes_of_polling_the_pool_itself_decides() {
 }
 
 #[test]
-fn w2_a_412_costs_a_round_and_after_the_last_one_it_is_retriable() {
+fn w2_after_too_many_412s_the_outcome_is_retriable() {
     let mut fixture = Fixture::leading(Params { etag_rounds: 2, ..params() });
     let web = pool("lb", "web");
     let (attempt, call) = fixture.begin_put(&web, &[1]);
@@ -639,7 +640,7 @@ fn w2_a_foreign_operation_is_waited_for_off_the_lane_for_2_min() {
 }
 
 #[test]
-fn w2_a_pool_that_no_longer_needs_its_waiting_write_ends_it_with_nothing() {
+fn w2_a_waiting_write_that_is_no_longer_needed_ends() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = fixture.begin(&web, &[1]);
@@ -664,7 +665,7 @@ fn n3_only_arm_can_say_that_the_pool_of_an_admin_part_is_absent() {
 }
 
 #[test]
-fn w5_an_operation_that_ended_badly_is_classed_by_its_codes() {
+fn w5_a_failed_operation_is_classified_by_its_error_codes() {
     let ended = |state: OperationState| {
         let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");
@@ -723,7 +724,7 @@ fn d2_without_proof_of_ownership_membership_is_not_written() {
 }
 
 #[test]
-fn d2_a_pool_of_a_source_is_written_unless_a_service_has_a_rule_to_it() {
+fn d2_a_pool_of_a_source_is_written_without_a_services_rule() {
     let edge = pool("lb", "edge");
     let key = ServiceKey::of_source("eds:edge");
     let services = BTreeMap::from([(ServiceUid::new("eds:edge"), key)]);
@@ -748,7 +749,7 @@ fn d2_a_pool_of_a_source_is_written_unless_a_service_has_a_rule_to_it() {
 }
 
 #[test]
-fn d2_without_proof_of_ownership_the_admin_part_of_the_slot_still_goes() {
+fn d2_an_admin_part_needs_no_proof_of_ownership() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     fixture.step(In::Leadership(Leadership::Standby));
@@ -786,7 +787,7 @@ fn n3_an_admin_write_alone_keeps_the_members() {
 }
 
 #[test]
-fn w1_both_parts_of_a_slot_travel_in_one_put_and_get_two_answers() {
+fn w1_both_parts_of_a_slot_share_a_put_and_get_two_answers() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     fixture.step(In::Leadership(Leadership::Standby));
@@ -804,7 +805,7 @@ fn w1_both_parts_of_a_slot_travel_in_one_put_and_get_two_answers() {
 }
 
 #[test]
-fn n3_a_down_that_comes_while_its_pool_is_written_stays_due() {
+fn n3_a_down_during_a_write_of_its_pool_stays_due() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (_, call) = fixture.begin_put(&web, &[1]);
@@ -901,7 +902,7 @@ fn w6_a_lock_429_closes_only_the_lane_of_its_load_balancer() {
 }
 
 #[test]
-fn w6_a_first_read_that_waits_for_a_token_meets_the_closing_gate() {
+fn w6_a_first_read_waiting_for_a_token_meets_the_closed_gate() {
     let mut fixture = Fixture::leading(params());
     let (second, third) = (pool("a", "second"), pool("b", "third"));
     let second_attempt = take(&fixture.due(&second, due(0, MembershipUrgency::Add)));
@@ -919,7 +920,7 @@ fn w6_a_first_read_that_waits_for_a_token_meets_the_closing_gate() {
 }
 
 #[test]
-fn a3_the_level_of_an_older_attempt_is_not_taken_for_that_of_a_newer_one() {
+fn a3_the_level_of_an_older_attempt_is_ignored() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let old = take(&fixture.due(&web, due(0, MembershipUrgency::Add)));
@@ -932,7 +933,7 @@ fn a3_the_level_of_an_older_attempt_is_not_taken_for_that_of_a_newer_one() {
 }
 
 #[test]
-fn w6_a_pool_that_meets_a_closed_gate_gets_its_time_and_no_call() {
+fn w6_a_pool_at_a_closed_gate_gets_its_time_without_a_call() {
     let mut fixture = Fixture::leading(params());
     let (web, other) = (pool("a", "web"), pool("b", "other"));
     let attempt = take(&fixture.due(&web, due(0, MembershipUrgency::Add)));
@@ -946,7 +947,7 @@ fn w6_a_pool_that_meets_a_closed_gate_gets_its_time_and_no_call() {
 }
 
 #[test]
-fn w8_on_standby_attempts_end_and_only_a_sent_put_keeps_its_lane() {
+fn w8_on_standby_only_a_sent_put_keeps_its_lane() {
     let mut fixture = Fixture::leading(params());
     let (web, taking, reading, polling) =
         (pool("a", "web"), pool("b", "taking"), pool("c", "reading"), pool("d", "polling"));
@@ -1008,7 +1009,7 @@ fn w8_no_put_or_grant_with_less_than_25_s_of_leadership_left() {
 }
 
 #[test]
-fn w8_on_shutdown_nothing_starts_and_polls_are_left() {
+fn w8_on_shutdown_nothing_starts_and_polls_are_abandoned() {
     let mut fixture = Fixture::leading(params());
     let (web, reading, polling) = (pool("a", "web"), pool("b", "reading"), pool("c", "polling"));
     let (put_attempt, call) = fixture.begin_put(&web, &[1]);
@@ -1034,7 +1035,7 @@ fn w8_on_shutdown_nothing_starts_and_polls_are_left() {
 }
 
 #[test]
-fn q3_a_pool_that_does_not_answer_its_take_loses_the_grant_after_10_s() {
+fn q3_a_take_without_an_answer_loses_the_grant_after_10_s() {
     let mut fixture = Fixture::leading(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let attempt = take(&fixture.due(&web, due(0, MembershipUrgency::Add)));
@@ -1064,7 +1065,7 @@ fn a3_the_id_of_an_answered_attempt_is_not_used_for_a_newer_one() {
 }
 
 #[test]
-fn a3_a_call_is_given_up_after_90_s_and_a_late_answer_is_ignored() {
+fn a3_a_call_times_out_after_90_s_and_late_answers_are_ignored() {
     let mut fixture = Fixture::leading(Params { client_retries: 0, ..params() });
     let web = pool("lb", "web");
     let (attempt, read) = fixture.begin(&web, &[1]);
@@ -1077,7 +1078,7 @@ fn a3_a_call_is_given_up_after_90_s_and_a_late_answer_is_ignored() {
 }
 
 #[test]
-fn w9_grants_wait_for_tokens_and_reads_go_by_purpose() {
+fn w9_grants_wait_for_tokens_and_reads_are_ranked_by_purpose() {
     let mut fixture =
         Fixture::leading(Params { reads_per_5_minutes: 6, writes_per_5_minutes: 2, ..params() });
     let (web, other) = (pool("a", "web"), pool("b", "other"));
@@ -1099,7 +1100,8 @@ fn w9_grants_wait_for_tokens_and_reads_go_by_purpose() {
     let output = nothing_to_do(&mut fixture, &other, second);
     assert_eq!(takes(&output)[0].0, third, "the second was not made");
     assert!(fixture.step(In::Taken(third, takes(&output)[0].1, None)).is_empty());
-    // The last read beyond the reserve is the poll's, and the next one verification's, though discovery waits longer.
+    // The poll gets the last read beyond the reserve. Verification gets the next one, although discovery waits
+    // longer.
     let asked = poll(&fixture.until(1_000));
     fixture.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
     assert!(fixture.until(49_999).is_empty());
@@ -1222,7 +1224,7 @@ fn w2_a_write_is_verified_off_the_lane_until_a_newer_put() {
 /// The load balancer was deleted and created again while the operation ran. Its pool is empty, and its first tag is
 /// seen after the end of our operation.
 #[test]
-fn w2_a_write_on_a_load_balancer_that_was_created_again_is_not_lost() {
+fn w2_a_write_to_a_recreated_load_balancer_is_not_lost() {
     for (guid, lost) in [("first", true), ("second", false)] {
         let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");

@@ -132,7 +132,7 @@ impl Cloud {
         );
     }
 
-    /// A public Basic load balancer.
+    /// Adds a public Basic load balancer.
     pub(super) fn public(&mut self, name: &str, frontends: &[(&str, &str)]) {
         let mut bodies = Vec::new();
         for (frontend, ip) in frontends {
@@ -150,7 +150,7 @@ impl Cloud {
         self.lb(name, bodies);
     }
 
-    /// An internal Basic load balancer.
+    /// Adds an internal Basic load balancer.
     pub(super) fn internal(&mut self, name: &str, frontends: &[(&str, &str)]) {
         let body = |(frontend, ip): &(&str, &str)| {
             json!({"name": frontend, "properties": {"subnet": {"id": SUBNET}, "privateIPAddress": ip,
@@ -180,7 +180,7 @@ impl Cloud {
         }
     }
 
-    /// A uniform scale set whose instances are nodes.
+    /// Adds a uniform scale set whose instances are nodes.
     pub(super) fn scale_set(&mut self, name: &str, instances: usize, lbs: &[&str]) {
         let id = compute("virtualMachineScaleSets", name);
         let profile = json!({"networkInterfaceConfigurations": [
@@ -206,7 +206,7 @@ impl Cloud {
         }
     }
 
-    /// An availability set whose machines are nodes.
+    /// Adds an availability set whose machines are nodes.
     pub(super) fn availability_set(&mut self, name: &str, machines: &[&str], lbs: &[&str]) {
         let set = compute("availabilitySets", name);
         let members: Vec<Value> =
@@ -240,7 +240,7 @@ impl Cloud {
         });
     }
 
-    /// A Service with this address.
+    /// Adds a Service with this address.
     pub(super) fn service(&mut self, name: &str, address: &str) {
         self.cluster
             .services

@@ -335,7 +335,7 @@ impl World {
         self.stops_in.take_if(|of| *of == stage).is_some()
     }
 
-    /// Another client deletes a resource.
+    /// Deletes a resource, as another client.
     pub(super) fn delete(&mut self, id: &str) {
         let path_and_query = format!("{id}?api-version=2025-05-01");
         let request = arm::Request {

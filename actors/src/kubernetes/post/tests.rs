@@ -51,7 +51,7 @@ async fn write_to_server(
     write_to_server_of(event, status, header, r#"{"metadata": {"name": "web.18a"}}"#).await
 }
 
-/// As [`write_to_server`], with this body.
+/// Does the same as [`write_to_server`], with this body.
 async fn write_to_server_of(
     event: &Event,
     status: u16,

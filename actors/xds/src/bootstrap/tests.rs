@@ -146,7 +146,7 @@ fn x2_fields_without_an_effect_cause_warnings() {
     assert!(authorities.starts_with("authorities: the xds_servers of 1 of them"), "{authorities}");
 }
 
-/// Invalid bootstraps, each with a part of its error.
+/// Returns invalid bootstraps, each with a part of its error.
 fn faults() -> Vec<(String, &'static str)> {
     let mut faults = faults_of_credentials();
     faults.extend(faults_elsewhere());
@@ -382,7 +382,7 @@ fn x2_a_bootstrap_is_loaded_from_its_source_up_to_its_limit() {
     assert_eq!(file.to_string(), format!("file {}", path.display()));
 }
 
-/// Arbitrary JSON, partly with known names.
+/// Returns arbitrary JSON, partly with known names.
 fn json() -> impl Strategy<Value = Value> {
     let names = [
         "xds_servers",

@@ -34,19 +34,19 @@ impl Azure {
         send(&mut self.model, &request(method, &path, headers, &body.to_string()), self.now)
     }
 
-    /// GETs an existing resource.
+    /// Returns an existing resource (GET).
     pub fn get(&mut self, id: &str) -> Value {
         let found = self.call(Method::Get, id, &[], &Value::Null);
         assert_eq!(found.status, 200, "{id}: {}", String::from_utf8_lossy(&found.body));
         json_of(&found)
     }
 
-    /// PUTs a resource.
+    /// Writes a resource (PUT).
     pub fn put(&mut self, id: &str, body: &Value) -> Response {
         self.call(Method::Put, id, &[], body)
     }
 
-    /// PUTs a resource and requires success.
+    /// Writes a resource (PUT), and requires success.
     pub fn must_put(&mut self, id: &str, body: &Value) -> Value {
         let answer = self.put(id, body);
         assert!(answer.status < 300, "{id}: {}", String::from_utf8_lossy(&answer.body));
@@ -60,7 +60,7 @@ impl Azure {
         self.put(id, &body)
     }
 
-    /// DELETEs a resource.
+    /// Deletes a resource (DELETE).
     pub fn delete(&mut self, id: &str) -> Response {
         self.call(Method::Delete, id, &[], &Value::Null)
     }

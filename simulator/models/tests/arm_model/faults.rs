@@ -110,7 +110,7 @@ fn effects(model: &ArmModel, faults: &[Fault]) -> Vec<u64> {
 }
 
 #[test]
-fn z2_a_fault_counts_where_it_decides_a_request() {
+fn z2_a_fault_counts_if_it_determines_the_answer() {
     let planned = |target, effect| Fault { target, every: 1, limit: None, load_balancer: None, effect };
     let faults = [
         planned(FaultTarget::PoolPut, FaultEffect::Answer(answer(429, FaultBody::PascalCase))),
@@ -139,7 +139,7 @@ fn z2_a_fault_counts_where_it_decides_a_request() {
 }
 
 #[test]
-fn z2_a_bad_end_counts_where_an_operation_gets_it() {
+fn z2_a_bad_end_counts_if_an_operation_has_it() {
     let effect = FaultEffect::FailOperation {
         end: OperationFailure::Failed,
         code: "Boom".to_owned(),

@@ -37,7 +37,7 @@ fn addresses(azure: &Azure) -> BTreeMap<String, String> {
     found
 }
 
-/// PUTs a resource, and waits if an operation was started.
+/// Writes a resource (PUT), and waits if an operation was started.
 fn write(azure: &mut Azure, id: &str, change: impl FnOnce(&mut Value)) {
     let answer = azure.change(id, change);
     assert!(answer.status < 300, "{id}: {}", String::from_utf8_lossy(&answer.body));

@@ -13,7 +13,7 @@ fn methods() -> impl Strategy<Value = Method> {
     prop::sample::select(all.map(Method::parse).to_vec())
 }
 
-/// Almost valid paths, and arbitrary bytes.
+/// Returns almost valid paths, and arbitrary bytes.
 fn paths() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "subscriptions",

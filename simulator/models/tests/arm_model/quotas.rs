@@ -8,7 +8,8 @@ fn limited(quotas: Quotas) -> ArmModel {
     model(Settings { quotas: Some(quotas), ..Settings::default() })
 }
 
-/// Returns how many requests are accepted at once until one is refused for a quota, and the refusal.
+/// Returns the number of requests that are accepted one after another until one is refused for a quota, and the
+/// refusal.
 fn until_refused(mut ask: impl FnMut() -> Response) -> (u64, Response) {
     let mut let_through = 0;
     loop {

@@ -17,7 +17,7 @@ pub fn asynchronous() -> Settings {
     Settings { operation: Some(Latency::Fixed { us: 5 * SECOND }), ..Settings::default() }
 }
 
-/// Load balancers `lb` and `other`, each with pools `a` and `b` with one member.
+/// Creates a model with the load balancers `lb` and `other`, each with pools `a` and `b` with one member.
 pub fn model(settings: Settings) -> ArmModel {
     let mut model = ArmModel::new(settings);
     for lb in ["lb", "other"] {
@@ -62,17 +62,17 @@ pub fn send(model: &mut ArmModel, request: &Request, now: u64) -> Response {
     }
 }
 
-/// GETs a path.
+/// Sends a GET to a path.
 pub fn get(model: &mut ArmModel, path: &str, now: u64) -> Response {
     send(model, &request(Method::Get, path, &[], ""), now)
 }
 
-/// PUTs a pool.
+/// Sends a PUT of a pool.
 pub fn put(model: &mut ArmModel, lb: &str, pool: &str, body: &Value, now: u64) -> Response {
     put_with(model, lb, pool, body, &[], now)
 }
 
-/// PUTs a pool with headers.
+/// Sends a PUT of a pool with headers.
 pub fn put_with(
     model: &mut ArmModel,
     lb: &str,

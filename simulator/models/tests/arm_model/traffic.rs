@@ -5,7 +5,7 @@ use simulator_models::arm::{ArmModel, Flows, PoolSpec, Settings, Traffic};
 
 use crate::support::{model, put};
 
-/// Pool `a` of `lb`, whose one member has this admin state; its rule has a probe or none.
+/// Creates a model with the pool `a` of `lb`. Its only member has this admin state, and its rule has a probe or none.
 fn member(settings: Settings, state: &str, with_probe: bool) -> ArmModel {
     let mut model = model(settings);
     model.add_rule("lb", "rule", "a", with_probe);
@@ -38,7 +38,7 @@ fn z1_whether_down_resets_flows_is_a_setting() {
 }
 
 #[test]
-fn z1_admin_state_is_without_effect_where_no_rule_has_a_probe() {
+fn z1_admin_state_has_no_effect_without_a_probe() {
     assert_eq!(served(&member(Settings::default(), "Down", false), false), (true, Flows::Kept));
     assert_eq!(member(Settings::default(), "Down", false).traffic("lb", "a", "10.9.9.9", true), None);
 }

@@ -108,7 +108,7 @@ fn n1_a_changed_list_of_taints_is_not_replaced() {
 }
 
 #[test]
-fn n1_it_checks_again_after_a_crash_and_only_where_it_checks() {
+fn n1_it_checks_again_after_a_crash_only_if_enabled() {
     let mut world = ready(watching());
     world.ccms[0].kill(30 * SECOND);
     world.machine("n1", true);

@@ -1,4 +1,4 @@
-//! The azureResourceLocker, sentence by sentence.
+//! The azureResourceLocker, one sentence of its specification after another.
 
 use proptest::prelude::*;
 use serde_json::json;

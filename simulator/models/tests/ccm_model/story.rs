@@ -9,7 +9,7 @@ use simulator_models::kube::build::{self, Endpoint, Family};
 
 use crate::support::{SECOND, World, quiet};
 
-/// Name prefix of the rules of `demo/web`.
+/// Returns the name prefix of the rules of `demo/web`.
 fn prefix(name: &str) -> String {
     let uid = build::uid("Service", "demo", name).replace('-', "");
     format!("a{uid}")[..32].to_owned()

@@ -82,7 +82,7 @@ impl World {
         self.apply(build::service("demo", name, &[80], &[Family::V4]));
     }
 
-    /// Three nodes, Service `web` with endpoints on the first.
+    /// Creates three nodes, and the Service `web` with endpoints on the first.
     pub fn begin(&mut self) {
         for (name, ip) in [("n1", "10.0.0.1"), ("n2", "10.0.0.2"), ("n3", "10.0.0.3")] {
             self.node(name, &[ip]);
@@ -276,7 +276,7 @@ pub fn wall(now: u64) -> String {
     format!("{}.{:06}Z", kube::rfc3339(epoch + now / SECOND).trim_end_matches('Z'), now % SECOND)
 }
 
-/// Settings without the updater.
+/// Returns settings without the updater.
 pub fn quiet() -> Settings {
     Settings { updater: false, ..Settings::default() }
 }

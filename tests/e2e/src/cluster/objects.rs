@@ -44,7 +44,7 @@ pub(super) fn slice(service: &str, nodes: &[&str]) -> EndpointSlice {
     }))
 }
 
-/// Name and IPv4 address of a node that may be a member.
+/// Returns the name and the IPv4 address of a node that may be a member.
 pub(super) fn usable(node: &Node) -> Option<(String, String)> {
     let labels = node.metadata.labels.clone().unwrap_or_default();
     if labels.contains_key(EXCLUDE_LABEL) || labels.contains_key(CONTROL_PLANE) {

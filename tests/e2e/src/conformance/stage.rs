@@ -22,7 +22,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) has_addresses: bool,
     /// The last octet of the most recently used address.
     last: Cell<u8>,
-    /// The ids of what was created; deleted in reverse order.
+    /// The ids of the created resources, which are deleted in reverse order.
     created: RefCell<Vec<String>>,
 }
 

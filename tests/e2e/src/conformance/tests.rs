@@ -36,7 +36,7 @@ fn failures(cases: &[Case]) -> Vec<&Case> {
     cases.iter().filter(|case| matches!(case.outcome, Outcome::Failed(_))).collect()
 }
 
-/// Settings from the answers, over the defaults.
+/// Returns the settings from the answers, over the defaults.
 fn settings(model_settings: Map<String, Value>) -> Settings {
     serde_json::from_value(Value::Object(model_settings))
         .expect("every answer is a setting of the simulated ARM")

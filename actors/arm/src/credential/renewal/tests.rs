@@ -11,7 +11,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The wall clock at the start.
 const NOON: i64 = 1_767_225_600_000_000;
 
-/// The machine, its clocks, and an authority that answers when the test says so.
+/// The machine, its clocks, and an authority whose answers the test controls.
 struct Fixture {
     renewal: Renewal,
     now: Now,
@@ -108,7 +108,7 @@ impl Fixture {
         self
     }
 
-    /// The last request returns this token, with this lifetime in seconds by the wall clock.
+    /// Answers the last request with this token, with this lifetime in seconds by the wall clock.
     fn brings(&mut self, name: &str, seconds: u64) {
         let (request, wall) = (*self.requested.last().expect("a request"), self.wall());
         let received_at =
@@ -120,7 +120,7 @@ impl Fixture {
         self.handle(In::TokenReceived { request, token, wall });
     }
 
-    /// The last request fails.
+    /// Fails the last request.
     fn refuses(&mut self, retry_after: Option<Duration>) {
         let request = *self.requested.last().expect("a request");
         self.open = None;

@@ -1,4 +1,4 @@
-//! Leader election on the test's clock: alone, and several processes against one Lease.
+//! Tests of leader election on the test's clock: one process alone, and several processes with one Lease.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ fn at(second: u64) -> Now {
 struct Server {
     lease: Option<Stored>,
     version: u64,
-    /// All its states, the newest last.
+    /// All its states, oldest first.
     history: Vec<Arc<LeaseFacts>>,
     rollbacks: u64,
 }
@@ -201,7 +201,7 @@ impl Drive {
         self.now = self.now.max(now);
     }
 
-    /// The API server answers all requests, except watches without a change.
+    /// Lets the API server answer all requests, except watches without a change.
     fn served(&mut self, server: &mut Server) {
         let mut waiting = VecDeque::new();
         while let Some((call, request)) = self.requests.pop_front() {
@@ -213,7 +213,7 @@ impl Drive {
         self.requests = waiting;
     }
 
-    /// The Directory opens the newest requested term.
+    /// Reports that the Directory has opened the newest requested term.
     fn opened(&mut self) {
         if let Some((epoch, _)) = self.confirms.last().copied() {
             self.send(In::Opened(epoch));
@@ -224,7 +224,7 @@ impl Drive {
         matches!(self.leadership, Leadership::Leading { .. })
     }
 
-    /// Returns the time until which it leads; a process with a quiet writer sends no more requests.
+    /// Returns the end of its leadership. A process with a quiet writer sends no more requests.
     fn until(&self) -> Option<Now> {
         if matches!(self.leader.shutdown, Shutdown::Releasing { .. }) {
             return None;
@@ -458,7 +458,7 @@ fn w8_an_emptied_or_deleted_lease_ends_the_term() {
 }
 
 #[test]
-fn w8_emptying_the_lease_by_hand_is_no_release() {
+fn w8_an_operator_who_empties_the_lease_does_not_release_it() {
     let mut server = Server::default();
     drop(leading("one", &mut server));
     let mut two = Drive::elected("two");
@@ -503,7 +503,7 @@ fn w8_deleting_the_lease_of_a_holder_is_no_release() {
     assert!(two.confirms.is_empty());
 }
 
-/// The request in flight.
+/// Returns the request in flight.
 fn in_flight(drive: &Drive) -> Option<&LeaseRequest> {
     drive.requests.back().map(|(_, request)| request)
 }
@@ -773,7 +773,7 @@ fn renewed_twice(server: &mut Server) -> Drive {
     one
 }
 
-/// The versions that prove that the storage was restored.
+/// Returns the versions that prove that the storage was restored.
 fn proof(known: u64, read: u64) -> Option<StorageRollback> {
     let version = |number: u64| ResourceVersion(Arc::from(number.to_string()));
     Some(StorageRollback { known: version(known), read: version(read) })
@@ -785,7 +785,7 @@ fn w8_a_leader_ends_when_it_reads_an_older_lease() {
     let mut one = renewed_twice(&mut server);
     server.rollback(0);
     one.at(at(15));
-    // Its renewal gets a conflict, as if another client had been faster, and it reads.
+    // The renewal gets a conflict, as if another client had been faster. Then the process reads the Lease.
     one.served(&mut server);
     assert_eq!(one.rollback, proof(3_000, 1_000));
     assert!(!one.leads(), "it does not write data of the other history");
@@ -1062,7 +1062,7 @@ impl World {
         self.check();
     }
 
-    /// The API server is down for a while, and its storage is restored.
+    /// Stops the API server for a while, and restores its storage.
     fn rollback(&mut self, back: usize) {
         self.apply(Event::Pass(41_000));
         self.processes.iter_mut().for_each(|(drive, _)| drive.requests.clear());
@@ -1071,7 +1071,7 @@ impl World {
         }
     }
 
-    /// The kubelet restarts a process that ended because the storage was restored.
+    /// Restarts each process that ended because the storage was restored, as the kubelet does.
     fn restart_ended(&mut self) {
         for who in 0..self.processes.len() {
             if self.processes[who].0.rollback.is_some() {
@@ -1116,7 +1116,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn w8_at_most_one_process_may_write_and_finally_one_does(
+    fn w8_at_most_one_process_may_write_and_eventually_one_does(
         events in prop::collection::vec(event(), 1..250),
     ) {
         let mut world = World::new();

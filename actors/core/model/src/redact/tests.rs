@@ -163,13 +163,13 @@ fn c1_a_malicious_text_takes_little_time() {
 
 #[test]
 fn c1_a_long_user_and_password_is_removed() {
-    // "a" alone, in base64: the decoded text has no colon.
+    // Base64 of only the letter "a": the decoded text has no colon.
     let long = "YWFh".repeat(300);
     assert_eq!(redacted(&format!("Basic {long}, b")), format!("Basic {REDACTED}, b"));
     assert_eq!(redacted("Basic YWFh, b"), "Basic YWFh, b");
 }
 
-/// Ways in which a text carries a secret.
+/// Returns texts that carry a secret, in different ways.
 fn carried(secret: &str) -> impl Strategy<Value = String> {
     let secret = secret.to_owned();
     (0..24_usize).prop_map(move |way| {
@@ -203,7 +203,7 @@ fn carried(secret: &str) -> impl Strategy<Value = String> {
     })
 }
 
-/// Words and separators that are not part of a secret.
+/// Returns words and separators that are not part of a secret.
 fn ordinary() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         "[A-Za-z]{1,12}",
@@ -225,7 +225,7 @@ proptest! {
     fn c1_no_text_shows_a_secret_that_is_carried_in_it(
         before in ordinary(), between in "[ -~\n]{0,20}", carrier in carried("pl4nted-marker_x"), after in "[ -~]{0,20}",
     ) {
-        // A quotation mark directly before it changes what is a name and what is a value.
+        // A quotation mark directly before the carrier would change which part is a name and which is a value.
         let text = format!("{before}{between} {carrier} {after}");
         let shown = redacted(&text);
         prop_assert!(!shown.contains("pl4nted-marker"), "{text:?} became {shown:?}");

@@ -11,7 +11,7 @@ fn pool(lb: &str, name: &str) -> PoolId {
     PoolId::new(LbName::new(lb), PoolName::new(name))
 }
 
-/// The text that the port writes for a value, and the time that it reads in it.
+/// Returns the text that the port writes for a value, and the time that it reads in it.
 fn as_text(value: &Value) -> Text {
     let Value::Since { head, at, tail } = value else { panic!("a record has a time") };
     let ago = i64::try_from(NOW.since(*at).as_micros()).expect("a short time");

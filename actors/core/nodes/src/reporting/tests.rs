@@ -189,7 +189,7 @@ impl Fixture {
         self.observe();
     }
 
-    /// The same in all pools.
+    /// Sets the admin state of the node's entries in all pools.
     fn set_all(&mut self, n: u8, state: State) {
         for pool in pools() {
             self.set(&pool, n, state);

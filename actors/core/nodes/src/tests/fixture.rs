@@ -36,12 +36,12 @@ pub(super) fn taint(key: &str) -> Taint {
     Taint { key: key.into(), value: value.into(), effect: "NoSchedule".into() }
 }
 
-/// The addresses of node `n`.
+/// Returns the addresses of node `n`.
 pub(super) fn ips(n: u8) -> [IpAddr; 2] {
     [IpAddr::from([10, 0, 0, n]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(n)])]
 }
 
-/// `node-<n>` with its addresses.
+/// Returns `node-<n>` with its addresses.
 pub(super) fn node(n: u8, taints: &[&str]) -> NodeFact {
     let name = format!("node-{n}");
     NodeFact {
@@ -90,7 +90,7 @@ pub(super) struct Fixture {
     pub(super) server: Server,
     /// Requests about our ConfigMap without an answer.
     pub(super) requests: VecDeque<(CallId, ConfigMapRequest)>,
-    /// Whether the requests are answered immediately.
+    /// True if the requests are answered immediately.
     pub(super) answers: bool,
     /// Number of reads and writes of our ConfigMap.
     pub(super) gets: usize,
@@ -447,7 +447,7 @@ impl Fixture {
         assert!(self.due.is_empty());
     }
 
-    /// Another client sets the admin state of an entry of `lb/web`.
+    /// Sets the admin state of an entry of `lb/web`, as another client does.
     pub(super) fn set_foreign(&mut self, n: u8, state: State) {
         self.azure.get_mut(&pool("lb", "web")).expect("a pool").insert(ips(n)[0], state);
     }

@@ -53,7 +53,7 @@ fn n5_the_report_contains_the_numbers_behind_the_limit() {
 }
 
 #[test]
-fn n5_a_recorded_node_goes_down_whatever_else_is_down() {
+fn n5_a_recorded_node_goes_down_regardless_of_the_limit() {
     let mut fixture = held();
     release(&mut fixture, Scope::Node(name(4)));
     fixture.run_until_stable();
@@ -74,7 +74,7 @@ fn n5_the_operator_releases_a_node() {
     assert_eq!(release(&mut fixture, Scope::Node(name(4))), nothing(ReleaseRefusal::NodeNotHeld));
     assert_eq!(release(&mut fixture, Scope::Node(name(5))), nothing(ReleaseRefusal::NodeNotHeld));
     assert_eq!(release(&mut fixture, Scope::Node(name(9))), Answer::Refused(Refusal::Unknown));
-    // It counts for the limit, which leaves no room for others.
+    // The released node counts for the limit, which leaves no room for others.
     fixture.deliver(node(5, &[SHUTDOWN]));
     assert_eq!(fixture.state(5), Some(NodeState::Held));
 }

@@ -21,7 +21,7 @@ fn busy() -> Fixture {
 }
 
 #[test]
-fn n4_switched_off_it_restores_our_downs_and_then_idles() {
+fn n4_when_disabled_it_restores_our_downs_and_then_idles() {
     let mut fixture = busy();
     fixture.restart(Role::Off);
     fixture.lead(2);
@@ -54,7 +54,7 @@ fn n4_switched_off_it_restores_our_downs_and_then_idles() {
 }
 
 #[test]
-fn n4_the_key_switches_off_until_it_is_removed() {
+fn n4_the_key_disables_the_machine_until_it_is_removed() {
     let mut fixture = busy();
     fixture.deliver(node(3, &[SHUTDOWN]));
     fixture.answers = false;
@@ -150,7 +150,7 @@ fn g6_during_a_pause_no_record_is_created_and_the_set_shrinks() {
 }
 
 #[test]
-fn n2_an_addition_of_an_older_set_goes_down_at_once() {
+fn n2_a_member_added_by_an_older_set_is_down_immediately() {
     let mut fixture = Fixture::new(4);
     fixture.deliver(node(1, &[SHUTDOWN]));
     fixture.run_until_stable();
@@ -170,7 +170,7 @@ fn n2_an_addition_of_an_older_set_goes_down_at_once() {
     fixture.azure.insert(shop.clone(), [(ips(1)[0], State::None)].into());
     fixture.run_until_stable();
     assert_eq!((fixture.downs()[&ips(1)[0]], fixture.state(1)), (3, Some(NodeState::Down)));
-    // The machine must assume that it is in the pool already.
+    // The machine must assume that the address is already in the pool.
     fixture.azure.get_mut(&shop).expect("a pool").insert(ips(1)[0], State::None);
     fixture.take_due();
     missed(&mut fixture);
@@ -218,7 +218,7 @@ fn n2_a_pool_that_was_read_later_is_not_absent() {
 }
 
 #[test]
-fn d1_n2_with_listed_pools_a_node_goes_down_only_in_these() {
+fn d1_n2_on_a_balancer_of_listed_pools_only_these_get_downs() {
     let web = pool("lb", "web");
     let mut fixture = Fixture::silent(Role::On, 3);
     fixture.params.listed = [web.clone()].into();

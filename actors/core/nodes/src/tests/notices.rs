@@ -66,7 +66,7 @@ fn n1_the_record_shows_a_successor_that_the_taint_is_ours() {
     fixture.lead(2);
     fixture.run_until_stable();
     assert_eq!((fixture.state(1), fixture.taints.len()), (Some(NodeState::Down), 0));
-    // The process does not know either when the notice passes.
+    // Neither does the process know that when the notice passes.
     fixture.pass(629_000);
     assert_eq!(fixture.taints.len(), 0);
     fixture.pass(2_000);
@@ -113,7 +113,7 @@ fn n1_a_notice_received_on_standby_counts_for_a_minute() {
 }
 
 #[test]
-fn n4_switched_off_a_notice_is_ignored() {
+fn n4_when_disabled_a_notice_is_ignored() {
     let mut fixture = Fixture::leading(Role::Off, RecordStorage::ConfigMap, 4);
     fixture.step(event(1));
     fixture.pass(60_000);

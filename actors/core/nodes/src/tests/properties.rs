@@ -167,7 +167,7 @@ impl World {
         self.fixture.lead(self.term);
     }
 
-    /// Another client sets an entry, which is observed.
+    /// Sets an entry as another client, and observes it.
     fn set(&mut self, at: usize, n: u8, down: bool) {
         let (id, entries) = self.fixture.azure.iter_mut().nth(at).expect("four pools");
         let id = id.clone();
@@ -188,7 +188,7 @@ impl World {
         }
     }
 
-    /// Checks that no write has restored what another client has set.
+    /// Checks that no write has restored a Down of another client.
     fn check_foreign_downs(&self) {
         for (pool, ip) in &self.foreign {
             let state = self.fixture.azure[pool].get(ip);

@@ -180,7 +180,7 @@ fn n4_a_new_signal_during_a_removal_records_the_node_first() {
     fixture.answer_all();
     assert_eq!(lines(&fixture, 1)[2], "foreign: lb/web", "a later foreign Down is an exception");
     assert_eq!(fixture.drains(), ["node-1"]);
-    // A node with a new signal before it is done keeps its record, and goes Down at once.
+    // A node with a new signal before its restore is complete keeps its record, and goes Down immediately.
     fixture.run_until_stable();
     fixture.deliver(node(1, &[]));
     fixture.take_due();

@@ -19,7 +19,7 @@ pub(super) struct Server {
     pub(super) data: Option<BTreeMap<Arc<str>, Text>>,
     pub(super) binary: BTreeSet<Arc<str>>,
     version: u64,
-    /// Whether the server drops writes silently.
+    /// True if the server drops writes silently.
     pub(super) drops: bool,
 }
 
@@ -32,14 +32,14 @@ impl Server {
         self.data.as_ref()?.get(key).map(|text| &*text.text)
     }
 
-    /// Another client writes a key.
+    /// Writes a key as another client.
     pub(super) fn put(&mut self, key: &str, text: &str) {
         self.version += 1;
         let text = Text { text: text.into(), time: None };
         self.data.get_or_insert_default().insert(key.into(), text);
     }
 
-    /// Another client removes a key.
+    /// Removes a key as another client.
     pub(super) fn remove(&mut self, key: &str) {
         self.version += 1;
         self.data.as_mut().expect("it exists").remove(key).expect("the key is there");

@@ -38,12 +38,12 @@ mod properties;
 mod scale;
 mod unconfirmed_removals;
 
-/// The UID of the `n`-th Service.
+/// Returns the UID of the `n`-th Service.
 fn uid(n: u32) -> ServiceUid {
     ServiceUid::new(format!("{n:08x}-0000-4000-8000-000000000000"))
 }
 
-/// The address of the `n`-th node.
+/// Returns the address of the `n`-th node.
 fn ip(n: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, n))
 }
@@ -75,7 +75,7 @@ fn dropped(mut fact: ServiceFact) -> ServiceFact {
     fact
 }
 
-/// A part with these required members; the other nodes among 1 to 9 have the label that leaves them out.
+/// Returns a part with these required members. The other nodes among 1 to 9 have the label that excludes them.
 fn labelled(required: &[u8]) -> Part {
     let node = |n: u8| {
         let node = ExcludedNode { ips: ips(&[n]), why: ExclusionRule::ExcludedByLabel };
@@ -85,7 +85,7 @@ fn labelled(required: &[u8]) -> Part {
     Part { excluded, ..part(required, &[]) }
 }
 
-/// A candidate `shop/<name>` with this IPv4 part.
+/// Returns a candidate `shop/<name>` with this IPv4 part.
 fn fact(n: u32, name: &str, part: Part) -> ServiceFact {
     let part = Part { slices: 1, endpoints: 1, ..part };
     ServiceFact {
@@ -112,7 +112,7 @@ fn rule(n: u32, pool: &str) -> RuleFacts {
     RuleFacts { name: name.into(), pool: Some(PoolName::new(pool)), probed: true }
 }
 
-/// A pool with these members, before its rules are known.
+/// Returns a pool with these members, before its rules are known.
 fn pool(lb: &str, name: &str, members: &[u8]) -> PoolFacts {
     let entry = |n: &u8| Entry {
         name: format!("node-{n}").into(),
@@ -124,7 +124,7 @@ fn pool(lb: &str, name: &str, members: &[u8]) -> PoolFacts {
     pool_at_rest(PoolId::new(LbName::new(lb), PoolName::new(name)), members.iter().map(entry).collect())
 }
 
-/// A load balancer with these pools and rules; each pool lists the rules that send to it.
+/// Returns a load balancer with these pools and rules. Each pool lists its rules.
 fn balancer(lb: &str, mut pools: Vec<PoolFacts>, rules: Vec<RuleFacts>) -> Arc<LbFacts> {
     for pool in &mut pools {
         let own = rules.iter().filter(|rule| rule.pool.as_ref() == Some(&pool.id.pool));
@@ -169,12 +169,12 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// A Directory without facts.
+    /// Creates a Directory without facts.
     fn waiting() -> Fixture {
         Fixture::with(params())
     }
 
-    /// The same with these parameters.
+    /// Creates the same with these parameters.
     fn with(params: Params) -> Fixture {
         let mut fixture = Fixture::without_policy(params);
         let (term, policy) = (Some(Epoch(u64::MAX)), Arc::default());
@@ -182,7 +182,7 @@ impl Fixture {
         fixture
     }
 
-    /// The same, without an operator policy.
+    /// Creates the same without an operator policy.
     fn without_policy(params: Params) -> Fixture {
         let mut fixture = Fixture {
             machine: Directory::new(params),
@@ -208,7 +208,7 @@ impl Fixture {
         self.send(In::Reporting(term));
     }
 
-    /// Reports whether the condition lasts and is reportable: during a pause it is not, and is reported again
+    /// Returns whether the condition lasts and is reportable. During a pause it is not, and is reported again
     /// afterwards (G6).
     fn lasts(&self, report: &Report) -> bool {
         let of = |pool| self.assigned.get(pool);
@@ -268,7 +268,7 @@ impl Fixture {
         self.open.extend(report.what.condition());
     }
 
-    /// A Directory that has the first lists and the first discovery, both empty.
+    /// Creates a Directory that has the first lists and the first discovery, both empty.
     fn running() -> Fixture {
         let mut fixture = Fixture::waiting();
         fixture.send(In::ListsSynced);
@@ -286,12 +286,12 @@ impl Fixture {
         self.receive(out);
     }
 
-    /// Sends the operator's request for a release, and returns the one answer.
+    /// Sends the operator's request for a release, and returns its only answer.
     fn request_release(&mut self, scope: Scope) -> Answer {
         self.request_release_with(scope, &[])
     }
 
-    /// The same, where the admin state released these nodes for the same request.
+    /// Does the same where the admin state released these nodes for the same request.
     fn request_release_with(&mut self, scope: Scope, nodes: &[&str]) -> Answer {
         self.take();
         self.send(In::Release(RequestId(9), scope, nodes.iter().copied().map(NodeName::new).collect()));
@@ -399,7 +399,7 @@ impl Fixture {
         reads.len()
     }
 
-    /// Sends all of these facts in one turn.
+    /// Sends all these facts in one turn.
     fn together(&mut self, facts: impl IntoIterator<Item = ServiceFact>) {
         let mut out = Vec::new();
         for fact in facts {
@@ -409,7 +409,7 @@ impl Fixture {
         self.receive(out);
     }
 
-    /// Lets time pass, with a tick at each deadline on the way.
+    /// Advances the clock, and ticks at each deadline.
     fn pass(&mut self, millis: u64) {
         let end = self.now.plus(Duration::from_millis(millis));
         while let Some(at) = self.machine.deadline().filter(|at| *at <= end) {
@@ -429,7 +429,7 @@ impl Fixture {
         self.observe_at(self.now, facts);
     }
 
-    /// Sends the observation of a GET that began at that moment.
+    /// Sends the observation of a GET that began at this time.
     fn observe_at(&mut self, began: Now, facts: &Arc<LbFacts>) {
         let facts = Arc::clone(facts);
         self.send(In::Lb(LbObservation {
@@ -445,7 +445,7 @@ impl Fixture {
         self.attempt_left_at(self.now, lb, name, members);
     }
 
-    /// The same, where the attempt ended at that moment.
+    /// Does the same with the time at which the attempt ended.
     fn attempt_left_at(&mut self, at: Now, lb: &str, name: &str, members: &[u8]) {
         self.send(In::Members(id(lb, name), PoolMembers { at, members: ips(members) }));
     }
@@ -500,14 +500,14 @@ impl Fixture {
         &self.assigned[&id(lb, pool)]
     }
 
-    /// The required and tolerated members of `lb/shop-web`.
+    /// Returns the required and tolerated members of `lb/shop-web`.
     fn web(&self) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
         let level = &self.assignment("lb", "shop-web").level;
         (level.required.keys().copied().collect(), level.tolerated.clone())
     }
 }
 
-/// Reports whether a report is about an xDS source: its time does not follow from the assignments.
+/// Returns whether a report is about an xDS source: its time does not follow from the assignments.
 fn is_of_source(report: &Report) -> bool {
     matches!(report.what, EventKind::SourceFailing { .. } | EventKind::SourceRecovered { .. })
 }
@@ -516,12 +516,12 @@ fn id(lb: &str, pool: &str) -> PoolId {
     PoolId::new(LbName::new(lb), PoolName::new(pool))
 }
 
-/// `lb` with the pool `shop-web` of Service 1.
+/// Returns `lb` with the pool `shop-web` of Service 1.
 fn web(members: &[u8]) -> Arc<LbFacts> {
     balancer("lb", vec![pool("lb", "shop-web", members)], vec![rule(1, "shop-web")])
 }
 
-/// A running Directory whose pool `lb/shop-web` holds, and is required to hold, these members.
+/// Creates a running Directory whose pool `lb/shop-web` holds, and must hold, these members.
 fn settled(members: &[u8]) -> Fixture {
     let mut fixture = Fixture::running();
     fixture.service(fact(1, "web", part(members, &[])));
@@ -531,7 +531,7 @@ fn settled(members: &[u8]) -> Fixture {
 }
 
 #[test]
-fn d6_nothing_is_assigned_before_the_lists_and_the_first_discovery_are_in() {
+fn d6_nothing_is_assigned_before_lists_and_first_discovery() {
     for order in [[In::ListsSynced, In::DiscoverySynced], [In::DiscoverySynced, In::ListsSynced]] {
         let mut fixture = Fixture::waiting();
         fixture.service(fact(1, "web", part(&[1], &[])));
@@ -546,7 +546,7 @@ fn d6_nothing_is_assigned_before_the_lists_and_the_first_discovery_are_in() {
 }
 
 #[test]
-fn a2_a_pool_receives_its_assignment_before_what_was_seen_of_it() {
+fn a2_a_pool_receives_its_assignment_before_observations() {
     let mut fixture = Fixture::running();
     fixture.observe(&web(&[7]));
     assert!(fixture.take().is_empty() && fixture.assigned.is_empty());
@@ -582,7 +582,7 @@ fn d1_the_name_of_the_pool_shows_its_family() {
 }
 
 #[test]
-fn a3_an_assignment_is_sent_again_when_revision_pause_or_doubt_change() {
+fn a3_a_changed_revision_pause_or_doubt_is_sent_again() {
     let mut fixture = settled(&[1]);
     let mut next = fact(1, "web", part(&[1], &[]));
     fixture.service(next.clone());
@@ -602,7 +602,7 @@ fn a3_an_assignment_is_sent_again_when_revision_pause_or_doubt_change() {
 }
 
 #[test]
-fn a3_facts_of_one_turn_keep_the_oldest_trigger_and_the_greatest_doubt() {
+fn a3_facts_of_one_turn_keep_oldest_trigger_and_most_doubt() {
     let mut fixture = settled(&[1]);
     let mut out = Vec::new();
     let mut first = fact(1, "web", part(&[1, 2], &[]));
@@ -623,16 +623,16 @@ fn a3_facts_of_one_turn_keep_the_oldest_trigger_and_the_greatest_doubt() {
 
 #[test]
 #[should_panic(expected = "an assignment is not of the term that opens")]
-fn a4_a_term_opened_with_an_assignment_of_another_ends_the_process() {
+fn a4_an_assignment_of_another_term_ends_the_process() {
     let mut fixture = settled(&[1]);
-    // No pool learns of this term.
+    // No pool receives this term.
     fixture.machine.term.epoch = Epoch(7);
     fixture.machine.opening = true;
     fixture.machine.tick(fixture.now, &mut Vec::new());
 }
 
 #[test]
-fn w8_a_new_term_repeats_every_assignment_and_then_opens() {
+fn w8_a_new_term_opens_after_it_has_sent_every_assignment() {
     let mut fixture = settled(&[1]);
     fixture.pass(5_000);
     fixture.send(In::Confirmed(Epoch(7)));
@@ -649,7 +649,7 @@ fn w8_a_new_term_repeats_every_assignment_and_then_opens() {
 }
 
 #[test]
-fn w8_facts_from_before_a_term_are_in_its_assignments_when_it_opens() {
+fn w8_a_term_opens_with_all_facts_from_before_it() {
     let mut fixture = settled(&[1]);
     let mut out = Vec::new();
     let changed = Arc::new(fact(1, "web", part(&[1, 2], &[])));
@@ -663,7 +663,7 @@ fn w8_facts_from_before_a_term_are_in_its_assignments_when_it_opens() {
 }
 
 #[test]
-fn w8_a_term_that_opens_before_any_assignment_is_that_of_all() {
+fn w8_a_term_that_opens_before_assignments_applies_to_all() {
     let mut fixture = Fixture::waiting();
     fixture.send(In::Confirmed(Epoch(7)));
     assert!(matches!(&fixture.take()[..], [Out::Opened(Epoch(7))]));
@@ -690,7 +690,7 @@ fn w8_a_retiring_pool_is_asked_again_in_a_new_term() {
 }
 
 #[test]
-fn q2_what_was_taken_in_is_passed_on_behind_the_assignments() {
+fn q2_read_marks_are_sent_after_the_assignments() {
     let mut fixture = settled(&[1]);
     fixture.take();
     let read = fixture.now;
@@ -709,7 +709,7 @@ fn q2_what_was_taken_in_is_passed_on_behind_the_assignments() {
 }
 
 #[test]
-fn w8_a_pool_that_ends_as_a_term_begins_retires_in_that_term() {
+fn w8_a_pool_released_when_a_term_begins_retires_in_that_term() {
     let mut fixture = settled(&[1]);
     let mut out = Vec::new();
     fixture.machine.step(fixture.now, In::Service(uid(1), None), &mut out);
@@ -721,7 +721,7 @@ fn w8_a_pool_that_ends_as_a_term_begins_retires_in_that_term() {
 }
 
 #[test]
-fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
+fn d2_a_pool_without_proof_is_reported_once_per_reason() {
     let mut fixture = Fixture::running();
     fixture.service(fact(1, "web", part(&[1], &[])));
     let mut outbound = pool("lb", "shop-web", &[]);
@@ -793,7 +793,7 @@ fn d2_a_pool_that_loses_its_proof_is_released() {
 }
 
 #[test]
-fn d2_the_pools_of_the_cluster_are_quietly_never_assigned() {
+fn d2_the_cluster_s_own_pools_are_never_assigned_or_reported() {
     let mut fixture = Fixture::running();
     fixture.service(fact(1, "web", part(&[1], &[])));
     for name in ["kubernetes", "KUBERNETES-ipv6"] {
@@ -834,7 +834,7 @@ fn d1_one_paused_service_pauses_the_pool_that_it_shares() {
 }
 
 #[test]
-fn d2_a_pool_whose_name_fits_both_families_is_not_manageable() {
+fn d2_a_pool_name_that_fits_both_families_is_not_manageable() {
     let mut fixture = Fixture::running();
     fixture.service(fact(1, "web", part(&[1], &[])));
     fixture.service(fact(2, "web-ipv6", part(&[2], &[])));
@@ -846,7 +846,7 @@ fn d2_a_pool_whose_name_fits_both_families_is_not_manageable() {
 }
 
 #[test]
-fn d1_a_service_that_is_no_candidate_releases_its_pool_without_emptying() {
+fn d1_a_service_that_is_no_candidate_leaves_its_pool_as_is() {
     let mut fixture = settled(&[1]);
     let mut cluster = fact(1, "web", part(&[1], &[]));
     cluster.candidacy = Candidacy::NotLocal;
@@ -860,7 +860,7 @@ fn d1_a_service_that_is_no_candidate_releases_its_pool_without_emptying() {
 }
 
 #[test]
-fn d1_a_pool_ends_with_its_rules_with_itself_and_with_its_load_balancer() {
+fn d1_a_pool_is_released_when_rules_pool_or_balancer_go() {
     let gone = [
         Some(balancer("lb", vec![pool("lb", "shop-web", &[1])], vec![])),
         Some(balancer("lb", vec![], vec![rule(1, "shop-web")])),
@@ -883,7 +883,7 @@ fn d1_a_pool_ends_with_its_rules_with_itself_and_with_its_load_balancer() {
 }
 
 #[test]
-fn a3_a_pool_that_is_assigned_again_before_it_answered_is_not_forgotten() {
+fn a3_a_pool_assigned_again_before_its_answer_is_kept() {
     let mut fixture = settled(&[1]);
     let shop_web = id("lb", "shop-web");
     fixture.send(In::Service(uid(1), None));
@@ -891,7 +891,8 @@ fn a3_a_pool_that_is_assigned_again_before_it_answered_is_not_forgotten() {
     fixture.take();
     fixture.send(In::Retired(shop_web.clone()));
     assert!(matches!(&fixture.take()[..], [Out::Assign(a)] if !a.services.is_empty()));
-    // Released twice, one answer: it may belong to the first release, so the pool is asked once more.
+    // The pool was released twice and answered once. The answer may belong to the first release, so the pool is asked
+    // again.
     fixture.send(In::Service(uid(1), None));
     fixture.service(fact(1, "web", part(&[1], &[])));
     fixture.send(In::Service(uid(1), None));
@@ -903,7 +904,7 @@ fn a3_a_pool_that_is_assigned_again_before_it_answered_is_not_forgotten() {
 }
 
 #[test]
-fn h3_a_service_is_shown_when_its_view_changes_and_taken_away_with_it() {
+fn h3_a_service_is_shown_on_change_and_removed_at_its_end() {
     let mut fixture = Fixture::waiting();
     let mut hidden = fact(1, "web", part(&[], &[]));
     hidden.candidacy = Candidacy::NotLoadBalancer;
@@ -928,7 +929,7 @@ fn h3_a_service_is_shown_when_its_view_changes_and_taken_away_with_it() {
 }
 
 #[test]
-fn h3_a_service_is_no_longer_shown_as_refused_when_its_pool_is_gone() {
+fn h3_a_service_without_a_pool_is_not_shown_as_refused() {
     let mut fixture = Fixture::running();
     fixture.service(fact(1, "web", part(&[1], &[])));
     let mut nic = pool("lb", "shop-web", &[]);
@@ -941,7 +942,7 @@ fn h3_a_service_is_no_longer_shown_as_refused_when_its_pool_is_gone() {
 }
 
 #[test]
-fn d3_an_observation_older_than_the_last_one_is_not_believed() {
+fn d3_an_observation_older_than_the_last_one_is_discarded() {
     let mut fixture = settled(&[1]);
     let old =
         LbObservation { lb: LbName::new("lb"), began: Now::ZERO, facts: None, puts: Default::default() };

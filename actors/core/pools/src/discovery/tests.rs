@@ -1,4 +1,4 @@
-//! The times at which Discovery reads load balancers, on the test's clock.
+//! Tests of the times at which Discovery reads load balancers, on the test's clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn uid(n: u32) -> ServiceUid {
     ServiceUid::new(format!("{n:08x}-0000-4000-8000-000000000000"))
 }
 
-/// The candidate `shop/s<n>`.
+/// Returns the candidate `shop/s<n>`.
 fn candidate(n: u32) -> ServiceFact {
     ServiceFact {
         key: ServiceKey::new("shop", format!("s{n}")),
@@ -43,7 +43,7 @@ fn candidate(n: u32) -> ServiceFact {
     }
 }
 
-/// A load balancer on which each of these Services has a rule that sends to this pool.
+/// Returns a load balancer on which each of these Services has a rule for this pool.
 fn balancer(lb: &str, rules: &[(u32, &str)]) -> Arc<LbFacts> {
     let rule = |(n, pool): &(u32, &str)| RuleFacts {
         name: format!("{}-TCP-80", RulePrefix::of(&uid(*n)).as_str()).into(),
@@ -86,7 +86,7 @@ struct Fixture {
     /// The answers of load balancers; the others do not exist.
     arm: BTreeMap<LbName, Answer>,
     latency: Duration,
-    /// Whether reads wait for a gate or for the budget, and the waiting reads.
+    /// True if reads wait for a gate or for the budget; and the waiting reads.
     throttled: bool,
     unsent: BTreeMap<LbName, CallId>,
     /// The reads in flight, and when they were requested.
@@ -123,7 +123,7 @@ impl Fixture {
         }
     }
 
-    /// A fixture that has read all load balancers, at a time when no regular read is near.
+    /// Creates a fixture that has read all load balancers, and in which no regular read is due soon.
     fn synced(load_balancers: &[&str]) -> Fixture {
         let mut fixture = Fixture::new(load_balancers);
         fixture.step(In::ListsSynced);
@@ -171,7 +171,7 @@ impl Fixture {
         }
     }
 
-    /// The writer sends the waiting reads.
+    /// Lets the writer send the waiting reads.
     fn send(&mut self) {
         for (lb, call) in std::mem::take(&mut self.unsent) {
             let at = self.now.plus(self.latency);
@@ -190,7 +190,7 @@ impl Fixture {
         self.step(In::Read { call, began, result, puts: Default::default() });
     }
 
-    /// Lets time pass, with answers and ticks at their moments.
+    /// Advances the clock, with answers and ticks at their times.
     fn pass(&mut self, millis: u64) {
         let end = self.now.plus(Duration::from_millis(millis));
         loop {
@@ -370,7 +370,7 @@ fn d3_a_candidate_without_a_rule_causes_rounds_until_it_has_one() {
 }
 
 #[test]
-fn d3_a_rule_to_the_pool_of_the_cluster_contradicts_the_policy() {
+fn d3_a_rule_for_the_cluster_s_pool_contradicts_the_policy() {
     let mut fixture = Fixture::new(&["a"]);
     fixture.set("a", Answer::Is(balancer("a", &[(1, "kubernetes")])));
     fixture.step(In::ListsSynced);
@@ -381,7 +381,7 @@ fn d3_a_rule_to_the_pool_of_the_cluster_contradicts_the_policy() {
 }
 
 #[test]
-fn d3_a_change_of_a_settled_candidate_asks_for_one_round() {
+fn d3_a_change_of_a_settled_candidate_causes_one_round() {
     let mut fixture = Fixture::new(&["a"]);
     fixture.set("a", Answer::Is(balancer("a", &[(1, "shop-s1")])));
     fixture.service(candidate(1));

@@ -1,4 +1,4 @@
-//! The members that a pool gets from successive assignments, on the test's clock.
+//! Tests of the members that a pool gets from successive assignments, on the test's clock.
 
 mod properties;
 
@@ -27,7 +27,7 @@ fn valid(localities: Vec<LocalityFacts>) -> LoadAssignment {
     LoadAssignment::of(&facts, Limits::AZURE).expect("it is valid")
 }
 
-/// An assignment of these addresses with their health, by priority.
+/// Returns an assignment of these addresses with their health, by priority.
 fn assigned(priorities: &[&[(&str, i32)]]) -> LoadAssignment {
     let locality = |(priority, endpoints): (u32, &&[(&str, i32)])| {
         let endpoints = endpoints.iter().map(|(address, health)| endpoint(address, *health)).collect();
@@ -53,7 +53,7 @@ fn first(assignment: &LoadAssignment) -> PoolMembership {
     pool().members(at(0), assignment)
 }
 
-/// Two priorities, each with one endpoint that is healthy or not.
+/// Returns an assignment of two priorities, each with one endpoint that is healthy or not.
 fn pair(first: bool, second: bool) -> LoadAssignment {
     let health = |usable: bool| if usable { HEALTHY } else { UNHEALTHY };
     assigned(&[&[("10.0.0.1", health(first))], &[("10.0.1.1", health(second))]])
@@ -212,7 +212,7 @@ fn x2_with_failback_0_a_pool_fails_back_immediately() {
 }
 
 #[test]
-fn x2_after_a_time_without_usable_endpoints_the_best_are_used() {
+fn x2_after_an_outage_the_best_usable_endpoints_are_used() {
     let mut pool = pool();
     pool.members(at(0), &pair(false, true));
     let nothing = pool.members(at(1), &pair(false, false));

@@ -30,7 +30,7 @@ use model::sample::{AttemptEnd, PoolState};
 use pool_testing::facts::pool_at_rest;
 use std::net::IpAddr;
 
-/// The default profile.
+/// Returns the default profile.
 fn params() -> Params {
     Params {
         quiet_period: Duration::from_millis(500),
@@ -148,7 +148,7 @@ struct Drive {
     now: Now,
     assignment: Assignment,
     said: Vec<Out>,
-    /// What the writer believes to be due.
+    /// The due attempt, as the writer knows it.
     due: Option<MembershipDue>,
     attempts: u64,
     view: Option<Arc<PoolView>>,
@@ -185,7 +185,7 @@ impl Drive {
         }
     }
 
-    /// A pool of the Service `web` that holds member 1 and is in sync, at 0 s.
+    /// Creates a pool of the Service `web` that holds member 1 and is in sync, at 0 s.
     fn in_sync(params: Params) -> Drive {
         let mut drive = Drive::new(params);
         drive.require("web", &[1]);
@@ -224,7 +224,7 @@ impl Drive {
         self
     }
 
-    /// Goes to this moment, through every deadline on the way.
+    /// Advances the clock to this time, and ticks at every deadline on the way.
     fn at(&mut self, ms: u64) -> &mut Drive {
         let end = Now::from_millis(ms);
         assert!(end >= self.now, "the clock runs forward");
@@ -241,7 +241,7 @@ impl Drive {
         self
     }
 
-    /// The Service asks for these members; the pool's level is the union of all shares.
+    /// Makes the Service require these members. The pool's level is the union of all shares.
     fn require(&mut self, service: &str, members: &[u8]) -> &mut Drive {
         self.assignment.services.insert(ServiceUid::new(service), share(service, members));
         self.assign()
@@ -268,13 +268,13 @@ impl Drive {
         self.step(In::Assigned(Arc::new(self.assignment.clone())))
     }
 
-    /// A GET that begins now sees these members.
+    /// Observes these members with a GET that begins now.
     fn observe(&mut self, members: &[u8]) -> &mut Drive {
         let began = self.now;
         self.step(In::Observed(Observation { began, facts: facts(members) }))
     }
 
-    /// A GET that begins now sees these members, while an operation runs on the load balancer.
+    /// Observes these members with a GET that begins now, while an operation runs on the load balancer.
     fn observe_updating(&mut self, members: &[u8]) -> &mut Drive {
         let (began, mut facts) = (self.now, facts(members));
         Arc::make_mut(&mut facts).provisioning = Provisioning::Updating;
@@ -289,7 +289,7 @@ impl Drive {
         id
     }
 
-    /// Grants the lane, due or not.
+    /// Grants the lane, even if the pool is not due.
     fn grant(&mut self) -> AttemptId {
         self.attempts += 1;
         let id = AttemptId { epoch: self.assignment.epoch, n: self.attempts };
@@ -298,7 +298,7 @@ impl Drive {
         id
     }
 
-    /// The last answer to a Take with this id.
+    /// Returns the last answer to a Take with this id.
     fn taken(&self, id: AttemptId) -> Option<MembershipWrite> {
         for said in self.said.iter().rev() {
             if let Out::Taken(_, answered, taken) = said
@@ -314,13 +314,13 @@ impl Drive {
         self.step(In::Finished(id, outcome))
     }
 
-    /// Takes and finishes at once.
+    /// Grants the lane and finishes the attempt immediately.
     fn attempt(&mut self, outcome: Outcome) -> &mut Drive {
         let id = self.take();
         self.finish(id, outcome)
     }
 
-    /// Drops the outputs so far, and returns them.
+    /// Returns the outputs so far, and clears them.
     fn take_outputs(&mut self) -> Vec<Out> {
         self.reports.clear();
         self.samples.clear();
@@ -339,8 +339,8 @@ impl Drive {
         events
     }
 
-    /// Returns the reported lost writes that were not dropped: the number, and for how many seconds the pool is left
-    /// alone.
+    /// Returns the reported lost writes that were not dropped: the number, and for how many seconds the pool is not
+    /// written.
     fn losses(&self) -> Vec<(u64, Option<u64>)> {
         let lost = |report: &Report| {
             let EventKind::WritesLost { writes, left_for, .. } = &report.what else { return None };

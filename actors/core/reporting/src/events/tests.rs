@@ -122,7 +122,7 @@ impl Drive {
         event
     }
 
-    /// The API server accepts the oldest post.
+    /// Accepts the oldest post, as the API server.
     fn take_next(&mut self) -> Arc<Event> {
         let (_, event) = self.posts.front().expect("posted");
         let name = match &event.object {
@@ -132,7 +132,7 @@ impl Drive {
         self.answer_next(Ok(name))
     }
 
-    /// The API server accepts all posts, including those that follow from the answers.
+    /// Accepts all posts, including those that follow from the answers.
     fn take_all(&mut self) -> Vec<Arc<Event>> {
         let mut taken = Vec::new();
         while !self.posts.is_empty() {

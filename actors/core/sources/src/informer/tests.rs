@@ -1,4 +1,4 @@
-//! The Informer on the test's clock: lists, changes, candidates, parts and data errors.
+//! Tests of the Informer on the test's clock: lists, changes, candidates, parts and data errors.
 
 mod conditions;
 mod confirm;
@@ -419,7 +419,7 @@ fn a3_a_service_that_returns_gets_no_earlier_revision() {
 }
 
 #[test]
-fn d4_a_node_stays_until_both_slices_have_dropped_it() {
+fn d4_a_node_stays_until_no_slice_contains_it() {
     let slices = vec![slice("web-1", "web", &["n1", "n2"]), slice("web-2", "web", &["n1"])];
     let mut run = Run::synced(vec![service("web")], slices);
     run.put(slice("web-1", "web", &["n2"]));
@@ -536,7 +536,7 @@ fn d5_a_node_about_to_be_deleted_is_tolerated() {
 }
 
 #[test]
-fn d5_it_is_required_while_no_other_node_is() {
+fn d5_a_node_about_to_be_deleted_is_required_if_no_other_is() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1!", "n2", "n3"])]);
     run.put(doomed("n2", "10.0.0.2"));
     assert_eq!(shown(&run.fact(), V4), "3 | 1 2");
@@ -549,7 +549,7 @@ fn d5_it_is_required_while_no_other_node_is() {
 }
 
 #[test]
-fn d5_its_last_address_is_tolerated_when_it_is_gone() {
+fn d5_a_node_deleted_as_announced_stays_tolerated() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1", "n2"])]);
     run.put(doomed("n2", "10.0.0.2"));
     run.turn();
@@ -558,7 +558,7 @@ fn d5_its_last_address_is_tolerated_when_it_is_gone() {
 }
 
 #[test]
-fn d5_control_plane_nodes_are_members_if_so_configured() {
+fn d5_control_plane_nodes_are_members_if_configured() {
     let master = || marked(ExclusionRule::ControlPlane, node("n1", &["10.0.0.1"]));
     let of = |control_plane, node: NodeObject| {
         let mut run = Run::of(Params { control_plane, ..params() });
@@ -711,7 +711,7 @@ fn d6_a_missing_address_is_an_error_only_in_a_used_family() {
 }
 
 #[test]
-fn d6_only_ten_errors_are_put_into_words() {
+fn d6_only_ten_errors_are_listed() {
     let mut run = Run::synced(vec![service("web")], vec![]);
     run.put(slice("web-1", "web", &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"]));
     let out = run.turn();
@@ -817,7 +817,7 @@ fn a3_an_event_with_a_known_state_publishes_nothing() {
 }
 
 #[test]
-fn d6_a_list_is_put_in_force_as_a_whole_or_not_at_all() {
+fn d6_a_list_is_applied_as_a_whole_or_not_at_all() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.observe(Kind::EndpointSlices, WatchUpdate::ListBegan(Provenance::Relist));
     run.observe(
@@ -845,7 +845,7 @@ fn d6_a_relist_without_changes_publishes_nothing() {
 }
 
 #[test]
-fn d6_an_older_list_is_refused_and_made_again() {
+fn d6_an_older_list_is_refused_and_requested_again() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.observe(Kind::EndpointSlices, WatchUpdate::Bookmark(version(500)));
     run.observe(Kind::EndpointSlices, WatchUpdate::ListBegan(Provenance::Relist));
@@ -893,7 +893,7 @@ fn refusing(lists: u64) -> Run {
 }
 
 #[test]
-fn d6_older_lists_are_taken_in_after_5_min_of_older_ones() {
+fn d6_older_lists_are_applied_after_5_min_of_older_ones() {
     let mut run = refusing(30);
     let out = list_of(&mut run, 330, "n2");
     assert_eq!(samples(&out)[0], Metric::StaleAccepted(Kind::EndpointSlices));

@@ -94,7 +94,7 @@ impl Fixture {
         Fixture { cache: ResourceCache::new(policy), out: Vec::new() }
     }
 
-    /// Watcher 1 watches `web`, which was requested at 0 s.
+    /// Creates a fixture in which watcher 1 watches `web`, which was requested at 0 s.
     fn requested(policy: Policy) -> Fixture {
         let mut fixture = Fixture::new(policy);
         fixture.watch(WEB, 1);
@@ -103,7 +103,7 @@ impl Fixture {
         fixture
     }
 
-    /// The same, after it has arrived with the value 7 in version "1".
+    /// Creates the same after the resource has arrived with the value 7 in version "1".
     fn cached(policy: Policy) -> Fixture {
         let mut fixture = Fixture::requested(policy);
         fixture.receive(7, "1");

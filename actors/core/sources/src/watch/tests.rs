@@ -326,7 +326,7 @@ fn jitter_spreads_a_wait_over_its_second_half() {
 }
 
 #[test]
-fn d6_an_expired_version_relists_at_once_and_then_slower() {
+fn d6_an_expired_version_relists_immediately_then_slower() {
     let mut run = Run::watching();
     run.pass(60_000);
     run.lines(vec![Line::Error(WatchFailure::Expired)]);
@@ -553,7 +553,7 @@ fn a_refusal_while_a_wait_is_on_does_not_shorten_it() {
 }
 
 #[test]
-fn d6_an_undecodable_line_is_passed_on_counted_and_gone_past() {
+fn d6_an_undecodable_line_is_passed_on_counted_and_skipped() {
     let mut run = Run::watching();
     let key = Some(ObjectKey::Node(NodeName::new("n1")));
     let line = |key| Line::Undecodable {
@@ -588,13 +588,13 @@ fn a_list_without_a_version_is_a_failure() {
     assert_eq!(run.observations(), ["began FirstList", "object 7", "aborted"]);
 }
 
-/// A term requests most recent data.
+/// Returns the request of a term for most recent data.
 fn confirm(n: u64, needs_new_list: bool) -> In {
     In::Confirm { epoch: Epoch(n), needs_new_list }
 }
 
 #[test]
-fn w8_a_term_has_a_watch_listed_again_at_once() {
+fn w8_a_term_lists_a_watched_kind_again_immediately() {
     let mut run = Run::watching();
     run.step(confirm(3, true));
     assert_eq!(run.requests(), [WatchRequest::StreamingList]);
@@ -616,7 +616,7 @@ fn w8_a_term_has_a_watch_listed_again_at_once() {
 }
 
 #[test]
-fn w8_a_list_begun_before_the_request_does_not_serve_it() {
+fn w8_a_list_that_began_before_the_request_does_not_serve_it() {
     let mut run = Run::new();
     run.step(In::Start);
     run.lines(vec![object(7)]);
@@ -637,7 +637,7 @@ fn w8_a_list_begun_before_the_request_does_not_serve_it() {
 }
 
 #[test]
-fn g1_a_second_read_is_a_list_begun_after_the_request() {
+fn g1_a_second_read_is_a_list_that_began_after_the_request() {
     let mut run = Run::watching();
     run.step(In::Reread(ReadId(1)));
     assert_eq!(run.requests(), [WatchRequest::StreamingList], "at once");

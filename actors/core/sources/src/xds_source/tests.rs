@@ -93,7 +93,7 @@ impl Fixture {
         self.calls().iter().find_map(opened).expect("a stream was opened")
     }
 
-    /// The control plane assigns these addresses to a name.
+    /// Assigns these addresses to a name, as the control plane.
     fn assign(&mut self, stream: StreamId, version: &str, name: &str, last: &[u8]) {
         let endpoint = |last: &u8| EndpointFacts {
             address: AddressFacts::Socket { address: format!("10.0.0.{last}"), port: Some(80), protocol: 0 },
@@ -136,7 +136,7 @@ fn x2_without_a_source_no_server_is_used() {
 fn x2_all_configured_resources_are_requested_at_open() {
     let fixture = Fixture::new(&["eds:shop", "cluster:web", "eds:api"]);
     assert_eq!(fixture.facts().len(), 3, "of each source it is said that nothing is known");
-    // Some control planes do not answer a request that leaves out a resource that they have.
+    // Some control planes do not answer a request that omits a resource that they have.
     let calls = fixture.calls();
     let [DriverCall::Open { first, .. }, DriverCall::Read(_)] = &calls[..] else { panic!("{calls:?}") };
     let requested: BTreeMap<ResourceKind, Vec<&str>> = first

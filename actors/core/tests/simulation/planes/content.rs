@@ -187,7 +187,7 @@ impl Content {
         }
     }
 
-    /// An assignment becomes invalid, with addresses that were never assigned.
+    /// Makes an assignment invalid, with addresses that were never assigned.
     fn is_wrong(&mut self, name: &'static str) -> Change {
         let faults = [Fault::HostName, Fault::Weight, Fault::Gap, Fault::Bytes];
         let mut backends = self.backends_of(name);
@@ -242,8 +242,8 @@ impl Content {
         changes
     }
 
-    /// Repairs what the operator would repair: nothing is invalid or missing, and remaining assignments have a
-    /// healthy endpoint.
+    /// Makes the repairs that the operator would make: nothing is invalid or missing, and remaining assignments have
+    /// a healthy endpoint.
     pub fn repair(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         while let Some(key) = self.failing.pop_first() {

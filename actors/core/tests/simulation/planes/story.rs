@@ -88,7 +88,7 @@ impl Planes {
         self.push()
     }
 
-    /// Repairs what the operator would repair.
+    /// Makes the repairs that the operator would make.
     pub fn repair(&mut self) -> Sendings {
         let changes = self.content.repair();
         changes.iter().for_each(|change| self.carry_out(change));

@@ -388,7 +388,7 @@ fn tamper_source(plant: Plant, fact: &mut SourceFact) {
     fact.assigned = spoilt.unwrap_or_else(|| fact.assigned.clone());
 }
 
-/// Removes from an assignment what makes it invalid.
+/// Removes the faults of an assignment.
 fn repair(resource: &mut Received) {
     let Ok(Body::Endpoints(assignment)) = &mut resource.body else { return };
     let gap = assignment.localities.iter().map(|locality| locality.priority).min().unwrap_or(0);

@@ -52,7 +52,8 @@ impl Plant {
         let policy = self == Plant::OffUnheard;
         let faults = Faults { leaving: true, meddling, processes, arm, policy, ..calm };
         let replicas = if processes { 2 } else { size.replicas };
-        // Enough nodes that a storm affects more than may go Down at the same time, whatever else is gone.
+        // There are so many nodes that a storm affects more than may go Down at the same time, even if others are
+        // missing.
         let nodes = if self == Plant::BreakerOfDownsOff { 14 } else { size.nodes.max(6) };
         Size { replicas, nodes, seconds: 240, faults, ..size }
     }

@@ -58,7 +58,7 @@ pub(super) struct NodeEvent {
     count: u64,
 }
 
-/// A true notice, because of which the controller may treat the node as draining.
+/// A true notice. It allows the controller to treat the node as draining.
 #[derive(Clone, Debug)]
 pub struct Notice {
     /// UID of the node.

@@ -107,7 +107,7 @@ impl Downs {
         let Some((_, with_admin)) = self.open.remove(pool).filter(|(open, _)| *open == attempt) else {
             return Err(format!("N3: {pool} gets the unrequested result {attempt:?}"));
         };
-        // The answer, or the PUT that continues for the admin part alone.
+        // The answer, or the PUT that continues only for the admin part.
         let goes_on = |output: &Output| {
             if let Output::Writer(writer::Out::AdminStates(of, states)) = output {
                 of == pool && states.ended.is_some()
@@ -123,7 +123,7 @@ impl Downs {
         Ok(())
     }
 
-    /// The process has ended.
+    /// Records that the process has ended.
     pub fn end(&mut self) {
         *self = Downs::default();
     }
@@ -140,7 +140,7 @@ impl Watchdog {
         }
     }
 
-    /// W1, N3: checks a step of a writer against the admin parts that it has received.
+    /// Checks a step of a writer against the admin parts that it has received (W1, N3).
     pub(super) fn on_admin_step(
         &mut self,
         process: usize,

@@ -30,14 +30,13 @@ pub(super) struct AdminInputs {
 }
 
 impl Watchdog {
-    /// Returns whether no pool has brought a level to the attempt of a PUT: then it may change admin states and
-    /// nothing else.
+    /// Returns whether no pool has given a level to the attempt of a PUT. Such a PUT may change only admin states.
     pub(super) fn is_admin_only(&self, put: &Put<'_>) -> bool {
         !self.within[put.process].horizon.knows(put.attempt)
     }
 
-    /// N1-N4: an entry of a draining node is Down after each PUT, from any machine (W1); no other entry goes Down; only
-    /// a Down of ours ends; and if no pool has brought a level, nothing else changes (N3).
+    /// Checks N1-N4: an entry of a draining node is Down after each PUT, from any machine (W1). No other entry goes
+    /// Down, and only a Down of ours ends. If no pool has given a level, nothing else changes (N3).
     pub(super) fn check_admin(&mut self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let (lb, pool) = (put.pool.lb.as_str(), put.pool.pool.as_str());
         let before = entries_of(put.base);
@@ -79,7 +78,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N1, N4: an entry goes Down only if its node drains and was recorded before.
+    /// Checks N1 and N4: an entry goes Down only if its node drains and was recorded before.
     fn check_down(&self, now: u64, put: &Put<'_>, entry: &EntryId) -> Result<(), String> {
         if entry.is_excluded() {
             return Err(format!("N2: {entry} goes Down, and its pool is excluded"));
@@ -101,7 +100,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N4: a Down ends only if it is ours, and its node exists and does not drain.
+    /// Checks N4: a Down ends only if it is ours, and its node exists and does not drain.
     fn check_restore(&self, now: u64, put: &Put<'_>, entry: &EntryId) -> Result<(), String> {
         if !self.records.may_be_ours(now, entry) || self.records.is_exception(now, entry) {
             return Err(format!("N4: the Down of {entry} is not ours to end"));
@@ -118,7 +117,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N4: an entry whose node drains and is recorded is Down after each PUT.
+    /// Checks N4: an entry whose node drains and is recorded is Down after each PUT.
     fn check_not_down(&self, now: u64, put: &Put<'_>, entry: &EntryId, state: &str) -> Result<(), String> {
         let within = &self.within[put.process];
         let may_not_know = within.blind_since.is_some() || within.started_at + NOTICED_US >= now;
@@ -160,7 +159,7 @@ impl Watchdog {
         format!("{pool} is {state}, admin states alone: {}, {after:?}", self.is_admin_only(put))
     }
 
-    /// C4, G6, N4: checks a step of the AdminState machine: a process that does not lead, or only observes, writes
+    /// Checks a step of the AdminState machine (C4, G6, N4): a process that does not lead, or only observes, writes
     /// nothing. A process that knows that the admin state is disabled sets no node Down.
     pub(super) fn on_admin_state_step(
         &mut self,

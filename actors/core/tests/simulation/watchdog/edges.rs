@@ -1,4 +1,5 @@
-//! What waits on the edge to a machine: of each object its newest state, and of the draining sets the newest (A3).
+//! Checks the messages that wait on the edge to a machine: only the newest state of each object, and the newest
+//! draining set (A3).
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,7 @@ use sources::informer;
 
 use super::Watchdog;
 
-/// Something of which only the newest state waits.
+/// An object or a set of which only the newest state may wait.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Newest {
     Object(ObjectKey),

@@ -68,8 +68,8 @@ impl Entries {
         self.makers.get(entry).is_some_and(|maker| maker.us && !maker.others)
     }
 
-    /// Another client sets an entry Down. If another write is in flight, or the entry may be Down already, the final
-    /// state is unknown.
+    /// Records that another client sets an entry Down. If another write is in flight, or the entry may be Down
+    /// already, the final state is unknown.
     fn made(&mut self, entry: EntryId, by: Maker, is_certain: bool) {
         let maker = self.makers.entry(entry).or_default();
         let before = if is_certain { Maker::default() } else { *maker };
@@ -103,7 +103,8 @@ pub(super) fn entries_of(pool: &Value) -> BTreeMap<String, &str> {
 }
 
 impl Watchdog {
-    /// A write of ours has reached ARM and may take effect; `was_busy`: another one was in flight there.
+    /// Records that a write of ours has reached ARM and may take effect. `was_busy`: another write was in flight
+    /// there.
     pub(super) fn downs_sent(&mut self, lb: &str, pool: &str, before: &Value, body: &Value, was_busy: bool) {
         let before = entries_of(before);
         for (backend, state) in entries_of(body) {
@@ -117,7 +118,8 @@ impl Watchdog {
         }
     }
 
-    /// Another client has set an entry Down; `is_certain`: it was not Down, and no other write was in flight.
+    /// Records that another client has set an entry Down. `is_certain`: it was not Down, and no other write was in
+    /// flight.
     pub fn set_down_by_others(&mut self, lb: &str, pool: &str, backend: &str, is_certain: bool) {
         let by = Maker { us: false, others: true };
         self.entries.made(EntryId::new(lb, pool, backend), by, is_certain);

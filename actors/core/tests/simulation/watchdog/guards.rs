@@ -2,13 +2,13 @@
 //! pool, nor remove most of its members, before lists that started later confirm it (G1-G3). Not too many pools lose
 //! most of their members at the same time (G4). A release by the operator is exempt.
 //!
-//! The breaker is checked by the inputs of pools of every replica, because a successor would apply them. A pool had its
-//! required members once they were observed, and the members that it must lose until they were observed to be gone;
-//! when a pause ends, the members in it. The Informer's facts about each Service decide which losses count
-//! (`losses.rs`): too many must not pass, and with few, removals must not be stopped.
+//! The breaker is checked by the inputs of pools of every replica, because a successor would apply them. A pool had
+//! its required members once they were observed, and the members that it must lose until they were observed to be
+//! gone; when a pause ends, it had the members in it. The Informer's facts about each Service decide which losses
+//! count (`losses.rs`): too many must not pass, and with few, removals must not be stopped.
 //!
-//! It is more lenient than the guards where it knows less: about the other times at which a pool was observed, and
-//! which of several facts arrived together.
+//! This watchdog is more lenient than the guards where it has less information: about the other times at which a pool
+//! was observed, and about which of several facts arrived together.
 
 #[path = "losses.rs"]
 mod losses;
@@ -223,8 +223,8 @@ impl PoolInputs {
     }
 }
 
-/// Members in doubt neither empty a pool nor remove most of it (G2, G3). `there` are the observed members, and those
-/// that may have been written since.
+/// Checks that members in doubt neither empty a pool nor remove most of it (G2, G3). `there` are the observed
+/// members, and those that may have been written since.
 fn check_doubt(
     assignment: &Assignment,
     (observed, there): (&BTreeSet<IpAddr>, &BTreeSet<IpAddr>),
@@ -327,7 +327,7 @@ impl Guards {
         }
     }
 
-    /// The operator has released held removals in these pools, or all of them.
+    /// Records that the operator has released held removals in these pools, or all of them.
     pub fn released(&mut self, now: u64, pools: &[PoolId], everything: bool) {
         if everything {
             self.released_at = Some(now);
@@ -396,7 +396,7 @@ impl Guards {
         oldest.is_some_and(|begun| begun >= since + RESOLVED_AFTER_US)
     }
 
-    /// The Directory assigns a level.
+    /// Records that the Directory assigns a level.
     pub fn assigns(&mut self, now: u64, assignment: &Assignment) {
         self.assigned.entry(assignment.pool.clone()).or_default().push_back((now, key(assignment)));
     }
@@ -409,9 +409,10 @@ impl Guards {
         assigned.drain(..=at).next_back().map_or(now, |(at, _)| at)
     }
 
-    /// A pool receives its level.
+    /// Records that a pool receives its level.
     ///
     /// # Errors
+    ///
     /// Removals that the guards should have held.
     pub fn assigned(&mut self, now: u64, assignment: &Assignment) -> Result<(), String> {
         let Assignment { pool, services, level, paused, .. } = assignment;
@@ -488,7 +489,7 @@ impl Guards {
         check_doubt(assignment, (&observed, &there), &doubted, goes.len())
     }
 
-    /// Removals are stopped: enough pools must have losses that count.
+    /// Checks that removals are stopped only if enough pools have losses that count.
     fn check_stop(&self) -> Result<(), String> {
         let may_be = self.pools.values().filter(|inputs| inputs.may_be_shrunk()).count();
         if may_be + CROSSING <= 5 {

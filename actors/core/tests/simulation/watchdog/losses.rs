@@ -40,7 +40,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// The Directory receives a fact about a Service, which stands for all facts since the one before.
+    /// Records that the Directory receives a fact about a Service, which replaces all facts since the previous one.
     pub fn record_fact(&mut self, uid: &ServiceUid, facts: &[Arc<ServiceFact>], received: &Arc<ServiceFact>) {
         let last = facts.last().unwrap_or(received);
         let before = self.last_facts.insert(uid.clone(), Arc::clone(last));
@@ -59,13 +59,14 @@ impl Losses {
         }
     }
 
-    /// A Service was deleted.
+    /// Records that a Service was deleted.
     pub fn forget(&mut self, uid: &ServiceUid) {
         self.of.remove(uid);
         self.last_facts.remove(uid);
     }
 
-    /// The operator has released a Service's held removals, or those of all Services. Later removals may still count.
+    /// Records that the operator has released a Service's held removals, or those of all Services. Later removals may
+    /// still count.
     pub fn release(&mut self, of: Option<&ServiceUid>) {
         let named = self.of.iter_mut().filter(|(uid, _)| of.is_none_or(|of| of == *uid));
         for cause in

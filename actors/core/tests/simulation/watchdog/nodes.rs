@@ -251,7 +251,7 @@ impl Watchdog {
         }
     }
 
-    /// True notices were given.
+    /// Records true notices.
     pub fn notices_given(&mut self, notices: Vec<Notice>) {
         self.left.notices += notices.iter().filter(|notice| !notice.is_expired).count() as u64;
         for notice in notices {
@@ -261,7 +261,7 @@ impl Watchdog {
         }
     }
 
-    /// The operator has released the nodes of these names.
+    /// Records that the operator has released the nodes of these names.
     pub(super) fn release_nodes<'a>(&mut self, now: u64, names: impl Iterator<Item = &'a str>) {
         let names: BTreeSet<&str> = names.collect();
         for node in self.nodes.all.values_mut().filter(|node| names.contains(node.name.as_str())) {
@@ -269,9 +269,10 @@ impl Watchdog {
         }
     }
 
-    /// N1: checks a patch by the node before and after it: it adds or removes our taint, and nothing else.
+    /// Checks a patch by the node before and after it (N1): it adds or removes our taint, and changes nothing else.
     ///
     /// # Errors
+    ///
     /// A violation.
     pub fn patched(
         &mut self,
@@ -342,11 +343,12 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N1: a node whose eviction was announced at that time has been tainted since, by a process that led all the
-    /// time, saw everything, and has recorded its intention.
+    /// Checks N1: a node whose eviction was announced at that time has been tainted since, by a process that led all
+    /// the time, saw everything, and has recorded its intention.
     ///
     /// # Errors
-    /// It was not.
+    ///
+    /// The node was not tainted.
     pub fn is_marked(&self, now: u64, process: usize, uid: &str, at: u64) -> Result<(), String> {
         let within = &self.within[process];
         let sees_all_since = within.sees_all_since() < at;
@@ -365,10 +367,11 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N1: after the last event, no Ready node has the controller's taint.
+    /// Checks N1: after the last event, no Ready node has the controller's taint.
     ///
     /// # Errors
-    /// A node that has.
+    ///
+    /// A node that has the taint.
     pub fn marks_at_rest(&self) -> Result<(), String> {
         let marked = |node: &&Node| node.is_ours && node.marked.is() && node.ready.is();
         match self.nodes.living().map(|(_, node)| node).find(marked) {

@@ -41,7 +41,8 @@ impl Operations {
         }
     }
 
-    /// Records that the process could not notice before `until` what runs on a load balancer; `None`: on any.
+    /// Records that before `until`, the process could not detect which operations run on a load balancer. `None`: on
+    /// any.
     pub fn exempt_until(&mut self, until: u64, lb: Option<&LbName>) {
         for (of, operation) in &mut self.0 {
             if lb.is_none_or(|lb| lb == of) {
@@ -52,7 +53,7 @@ impl Operations {
 }
 
 impl Watchdog {
-    /// A process cannot notice before `until` what runs on a load balancer, or on any.
+    /// Records that until this time a process cannot detect which operations run on a load balancer, or on any.
     pub fn exempt(&mut self, until: u64, process: usize, lb: Option<&LbName>) {
         self.within[process].operations.exempt_until(until, lb);
     }

@@ -54,7 +54,7 @@ pub enum OperatorAct {
 }
 
 impl Watchdog {
-    /// The operator sends a request.
+    /// Records that the operator sends a request.
     pub fn on_request(&mut self, now: u64, process: usize, id: RequestId, scope: Scope, act: OperatorAct) {
         let last = self.recorded.last.entry(scope.clone()).or_default();
         if self.recorded.since.contains_key(&scope) {
@@ -77,9 +77,10 @@ impl Watchdog {
         }
     }
 
-    /// G6: an answer to the operator was true at some time since the request.
+    /// Checks G6: an answer to the operator was true at some time since the request.
     ///
     /// # Errors
+    ///
     /// A wrong answer.
     pub fn answered(
         &mut self,
@@ -117,15 +118,15 @@ impl Watchdog {
         if holds { Ok(()) } else { Err(wrong()) }
     }
 
-    /// A term starts in a process.
+    /// Records that a term starts in a process.
     pub(super) fn term_begins(&mut self, now: u64, process: usize, output: &leader::Out) {
         if let leader::Out::Confirm { epoch, .. } = output {
             self.within[process].policy_inputs.terms.entry(*epoch).or_insert(now);
         }
     }
 
-    /// G6: a writer starts no PUT and takes no shared Lease against the policy that it has received. Nor does it in a
-    /// scope that was paused before its term began, or long ago.
+    /// Checks G6: a writer starts no PUT and takes no shared Lease against the policy that it has received. Nor does
+    /// it in a scope that was paused before its term began, or long ago.
     pub(super) fn on_policy_step(
         &mut self,
         now: u64,
@@ -174,7 +175,7 @@ impl Watchdog {
         self.recorded.released
     }
 
-    /// A process has ended: its requests are not answered.
+    /// Records that a process has ended: its requests are not answered.
     pub(super) fn process_gone(&mut self, process: usize) {
         self.recorded.open.retain(|(owner, _), _| *owner != process);
     }

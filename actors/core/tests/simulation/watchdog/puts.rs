@@ -97,7 +97,8 @@ impl Watchdog {
         self.check_admin(now, put)
     }
 
-    /// W7, W8: the process that writes leads, and holds the shared Lease unless the PUT may be sent without.
+    /// Checks W7 and W8: the process that writes leads, and holds the shared Lease unless the PUT may be sent without
+    /// it.
     fn check_permit(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let Some(identity) = &self.within[put.process].identity else { return Ok(()) };
         self.tenure.may_lead(now, identity)?;
@@ -149,7 +150,7 @@ impl Watchdog {
         if is_listed(put.pool) {
             return self.check_listed(now, put);
         }
-        // If an attempt has lost its membership part, its admin part continues alone.
+        // If an attempt has lost its membership part, only its admin part continues.
         if self.is_admin_only(put) || stripped(put.base) == stripped(put.body) {
             if self.tenure.may_hold(now).is_err() && arm.is_updating(lb.as_str()) {
                 return Err(format!("W7: a Down without the shared Lease while {lb} is being written"));
@@ -165,7 +166,7 @@ impl Watchdog {
         if is_emptied && self.guarded { self.check_emptying(now, put, &owners) } else { Ok(()) }
     }
 
-    /// D2, from the model's own state: returns the Services whose rules use the pool.
+    /// Returns the Services whose rules use the pool, from the model's own state (D2).
     fn proof(&self, id: &PoolId, pool: &Value) -> Result<Vec<Known>, String> {
         let properties = &pool["properties"];
         if !properties["outboundRule"].is_null() || !properties["inboundNatRules"].is_null() {
@@ -195,15 +196,15 @@ impl Watchdog {
         Ok(())
     }
 
-    /// G2: the last member of an existing Service's pool is removed only after emptyConfirm, and never because of a
-    /// broken source.
+    /// Checks G2: the last member of an existing Service's pool is removed only after `emptyConfirm`, and never
+    /// because of a broken source.
     fn check_emptying(&self, now: u64, put: &Put<'_>, owners: &[Known]) -> Result<(), String> {
         let id = put.pool;
         let released_at = self.within[put.process].guards.released_at(id);
         for owner in owners.iter().filter(|owner| owner.candidate) {
             let Some(endpoints) = owner.endpoints.get(id.pool.folded()) else { continue };
             let (has, since) = endpoints.has;
-            // The operator has released its held removals since it had any member.
+            // The operator has released the held removals since the Service lost its last endpoint.
             if !has && released_at.is_some_and(|released_at| released_at >= since) {
                 continue;
             }
@@ -227,7 +228,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// A PUT ends without an answer: its process must assume that it may have been applied.
+    /// Records that a PUT ends without an answer: its process must assume that it may have been applied.
     pub fn in_doubt(&mut self, process: usize, pool: &PoolId) {
         self.within[process].accepted.insert(pool.clone());
     }
@@ -281,8 +282,8 @@ impl Watchdog {
     }
 }
 
-/// W3: if entries name their network by a subnet, new ones name one of these subnets, and no network is added to the
-/// pool.
+/// Checks W3: if entries name their network by a subnet, new ones name one of these subnets, and no network is added
+/// to the pool.
 fn check_networks(put: &Put<'_>) -> Result<(), String> {
     let [before, after] = [put.base, put.body].map(|document| items(&document["properties"][ADDRESSES]));
     let subnet = |entry: &Value| entry["properties"]["subnet"]["id"].as_str().map(str::to_owned);
@@ -302,7 +303,7 @@ fn check_networks(put: &Put<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// W3: unknown fields survive, at each level of the document.
+/// Checks W3: unknown fields survive, at each level of the document.
 fn check_unknown_fields(put: &Put<'_>) -> Result<(), String> {
     let unknown =
         |value: &Value| [value["fieldOfTheFuture"].clone(), value["properties"]["fieldOfTheFuture"].clone()];

@@ -28,7 +28,7 @@ impl ReadDeadlines {
 }
 
 impl Watchdog {
-    /// A read of a load balancer by a process reaches ARM.
+    /// Records that a read of a load balancer by a process reaches ARM.
     pub fn reads(&mut self, now: u64, process: usize, lb: &LbName) {
         if let Some(by) = self.within[process].read_deadlines.by.get_mut(lb) {
             *by = now + APART_US;

@@ -27,7 +27,7 @@ pub(super) struct Record {
     /// True if pools are named by numbers.
     has_numbers: bool,
     taint_is_ours: Flag,
-    /// The process that has recorded that.
+    /// The process that has recorded that the taint is ours.
     recorder: Option<usize>,
 }
 
@@ -58,12 +58,12 @@ impl Record {
         set_all(now, &mut self.foreign, &BTreeSet::new());
     }
 
-    /// Returns whether it has this address, or had it recently.
+    /// Returns whether the record has this address, or had it recently.
     fn held(&self, now: u64, backend: &str) -> bool {
         self.backends.get(backend).is_some_and(|has| has.held_within(now, NOTICED_US))
     }
 
-    /// Returns whether it has had this address long enough for all processes to know it.
+    /// Returns whether the record has had this address long enough for all processes to know it.
     fn holds_steadily(&self, now: u64, backend: &str) -> bool {
         self.backends.get(backend).is_some_and(|has| has.holds_for(now, NOTICED_US))
     }
@@ -117,7 +117,7 @@ impl Observations {
 #[derive(Default)]
 pub(super) struct Records {
     pub(super) all: BTreeMap<String, Record>,
-    /// The operator has disabled the admin state.
+    /// True if the operator has disabled the admin state, with the time of the last change.
     pub(super) off: Flag,
 }
 
@@ -187,7 +187,7 @@ impl Records {
 }
 
 impl Watchdog {
-    /// A process reads a load balancer, and receives the answer at this time.
+    /// Records that a process reads a load balancer, and receives the answer at this time.
     pub fn on_read_of_balancer(&mut self, arrives: u64, process: usize, arm: &ArmModel, lb: &str) {
         let mut downs = BTreeSet::new();
         for pool in arm.pools(lb).filter(|pool| *pool != EXCLUDED) {
@@ -202,9 +202,10 @@ impl Watchdog {
         }
     }
 
-    /// The controller's ConfigMap was written, by a process or by hand.
+    /// Checks a write of the controller's ConfigMap, by a process or by hand.
     ///
     /// # Errors
+    ///
     /// A violation.
     pub fn record_records(
         &mut self,
@@ -239,8 +240,8 @@ impl Watchdog {
         Ok(new)
     }
 
-    /// N4: a record is made because the node drains, with its addresses and interfaces, and with the Downs that were
-    /// observed before.
+    /// Checks N4: a record is made because the node drains, with its addresses and interfaces, and with the Downs
+    /// that were observed before.
     fn check_record(&self, now: u64, process: usize, arm: &ArmModel, uid: &str) -> Result<(), String> {
         let Some(node) = self.nodes.all.get(uid) else {
             return Err(format!("N4: a record of {uid}, which is no node"));
@@ -265,7 +266,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N5: Ready nodes go Down only within the limit, unless the operator has released them.
+    /// Checks N5: Ready nodes go Down only within the limit, unless the operator has released them.
     fn check_breaker(&self, now: u64, process: usize, new: &[String]) -> Result<(), String> {
         if self.within[process].blind_since.is_some() {
             return Ok(());

@@ -34,12 +34,12 @@ struct Open {
 }
 
 impl Reports {
-    /// The process must post nothing more.
+    /// Records that the process must post nothing more.
     pub fn end(&mut self) {
         self.open.clear();
     }
 
-    /// The process was suspended until now.
+    /// Records that the process was suspended until now.
     pub fn resumes(&mut self, now: u64) {
         self.open.values_mut().for_each(|open| open.since = now);
     }
@@ -96,7 +96,7 @@ impl Watchdog {
         self.reports_accepted(now, process)
     }
 
-    /// A post reaches the API server, which accepts it or not.
+    /// Records that a post reaches the API server, which accepts it or not.
     pub fn on_posted(&mut self, now: u64, process: usize, event: &Event, accepted: bool) {
         let reports = &mut self.within[process].reports;
         let Event { subject, reason, message, .. } = event;
@@ -110,9 +110,10 @@ impl Watchdog {
         });
     }
 
-    /// E1: every report of a condition that holds is accepted in time.
+    /// Checks E1: every report of a condition that holds is accepted in time.
     ///
     /// # Errors
+    ///
     /// A report that is not.
     pub fn reports_accepted(&self, now: u64, process: usize) -> Result<(), String> {
         let reports = &self.within[process].reports;

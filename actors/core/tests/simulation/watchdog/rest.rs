@@ -72,7 +72,7 @@ impl Watchdog {
         self.records_at_rest(&entries)
     }
 
-    /// N5: a node waits only while as many are Down as allowed.
+    /// Checks N5: a node waits only while as many are Down as allowed.
     fn waits_for_others(&self, node: &Node) -> Result<(), String> {
         let down = |(uid, node): &(&String, &Node)| {
             node.serves.is() && node.leaves.is() && self.records.is_recorded(uid)
@@ -85,7 +85,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N4: each record is of a draining node, or of a deleted one with a Down of ours.
+    /// Checks N4: each record is of a draining node, or of a deleted one with a Down of ours.
     fn records_at_rest(&self, entries: &[(EntryId, &'static str)]) -> Result<(), String> {
         for (uid, record) in self.records.present() {
             match self.nodes.all.get(uid).filter(|node| node.there.is()) {
@@ -112,9 +112,10 @@ impl Watchdog {
         Ok(())
     }
 
-    /// H3: the view of nodes is correct.
+    /// Checks H3: the view of nodes is correct.
     ///
     /// # Errors
+    ///
     /// A difference.
     pub fn nodes_shown(
         &self,
@@ -156,10 +157,11 @@ impl Watchdog {
         self.foreign_shown(now, &entries, snapshot)
     }
 
-    /// H3: a node that is gone waits for no pool.
+    /// Checks H3: a deleted node waits for no pool.
     ///
     /// # Errors
-    /// One that does.
+    ///
+    /// A node that does.
     pub fn published(snapshot: &Snapshot) -> Result<(), String> {
         let waits = |view: &&NodeView| {
             let open = view.count(NodePoolState::Waiting) + view.count(NodePoolState::Failed);
@@ -169,7 +171,7 @@ impl Watchdog {
         views.find(waits).map_or(Ok(()), |view| Err(format!("H3: it is gone and waits: {view:?}")))
     }
 
-    /// H3: a node is shown with its pools.
+    /// Checks H3: a node is shown with its pools.
     fn pools_shown(&self, entries: &[(EntryId, &'static str)], view: &NodeView) -> Result<(), String> {
         let record = self.records.all.get(view.uid.as_str());
         let node = self.nodes.all.get(view.uid.as_str());
@@ -197,7 +199,7 @@ impl Watchdog {
         }
     }
 
-    /// H3, N4: Downs by others of nodes that stay are shown.
+    /// Checks H3 and N4: Downs that other clients have set for nodes in service are shown.
     fn foreign_shown(
         &self,
         now: u64,

@@ -21,7 +21,7 @@ struct Doubt {
 }
 
 impl Doubts {
-    /// An attempt ends, by the output of the writer.
+    /// Records the end of an attempt, by the output of the writer.
     fn ends(&mut self, now: u64, pool: &PoolId, attempt: AttemptId, outcome: &Outcome) {
         if let Outcome::NotManageable(NotManageable::NoRule | NotManageable::ForeignRule { .. }) = outcome {
             let doubt = Doubt { since: now, first: attempt, last: attempt };

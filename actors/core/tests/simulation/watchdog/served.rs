@@ -151,14 +151,14 @@ fn addresses(pool: &Value) -> BTreeSet<IpAddr> {
 }
 
 impl Watchdog {
-    /// A process receives a response; `fails`: data errors drop endpoints.
+    /// Records that a process receives a response. `fails`: data errors drop endpoints.
     pub fn on_response(&mut self, now: u64, process: usize, answer: &Answer, fails: bool) {
         self.within[process].on_response.take(now, answer, fails);
     }
 
-    /// X3: nothing is written before a state is known, no address becomes a member that was never assigned, and no
-    /// assigned member is removed, with any error of the source. The last member is removed only after a long time
-    /// without endpoints.
+    /// Checks X3: nothing is written before a state is known, no address becomes a member that was never assigned,
+    /// and no assigned member is removed, with any error of the source. The last member is removed only after a long
+    /// time without endpoints.
     pub(super) fn check_listed(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let (within, id) = (&self.within[put.process], put.pool);
         let on_response = &within.on_response;
@@ -194,8 +194,8 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N2: in such a pool, an entry goes Down because its source reports it as draining, and back because it once
-    /// did.
+    /// Checks N2: in such a pool, an entry goes Down because its source reports it as draining, and is restored only
+    /// because the source once did.
     pub(super) fn check_source(
         &self,
         now: u64,

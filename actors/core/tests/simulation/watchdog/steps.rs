@@ -109,7 +109,7 @@ impl Watchdog {
         }
     }
 
-    /// The operator releases held removals. A release of everything concerns later leaders as well.
+    /// Records that the operator releases held removals. A release of everything applies to later leaders as well.
     fn on_release(&mut self, now: u64, process: usize, input: Option<&Delivery>, outputs: &[Output]) {
         for output in outputs {
             let Output::Directory(directory::Out::Answer(_, Answer::Done(Done::Released { pools, .. }))) =
@@ -127,7 +127,7 @@ impl Watchdog {
         }
     }
 
-    /// The operator releases nodes, some of which the breaker held.
+    /// Records that the operator releases nodes, some of which the breaker held.
     fn on_nodes_released(&mut self, now: u64, outputs: &[Output]) {
         for output in outputs {
             if let Output::AdminState(
@@ -382,8 +382,8 @@ impl Watchdog {
         Ok(())
     }
 
-    /// E1: one event of each reason per Service and attempt, only for an outcome, and none about a Service that no
-    /// longer belongs to the pool (Q4).
+    /// Checks E1: one event of each reason per Service and attempt, only for an outcome, and none about a Service
+    /// that no longer belongs to the pool (Q4).
     #[expect(clippy::too_many_arguments, reason = "all of a report")]
     fn on_report(
         &mut self,

@@ -66,9 +66,9 @@ fn may_have_added(answer: &TaintAnswer) -> bool {
 }
 
 impl Watchdog {
-    /// N1: returns whether a taint that another client has set may count as ours for a process. A record must have
-    /// marked it as ours since the taint appeared, and the process must be unable to know that none of our patches has
-    /// added it: a process that ends between record and patch leaves nothing but the record to its successor.
+    /// Returns whether a taint that another client has set may count as ours for a process (N1). A record must have
+    /// marked it as ours since the taint appeared. The process must also be unable to know that none of our patches
+    /// has added it: a process that ends between record and patch leaves only the record to its successor.
     pub(super) fn may_count_as_ours(&self, now: u64, process: usize, leads: bool, uid: &str) -> bool {
         let Some(node) = self.nodes.all.get(uid) else { return false };
         let Some((recorder, since)) = self.records.recorder_of_taint(now, uid, node.marked_since()) else {

@@ -154,8 +154,8 @@ impl Tenure {
         Ok(())
     }
 
-    /// Our Lease is released: only by a process with no call in flight that need not wait for an earlier holder's
-    /// last PUT.
+    /// Checks a release of our Lease: only by a process with no call in flight that need not wait for an earlier
+    /// holder's last PUT.
     fn check_release(
         &self,
         now: u64,
@@ -177,7 +177,7 @@ impl Tenure {
         Ok(())
     }
 
-    /// The operator empties, renames or deletes a Lease (`None`): its holder does not know.
+    /// Records that the operator empties, renames or deletes a Lease (`None`). Its holder does not know.
     pub fn taken_away(&mut self, now: u64, lease: LeaseName, object: Option<&Value>) {
         let object = object.unwrap_or(&Value::Null);
         let known = match lease {
@@ -220,7 +220,7 @@ impl Tenure {
         Holds { own: self.own.clone(), shared: self.shared.clone() }
     }
 
-    /// Both Leases are restored to an earlier state; later holders have not seen it.
+    /// Records that both Leases are restored to an earlier state, which later holders have not seen.
     pub fn rollback(&mut self, now: u64, holds: Holds) {
         (self.counts_anew, self.touched_at, self.robbed) = (true, Some(now), None);
         let before = std::mem::replace(&mut self.own, holds.own);
@@ -239,8 +239,9 @@ impl Tenure {
         }
     }
 
-    /// The first process to take our Lease after the operator took it away. W8 promises that it waits for the last
-    /// PUT of the earlier holder if it has read that holder's last renewal. Otherwise it cannot know of it.
+    /// Records the first process that takes our Lease after the operator took it away. W8 promises that it waits for
+    /// the last PUT of the earlier holder if it has read that holder's last renewal. Otherwise it cannot know about
+    /// that PUT.
     fn taken_by_hand(&mut self, knows: impl Fn(&str, &str) -> bool) {
         let Some(robbed) = self.robbed.take().filter(|robbed| robbed.holder != self.own.holder) else {
             return;
@@ -328,7 +329,7 @@ impl Tenure {
         self.own.holder != identity && until.is_none_or(|until| until + NOTICES_LOSS_US < now)
     }
 
-    /// A process grants this pool a lane: it must lead, as far as it can know (W8).
+    /// Checks that a process that grants this pool a lane leads, as far as it can know (W8).
     pub fn may_grant(&self, now: u64, identity: Option<&Arc<str>>, pool: &PoolId) -> Result<(), String> {
         match identity.filter(|identity| self.is_bystander(now, identity)) {
             Some(identity) => {

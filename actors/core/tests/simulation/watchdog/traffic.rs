@@ -65,7 +65,7 @@ impl Sender {
         Sender { buckets: buckets.into(), closed: BTreeMap::new() }
     }
 
-    /// ARM's 429 about a class reaches it.
+    /// Records that ARM's 429 about a class reaches the process.
     pub fn throttled(&mut self, now: u64, class: GateClass, span: Duration) {
         let until = now + u64::try_from(span.as_micros()).unwrap_or(0);
         let closure = self.closed.entry(class).or_insert((now, until));

@@ -51,7 +51,8 @@ impl Horizon {
         self.slices = self.slices.max(version);
     }
 
-    /// The storage was restored: earlier knowledge is of another history, neither older nor newer than what follows.
+    /// Records that the storage was restored: earlier knowledge is of another history, neither older nor newer than
+    /// what follows.
     pub fn rollback(&mut self) {
         self.slices = 0;
         self.facts.clear();
@@ -65,7 +66,7 @@ impl Horizon {
         self.facts.entry((uid.clone(), fact.revision)).or_insert(stamp);
     }
 
-    /// A pool received its level.
+    /// Records that a pool received its level.
     pub fn assigned(&mut self, assignment: &Assignment) {
         let stamp = assignment.services.iter().map(|(uid, share)| {
             (uid.clone(), self.facts.get(&(uid.clone(), share.revision)).copied().unwrap_or(0))
@@ -73,17 +74,17 @@ impl Horizon {
         self.assigned.insert(assignment.pool.clone(), stamp.collect());
     }
 
-    /// A pool brought its level to an attempt.
+    /// Records that a pool gave its level to an attempt.
     pub fn taken(&mut self, pool: &PoolId, attempt: AttemptId) {
         self.attempts.insert(attempt, self.assigned.get(pool).cloned().unwrap_or_default());
     }
 
-    /// The pool has left an attempt.
+    /// Records that the pool has left an attempt.
     pub fn left(&mut self, attempt: AttemptId) {
         self.attempts.remove(&attempt);
     }
 
-    /// Returns whether a pool has brought a level to an attempt.
+    /// Returns whether a pool has given a level to an attempt.
     pub fn knows(&self, attempt: AttemptId) -> bool {
         self.attempts.contains_key(&attempt)
     }
@@ -103,7 +104,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// A slice of a Service was written.
+    /// Records that a slice of a Service was written.
     pub fn record(&mut self, service: &str, version: u64) {
         let written = self.written.entry(Arc::from(service)).or_default();
         if written.last().is_none_or(|last| *last < version) {
@@ -111,7 +112,7 @@ impl Versions {
         }
     }
 
-    /// The storage was restored to a version.
+    /// Records that the storage was restored to a version.
     pub fn rollback(&mut self, version: u64) {
         for written in self.written.values_mut() {
             written.retain(|known| *known <= version);
@@ -141,7 +142,7 @@ impl Versions {
         Ok(())
     }
 
-    /// A PUT was accepted.
+    /// Records that a PUT was accepted.
     pub fn accept(&mut self, pool: &PoolId, stamp: &Stamp) {
         let accepted = self.accepted.entry(pool.clone()).or_default();
         for (uid, version) in stamp {

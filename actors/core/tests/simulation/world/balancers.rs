@@ -9,7 +9,8 @@ use crate::cluster::NAMESPACE;
 use crate::story::Often;
 
 impl World {
-    /// A PUT has reached ARM. In some worlds, its load balancer is created again now and then while the operation runs.
+    /// Recreates the load balancer of a PUT that has reached ARM, now and then in some worlds, while the operation
+    /// runs.
     pub(super) fn maybe_create_again(&mut self, pool: &PoolId) {
         let lb = pool.lb.as_str();
         let happens = self.stormy && self.size.faults.often == Some(Often::CreatedAgain);
@@ -20,7 +21,7 @@ impl World {
         }
     }
 
-    /// The operator creates a load balancer again, with the same rules, and with pools without members.
+    /// Creates a load balancer again, as the operator does, with the same rules and with empty pools.
     fn create_again(&mut self, lb: &str) {
         let pool = |name: &str| {
             let pool = self.arm.pool_json(lb, name).unwrap_or_default();

@@ -55,7 +55,7 @@ impl World {
         Ok(())
     }
 
-    /// The cloud-controller-manager creates the resources of the first Services, with a fast ARM.
+    /// Lets the cloud-controller-manager create the resources of the first Services, with a fast ARM.
     pub(super) fn create_first_resources(&mut self) -> Result<(), String> {
         let arm_settings = self.arm.settings().clone();
         let fast = Latency::Fixed { us: 1_000 };
@@ -113,10 +113,11 @@ impl World {
         Ok(end.max(self.end_operator_changes()))
     }
 
-    /// In `compatibility: upstream`, only a change corrects anything (C2). When the cloud-controller-manager is done
-    /// and everything has been read again, each Service's pods move. Returns the time of that, or `end`.
+    /// Moves each Service's pods, when the cloud-controller-manager is done and everything has been read again. In
+    /// `compatibility: upstream`, only a change corrects anything (C2). Returns the time of the moves, or `end`.
     ///
     /// # Errors
+    ///
     /// A finding of the watchdog.
     pub fn change_everything(&mut self, end: u64) -> Result<u64, String> {
         if !self.settings.upstream {

@@ -133,10 +133,11 @@ impl World {
         self.at(self.now + span + SIGHT_US, WorldEvent::Sight(number, self.faults));
     }
 
-    /// From now on, every watch of a process is cut after this time, in microseconds. With 0, it is answered 200 and
-    /// closed empty.
+    /// Cuts every watch of a process after this time, in microseconds, from now on. With 0, a watch is answered 200
+    /// and closed empty.
     ///
     /// # Errors
+    ///
     /// A finding of the watchdog.
     pub fn cut_watches(&mut self, number: usize, after_us: u64) -> Result<(), String> {
         let effects = self.processes[number].kubernetes.cut_watches(&mut self.kube, after_us);
@@ -297,7 +298,7 @@ impl World {
         self.processes[number].stalled.insert(receiver, until);
     }
 
-    /// The leader does not apply what it reads for a while.
+    /// Delays for a while everything that the leader reads.
     fn stall_informer(&mut self, leader: Option<usize>) {
         let Some(leader) = leader else { return };
         let until = self.now + self.fates.between(1_500_000, 5_000_000);
@@ -305,7 +306,8 @@ impl World {
         self.processes[leader].stalled.insert(Actor::Informer, until);
     }
 
-    /// All others see no change of endpoints for a while, during which the leader gets the signal to shut down.
+    /// Hides changes of endpoints from all other processes for a while, during which the leader gets the signal to
+    /// shut down.
     fn stale_take_over(&mut self, leader: Option<usize>, there: &[usize]) {
         let Some(leader) = leader else { return };
         // In runs that test this, it lasts long enough that the leader writes in the meantime, and the next leader sees
@@ -320,8 +322,8 @@ impl World {
         self.at(at, WorldEvent::RequestShutdown(leader));
     }
 
-    /// The operator pauses everything, and then the leader shuts down. Unless the other replicas must receive the pause
-    /// first, their requests about the ConfigMap fail for some time.
+    /// Pauses everything as the operator, and then shuts the leader down. Unless the other replicas must receive the
+    /// pause first, their requests about the ConfigMap fail for some time.
     fn take_over_in_a_pause(&mut self, leader: Option<usize>, there: &[usize], is_received: bool) {
         let Some(leader) = leader else { return };
         for other in there.iter().filter(|other| **other != leader && !is_received) {
@@ -342,7 +344,7 @@ impl World {
         self.blind(number, span);
     }
 
-    /// Before a PUT is sent, suspends or ends its process with some probability.
+    /// Suspends or ends a process before it sends a PUT, with some probability.
     pub(super) fn maybe_interrupt(&mut self, number: usize) {
         if self.stormy && self.size.faults.processes && self.fates.per_mille(50) {
             if self.fates.per_mille(700) {
@@ -355,7 +357,7 @@ impl World {
         }
     }
 
-    /// A planted bug: the shared Lease is released during a PUT.
+    /// Applies a planted bug: the shared Lease is released during a PUT.
     pub(super) fn release_early(&mut self) -> Result<(), String> {
         let Some(mut object) = lease_object(&self.kube, LeaseName::Shared) else { return Ok(()) };
         if object["spec"]["holderIdentity"] == crate::leases::OURS && self.fates.per_mille(100) {

@@ -69,7 +69,7 @@ impl World {
         self.record_records(None).expect("the watchdog checks no process for it");
     }
 
-    /// A patch of a node's taints reaches the API server, even if its process has ended.
+    /// Lets a patch of a node's taints reach the API server, even if its process has ended.
     pub(super) fn patch(
         &mut self,
         process: usize,
@@ -106,7 +106,7 @@ impl World {
         self.watchdog.is_off = off;
     }
 
-    /// The configuration disables the admin state, and the processes restart one after the other (N4).
+    /// Disables the admin state in the configuration. The processes restart one after the other (N4).
     pub(super) fn disable_admin_state(&mut self) {
         self.record("the admin state is switched off".to_owned());
         self.settings.admin_state_off = true;

@@ -19,7 +19,7 @@ const FOREIGN_US: i64 = 900_000_000 + 30_000_000 + 10_000_000;
 const LAST_WISH_US: u64 = 60_000_000;
 
 impl World {
-    /// Another client empties, renames or deletes a held Lease. That is impossible while the API server is down.
+    /// Empties, renames or deletes a held Lease, as another client. That is impossible while the API server is down.
     pub(super) fn take_away(&mut self) -> Result<(), String> {
         let lease = LeaseName::ALL[self.fates.index(2)];
         if self.kube.is_down() {
@@ -50,8 +50,8 @@ impl World {
         self.kube.apply(object, self.now).unwrap_or_else(|_| panic!("{lease:?} is a Lease"));
     }
 
-    /// Operators make no more changes from now on, in some worlds after a repair; returns until when the effects of
-    /// their changes may last.
+    /// Ends the changes by operators, in some worlds after a repair. Returns until when the effects of their changes
+    /// may last.
     pub(super) fn end_operator_changes(&mut self) -> u64 {
         self.crashes.clear();
         let mut until = self.now;

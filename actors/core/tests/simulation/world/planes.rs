@@ -51,7 +51,7 @@ impl World {
         self.send_all(sendings)
     }
 
-    /// Another client removes members from such a pool, and adds others.
+    /// Removes members from such a pool, and adds others, as another client does.
     fn meddle_with_listed(&mut self) {
         let listed = LISTED[self.planing.index(LISTED.len())];
         self.arm.tick(self.now);
@@ -90,7 +90,7 @@ impl World {
         Ok(())
     }
 
-    /// The port of a process continues with a stream.
+    /// Continues with a stream in the port of a process.
     pub(super) fn xds_step(
         &mut self,
         process: usize,
@@ -104,7 +104,7 @@ impl World {
         self.follow_xds(process, effects)
     }
 
-    /// A request reaches its server, even if its process has ended.
+    /// Lets a request reach its server, even if its process has ended.
     pub(super) fn plane_receives(
         &mut self,
         process: usize,
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// A process cannot reach any control plane for a while.
+    /// Makes all control planes unreachable for a process for a while.
     pub(super) fn cut_planes(&mut self, process: usize, until: u64) -> Result<(), String> {
         if self.planes.is_none() || self.planing.per_mille(400) {
             return Ok(());

@@ -20,7 +20,7 @@ const BETWEEN_US: (u64, u64) = (2_000_000, 40_000_000);
 const ALERT_US: u64 = 45_000_000;
 
 impl World {
-    /// The operator pauses or resumes something.
+    /// Pauses or resumes something, as the operator.
     pub(super) fn change_policy(&mut self) {
         let dice = if self.plant == Some(Plant::OffUnheard) { 150 } else { self.wishing.below(1_000) };
         match dice {
@@ -66,7 +66,7 @@ impl World {
         Scope::Node(NodeName::new(nodes[index].as_str()))
     }
 
-    /// The operator disables the admin state by editing the ConfigMap, or enables it (N4).
+    /// Disables the admin state by editing the ConfigMap, or enables it, as the operator (N4).
     fn switch_by_hand(&mut self) {
         let off = !notes::is_switched_off(&self.kube) || self.plant.is_some();
         self.write_switch(off);
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// The operator checks for the alert that removals are stopped, and releases them if it is shown (G4).
+    /// Checks for the alert that removals are stopped, and releases them if it fires, as the operator (G4).
     pub(super) fn answer_alert(&mut self) {
         let is_stopped = |number: &usize| {
             let Process { life, snapshot, .. } = &self.processes[*number];
@@ -139,7 +139,7 @@ impl World {
         self.at(self.now + ALERT_US, WorldEvent::AnswerAlert);
     }
 
-    /// The operator checks for waiting nodes, and releases them (N5).
+    /// Checks for waiting nodes, and releases them, as the operator (N5).
     fn release_held_nodes(&mut self) {
         let mut waiting = Vec::new();
         for (number, Process { life, snapshot, .. }) in self.processes.iter().enumerate() {
@@ -160,7 +160,7 @@ impl World {
         self.write_by_hand(!paused);
     }
 
-    /// The operator pauses everything by editing the ConfigMap, unless it is paused.
+    /// Pauses everything by editing the ConfigMap, unless everything is paused, as the operator.
     pub(super) fn pause_everything(&mut self) {
         if !notes::paused(&self.kube).contains(&Scope::Everything) {
             self.write_by_hand(true);

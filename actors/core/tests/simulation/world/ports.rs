@@ -26,7 +26,8 @@ use crate::watchdog::Put;
 const SOON_US: u64 = 5_000_000;
 
 impl World {
-    /// A request about a Lease arrives even if its process has ended; all other steps belong to the process.
+    /// Continues with a request about a Lease. It arrives even if its process has ended; all other steps belong to
+    /// the process.
     pub(super) fn lease_step(
         &mut self,
         process: usize,
@@ -47,7 +48,7 @@ impl World {
         self.follow(process, effects)
     }
 
-    /// The same for our ConfigMap.
+    /// Continues with a request about our ConfigMap in the same way.
     pub(super) fn notes_step(
         &mut self,
         process: usize,
@@ -69,7 +70,7 @@ impl World {
         self.follow(process, effects)
     }
 
-    /// A process has written our ConfigMap.
+    /// Records that a process has written our ConfigMap.
     pub(super) fn notes_written(&mut self, process: usize) -> Result<(), String> {
         self.record_records(Some(process))?;
         if self.keeps_notes && notes::stored(&self.kube).is_none_or(|map| map["data"][notes::KEPT].is_null())
@@ -172,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// A request reaches ARM, even if its process has ended.
+    /// Lets a request reach ARM, even if its process has ended.
     pub(super) fn land(&mut self, process: usize, call: CallId, sent: &Sent) -> Result<(), String> {
         let now = self.now;
         let put = put_of(process, sent);

@@ -2,9 +2,9 @@
 //!
 //! The cluster follows the storage; ARM, processes and the cloud-controller-manager continue from their current
 //! state. A process that reads an older state of our Lease than before ends, and the kubelet restarts it. A process
-//! that reads our Lease only after it has passed that version again cannot know. The API server is stopped before a
-//! storage is restored. In worlds in which processes come and go as well, it is down for so long that no hold of our
-//! Lease outlives it, because a new process cannot see a hold in a Lease of another history.
+//! that reads our Lease only after it has passed that version again cannot detect the restore. The API server is
+//! stopped before a storage is restored. In worlds in which processes start and end as well, it is down for so long
+//! that no hold of our Lease outlives it, because a new process cannot see a hold in a Lease of another history.
 
 use simulator_models::kube::KubeModel;
 
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// A process ends because the storage was restored, and the kubelet restarts it.
+    /// Ends a process because the storage was restored. The kubelet restarts it.
     pub(super) fn ends_for_rollback(
         &mut self,
         number: usize,

@@ -66,7 +66,7 @@ impl World {
         Ok(())
     }
 
-    /// A Service gets one more pod.
+    /// Adds a pod to a Service.
     pub fn scale_up(&mut self, name: &str, pod: Pod) {
         let service = self.story.cluster.services.get_mut(name);
         service

@@ -49,7 +49,7 @@ fn names(change: &PoolChange) -> Vec<&str> {
 }
 
 #[test]
-fn w3_members_go_and_come_in_the_order_of_their_addresses() {
+fn w3_members_are_removed_and_added_in_order_of_address() {
     let facts = pool(vec![entry("n1", Some(ip(1))), entry("n2", Some(ip(2))), entry("n3", Some(ip(3)))]);
     let change = edit(&facts, Some(&level(&[(9, "n9"), (1, "n1"), (4, "n4")], &[3])), &Draining::default());
     assert_eq!(change.edit.remove, BTreeSet::from([1]));
@@ -82,7 +82,7 @@ fn w3_an_emptied_pool_is_an_edit_that_removes_everything() {
 }
 
 #[test]
-fn w3_a_name_of_another_entry_in_any_case_gets_the_address_added() {
+fn w3_a_duplicate_name_in_any_case_gets_the_address_appended() {
     let facts = pool(vec![entry("NODE", Some(ip(1))), entry("gone", Some(ip(2)))]);
     let wanted = level(&[(1, "other"), (3, "node"), (4, "gone"), (5, "node")], &[]);
     let change = edit(&facts, Some(&wanted), &Draining::default());
@@ -107,7 +107,7 @@ fn w3_names_fit_azures_alphabet_and_length() {
 }
 
 #[test]
-fn w3_a_member_on_a_draining_node_is_down_at_birth() {
+fn w3_a_new_member_on_a_draining_node_is_added_down() {
     let change = edit(&pool(Vec::new()), Some(&level(&[(1, "a"), (2, "b")], &[])), &draining(&[2], &[]));
     let states: Vec<_> = change.edit.add.iter().map(|new| new.admin_state).collect();
     assert_eq!(states, [None, Some(AdminState::Down)]);
@@ -135,7 +135,7 @@ fn n4_draining_overrides_up_and_only_our_down_is_restored() {
 }
 
 #[test]
-fn n4_an_exception_holds_in_its_pool_alone() {
+fn n4_an_exception_applies_only_in_its_pool() {
     let down = Entry { admin_state: AdminState::Down, ..entry("down", Some(ip(1))) };
     let facts = pool(vec![down]);
     let exception = (facts.id.clone(), Backend::from(ip(1)));
@@ -159,7 +159,7 @@ fn state(last: u8, admin_state: AdminState) -> Entry {
     Entry { admin_state, ..entry(&format!("n{last}"), Some(ip(last))) }
 }
 
-/// The same level with these admin states from its source.
+/// Returns the same level with these admin states from its source.
 fn saying(level: Level, down: &[u8], lifted: &[u8]) -> Level {
     let of = |last: &[u8]| last.iter().map(|last| ip(*last)).collect();
     Level { states: States { down: of(down), lifted: of(lifted) }, ..level }
@@ -196,7 +196,7 @@ fn x2_a_draining_endpoint_is_down_until_it_is_back() {
 }
 
 #[test]
-fn x2_n4_a_down_that_the_source_wants_is_taken_back_in_other_pools() {
+fn x2_n4_a_down_of_a_source_is_restored_in_other_pools() {
     let facts = pool(vec![Entry { admin_state: AdminState::Down, ..entry("a", Some(ip(1))) }]);
     let kept = |pool: PoolId| Draining {
         kept: BTreeSet::from([(pool, Backend::from(ip(1)))]),
@@ -208,14 +208,14 @@ fn x2_n4_a_down_that_the_source_wants_is_taken_back_in_other_pools() {
 }
 
 #[test]
-fn n4_a_draining_node_is_down_whatever_the_source_sets() {
+fn n4_a_draining_node_is_down_in_spite_of_its_source() {
     let facts =
         pool(vec![state(1, AdminState::Down), state(2, AdminState::None), state(3, AdminState::Down)]);
     let wanted = saying(level(&[(1, "n1"), (2, "n2"), (3, "n3")], &[]), &[], &[1, 2, 3]);
     let change = edit(&facts, Some(&wanted), &draining(&[1, 2], &[]));
     let expected = BTreeMap::from([(1, AdminState::Down), (2, AdminState::None)]);
     assert_eq!(change.edit.set_admin, expected, "only 3 comes back");
-    // Also if the Down existed before the node drained: nothing else would set it again.
+    // This also applies if the Down existed before the node drained. No other write would set it again.
     let exception = (facts.id.clone(), Backend::from(ip(1)));
     let set = Draining { foreign: BTreeSet::from([exception]), ..draining(&[1], &[]) };
     let change = edit(&facts, Some(&wanted), &set);
@@ -236,7 +236,7 @@ fn n2_x2_in_an_excluded_pool_only_the_source_counts() {
 }
 
 #[test]
-fn x2_entries_that_stay_get_their_admin_state_in_the_same_put() {
+fn x2_remaining_entries_get_admin_states_in_the_same_put() {
     let facts = pool(vec![
         state(1, AdminState::Down),
         state(2, AdminState::None),
@@ -251,7 +251,7 @@ fn x2_entries_that_stay_get_their_admin_state_in_the_same_put() {
 }
 
 #[test]
-fn n2_an_entry_without_an_address_is_found_by_its_virtual_machine() {
+fn n2_entries_without_an_address_are_found_by_machine() {
     let named = |name: &str| Some(InstanceId::new(name));
     let facts = pool(vec![
         Entry { instance: named("pool1/3"), ..entry("a", None) },
@@ -265,7 +265,7 @@ fn n2_an_entry_without_an_address_is_found_by_its_virtual_machine() {
 }
 
 #[test]
-fn w3_the_virtual_network_stays_where_the_pool_has_it() {
+fn w3_the_virtual_network_stays_at_its_level() {
     let (ours, theirs) = (NetworkId::new("ours"), NetworkId::new("theirs"));
     let wanted = level(&[(1, "a"), (2, "b")], &[]);
     let networks = |facts: &PoolFacts, wanted: &Level| match plan(
@@ -373,7 +373,7 @@ fn is_valid_name(name: &str) -> bool {
 
 proptest! {
     #[test]
-    fn w3_a_plan_syncs_the_pool_once_and_touches_nothing_else(
+    fn w3_a_plan_syncs_the_pool_and_changes_nothing_else(
         facts in any_pool(), wanted in any_level(), mut set in any_draining(), network in any::<bool>(),
     ) {
         // The Downs that the source of the pool requires are known when Downs are restored.

@@ -6,7 +6,7 @@ use crate::record::record;
 use model::arm::AdminState;
 use model::write_record::{MemberList, WriteRecord};
 
-/// The record of the write that brings a pool to these members.
+/// Returns the record of the write that brings a pool to these members.
 fn planned(facts: &PoolFacts, taken: Option<&MembershipWrite>, draining: &Draining) -> WriteRecord {
     let Plan::Edit(change) = plan(facts, taken.map(|taken| &taken.level), draining, None) else {
         panic!("nothing is to be changed")
@@ -18,7 +18,7 @@ fn web() -> PoolId {
     pool("lb", "web")
 }
 
-/// Nodes and addresses, in pairs.
+/// Returns nodes and addresses, in pairs.
 fn named(list: &MemberList) -> Vec<String> {
     assert_eq!(list.count, list.named.len());
     let pairs = list.nodes().into_iter().zip(list.addresses());
@@ -62,7 +62,7 @@ fn e1_a_write_of_admin_states_names_the_nodes_and_no_service() {
 }
 
 #[test]
-fn e1_a_new_member_of_a_node_that_leaves_is_added_and_down() {
+fn e1_a_new_member_of_a_draining_node_is_added_and_down() {
     let made = planned(&pool_with(&web(), &[1]), Some(&taken_level(&web(), &[1, 2])), &drains(2));
     assert_eq!(
         (named(&made.added), named(&made.down)),

@@ -33,7 +33,7 @@ fn stops(breaker: &WriteBreaker, millis: u64, name: &str) -> bool {
 }
 
 #[test]
-fn w10_five_pools_that_fail_alike_within_two_minutes_stop_everything_once() {
+fn w10_five_equal_failures_within_2_min_stop_everything_once() {
     let mut breaker = WriteBreaker::default();
     assert_eq!(fails(&mut breaker, 0, &["a", "a", "b", "b"]), None);
     let opened = fails(&mut breaker, 120_000, &["c"]).expect("the fifth opens it");
@@ -44,7 +44,7 @@ fn w10_five_pools_that_fail_alike_within_two_minutes_stop_everything_once() {
 }
 
 #[test]
-fn w10_failures_of_over_2_min_another_class_or_the_same_pool_do_not_count() {
+fn w10_old_different_or_repeated_failures_do_not_count() {
     let mut breaker = WriteBreaker::default();
     fails(&mut breaker, 0, &["a"]);
     assert_eq!(fails(&mut breaker, 120_001, &["a", "b", "c", "d"]), None, "too old");
@@ -68,7 +68,7 @@ fn w10_failures_of_over_2_min_another_class_or_the_same_pool_do_not_count() {
 }
 
 #[test]
-fn w10_a_success_between_starts_the_count_again() {
+fn w10_a_success_resets_the_count() {
     let mut breaker = WriteBreaker::default();
     fails(&mut breaker, 0, &["a", "b", "c", "d"]);
     assert!(!breaker.succeeded(&lb("z")));
@@ -106,7 +106,7 @@ fn w10_a_later_failure_elsewhere_counts_for_the_wider_scope() {
 }
 
 #[test]
-fn w10_downs_pass_until_one_has_met_the_fault_itself() {
+fn w10_downs_are_written_until_one_fails_too() {
     let mut breaker = WriteBreaker::default();
     fails(&mut breaker, 0, &["a", "b", "c", "d", "e"]);
     assert_eq!(breaker.admits(at(1), &lb("a")), Some(Eligible::Down));
@@ -151,7 +151,7 @@ fn w10_failures_of_admin_parts_alone_never_stop_membership() {
 }
 
 #[test]
-fn w10_refused_admin_parts_on_one_load_balancer_stop_only_there() {
+fn w10_refused_admin_parts_stop_only_their_load_balancer() {
     let mut breaker = WriteBreaker::default();
     for number in 0..5 {
         breaker.failed(at(0), &pool("a", &format!("p{number}")), &denied(), WriteKind::Restore);
@@ -178,7 +178,7 @@ fn reports(output: &[Out]) -> Vec<Report> {
         .collect()
 }
 
-/// Five pools on these load balancers were denied at second 0.
+/// Creates a leader after five pools on these load balancers were denied at second 0.
 fn blocked(lbs: [&str; 5], params: Params) -> (Fixture, Vec<Out>) {
     let mut fixture = Fixture::leading(params);
     let mut output = Vec::new();
@@ -198,7 +198,7 @@ fn scopes(fixture: &Fixture) -> Vec<u64> {
 }
 
 #[test]
-fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
+fn w10_an_open_breaker_probes_the_next_balancer_every_30_s() {
     let (mut fixture, output) = blocked(["a", "b", "c", "d", "e"], params());
     let description: Arc<str> = Arc::from("HTTP 403 AuthorizationFailed");
     let what = EventKind::Blocked { caller: Caller::Membership, fault: Arc::clone(&description), lb: None };
@@ -236,7 +236,7 @@ fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
 }
 
 #[test]
-fn w10_if_nothing_waits_the_next_pool_that_comes_due_is_tried_at_once() {
+fn w10_without_waiting_pools_the_next_due_pool_is_probed() {
     let (mut fixture, _) = blocked(["a", "b", "c", "d", "e"], params());
     assert!(fixture.until(200_000).is_empty());
     let attempt = take(&fixture.due(&pool("f", "late"), due(200_000, MembershipUrgency::Add)));
@@ -248,7 +248,7 @@ fn w10_if_nothing_waits_the_next_pool_that_comes_due_is_tried_at_once() {
 }
 
 #[test]
-fn w10_one_load_balancer_in_trouble_stops_no_other() {
+fn w10_failures_on_one_load_balancer_stop_no_other() {
     let (mut fixture, output) = blocked(["a"; 5], params());
     let fault = Arc::from("HTTP 403 AuthorizationFailed");
     assert_eq!(
@@ -266,7 +266,7 @@ fn w10_one_load_balancer_in_trouble_stops_no_other() {
 }
 
 #[test]
-fn n3_a_down_passes_an_open_breaker_until_it_has_met_the_fault() {
+fn n3_a_down_passes_an_open_breaker_until_it_fails() {
     let (mut fixture, _) = blocked(["a", "b", "c", "d", "e"], params());
     let web = pool("a", "web");
     fixture.step(In::Draining(drains(2)));
@@ -289,7 +289,7 @@ fn n3_a_down_passes_an_open_breaker_until_it_has_met_the_fault() {
     assert_eq!((takes(&output).len(), calls(&output).len()), (1, 1), "a try of each: {output:?}");
 }
 
-/// A Down was refused on five load balancers at second 0, and is requested again.
+/// Creates a leader after a Down was refused on five load balancers at second 0. Each is requested again.
 fn refused() -> (Fixture, Vec<Out>) {
     let mut fixture = Fixture::leading(params());
     fixture.step(In::Draining(drains(2)));
@@ -311,7 +311,7 @@ fn refusal() -> Arc<Failure> {
 }
 
 #[test]
-fn w10_refused_admin_states_hold_up_no_membership() {
+fn w10_refused_admin_states_do_not_delay_membership() {
     let (mut fixture, output) = refused();
     let fault = Arc::from("HTTP 400 AdminStateNotSupported");
     let what = EventKind::Blocked { caller: Caller::AdminState, fault, lb: None };
@@ -346,7 +346,7 @@ fn w10_a_refused_admin_state_that_is_not_repeated_is_tried_first() {
 }
 
 #[test]
-fn n3_a_down_that_goes_through_closes_the_breaker() {
+fn n3_a_successful_down_closes_the_breaker() {
     let (mut fixture, _) = blocked(["a", "b", "c", "d", "e"], params());
     let web = pool("a", "web");
     fixture.step(In::Draining(drains(2)));
@@ -358,7 +358,7 @@ fn n3_a_down_that_goes_through_closes_the_breaker() {
 }
 
 #[test]
-fn n3_a_down_whose_pool_has_its_attempt_open_takes_it_along() {
+fn n3_a_down_is_written_with_the_open_attempt_of_its_pool() {
     let mut fixture = Fixture::leading(params());
     let web = pool("a", "web");
     let (attempt, read) = fixture.begin(&web, &[1]);
@@ -480,7 +480,7 @@ impl Play {
         self.behaviours[number]
     }
 
-    /// The scope in which a load balancer is stopped before its grant.
+    /// Returns the scope in which a load balancer is stopped before its grant.
     fn scope(&self, name: &LbName) -> Option<Option<LbName>> {
         self.fixture.writer.breaker.fault(name)?;
         let all = (0..LBS).all(|n| self.fixture.writer.breaker.fault(&lb(&format!("lb{n}"))).is_some());
@@ -531,7 +531,7 @@ impl Play {
                 let output = self.fixture.due(&pool, due_at(now));
                 self.apply_output(output);
             }
-            // Never past the time of a grant, which is the time that counts.
+            // Never advance past the time of a grant, because that time is checked.
             let wakes = self.fixture.writer.deadline().map_or(millis, |at| at.as_micros().div_ceil(1_000));
             let next = wakes.min(self.fixture.now + 500).min(millis);
             let output = self.fixture.until(next);
@@ -546,7 +546,7 @@ fn due_at(millis: u64) -> MembershipDue {
 
 proptest! {
     #[test]
-    fn w10_one_try_per_30_s_and_scope_while_open_and_all_granted_after(
+    fn w10_one_probe_per_30_s_and_scope_then_all_are_granted(
         story in prop::collection::vec(
             (0..LBS, prop::sample::select(vec![ServerBehaviour::Well, ServerBehaviour::Denied, ServerBehaviour::Denied, ServerBehaviour::Trouble]), 0..90_000_u64),
             1..12,
@@ -560,7 +560,7 @@ proptest! {
         }
         play.behaviours = [ServerBehaviour::Well; LBS];
         let healed = play.fixture.now;
-        // At most until the next probe of each scope, and until each pool is due again after its failure.
+        // This lasts at most until the next probe of each scope, and until each pool is due again after its failure.
         play.until(healed + 30_000 + 61_000);
         for number in 0..LBS {
             prop_assert_eq!(play.fixture.writer.breaker.fault(&lb(&format!("lb{number}"))), None);
@@ -573,7 +573,7 @@ proptest! {
 }
 
 #[test]
-fn w10_the_play_of_these_properties_does_open_the_breaker() {
+fn w10_the_play_of_these_properties_opens_the_breaker() {
     let mut play = Play::new();
     play.until(1_000);
     play.behaviours = [ServerBehaviour::Denied; LBS];

@@ -10,7 +10,7 @@ use model::lease::LeaseRequest;
 const READS: GateClass = GateClass::Reads;
 const WRITES: GateClass = GateClass::Writes;
 
-/// Number of calls that are allowed one after another at this time.
+/// Returns the number of calls that are allowed one after another at this time.
 fn spree(budget: &mut Budget, now: Now, need: BudgetPurpose, class: GateClass) -> u32 {
     let mut made = 0;
     while budget.allows(now, need) {
@@ -25,7 +25,7 @@ fn secs(seconds: u64) -> Now {
 }
 
 #[test]
-fn w9_a_bucket_holds_five_minutes_of_calls_and_fills_continuously() {
+fn w9_a_bucket_holds_5_min_of_calls_and_fills_continuously() {
     let mut budget = Budget::new(300, 2, None);
     let now = at(7);
     assert_eq!(spree(&mut budget, now, BudgetPurpose::Membership, WRITES), 2);
@@ -54,7 +54,7 @@ fn d3_discovery_uses_at_most_two_fifths_of_the_read_budget() {
 }
 
 #[test]
-fn w9_a_budget_of_nothing_never_allows_anything_and_is_no_reason_to_wake() {
+fn w9_a_zero_budget_allows_nothing_and_has_no_deadline() {
     let mut budget = Budget::new(0, 0, None);
     budget.throttled(at(1), READS, at(0));
     for need in [
@@ -70,7 +70,7 @@ fn w9_a_budget_of_nothing_never_allows_anything_and_is_no_reason_to_wake() {
 }
 
 #[test]
-fn w9_a_refund_never_overfills_and_a_debt_is_paid_by_time() {
+fn w9_refunds_never_overfill_and_debts_shrink_with_time() {
     let mut budget = Budget::new(10, 1, None);
     budget.refund(Now::ZERO, WRITES);
     assert_eq!(budget.shown(Now::ZERO, WRITES), (1.0, 1.0));
@@ -80,7 +80,7 @@ fn w9_a_refund_never_overfills_and_a_debt_is_paid_by_time() {
 }
 
 #[test]
-fn w9_a_quota_429_halves_the_budget_and_it_recovers_by_a_20th_per_min() {
+fn w9_a_quota_429_halves_the_budget_which_recovers_slowly() {
     let mut budget = Budget::new(5_000, 500, None);
     let mut now = secs(10);
     for allowed in [250.0, 125.0, 62.5, 50.0, 50.0] {
@@ -109,7 +109,7 @@ fn w9_a_halved_budget_fills_at_half_its_rate() {
 }
 
 #[test]
-fn w9_calls_begun_before_a_429_do_not_halve_the_budget_again() {
+fn w9_429s_of_earlier_calls_do_not_halve_the_budget_again() {
     let mut budget = Budget::new(5_000, 500, None);
     for _ in 0..64 {
         budget.throttled(secs(20), WRITES, secs(19));
@@ -144,7 +144,7 @@ fn w9_the_last_fifth_of_the_writes_is_for_admin_state() {
 }
 
 #[test]
-fn w9_the_last_fifth_of_the_reads_is_for_admin_state_and_begun_work() {
+fn w9_the_last_fifth_of_reads_is_for_admin_and_begun_work() {
     let mut budget = Budget::new(5_000, 500, None);
     assert_eq!(spree(&mut budget, Now::ZERO, BudgetPurpose::Verify, READS), 4_000);
     assert!(
@@ -163,7 +163,7 @@ fn w9_budgets_too_small_for_a_whole_call_of_reserve_have_none() {
     }
     let mut budget = Budget::new(5_000, 5, None);
     assert_eq!(spree(&mut budget, Now::ZERO, BudgetPurpose::Membership, WRITES), 4);
-    // At a tenth of five calls, one call at a time is still made.
+    // At a tenth of five calls, one call at a time is still allowed.
     for second in 1..10 {
         budget.throttled(secs(second), WRITES, secs(second).minus(Duration::from_millis(1)));
     }
@@ -210,7 +210,7 @@ fn w9_rates_of_the_cloud_configuration_are_waited_for_too() {
 }
 
 #[test]
-fn w9_configured_rates_that_make_no_sense_stop_nothing_for_ever() {
+fn w9_invalid_configured_rates_do_not_stop_calls_forever() {
     for rate in [0.0, -1.0, 0.5, f64::NAN, f64::INFINITY, f64::MIN_POSITIVE] {
         let rates = RateLimit {
             reads_per_second: rate,
@@ -228,7 +228,7 @@ fn w9_configured_rates_that_make_no_sense_stop_nothing_for_ever() {
 }
 
 #[test]
-fn q2_the_interval_grows_from_half_of_the_writes_to_1_min_at_the_reserve() {
+fn q2_the_interval_grows_to_1_min_as_writes_run_low() {
     let least = Duration::from_secs(5);
     for (left, millis) in [(500, None), (251, None), (250, None), (175, Some(32_500)), (100, Some(60_000))] {
         let mut budget = Budget::new(5_000, 500, None);
@@ -288,7 +288,7 @@ fn q2_a_pool_gets_its_stretched_interval_before_its_outcome() {
 }
 
 #[test]
-fn w9_membership_leaves_the_reserve_to_the_admin_parts_of_any_lane() {
+fn w9_membership_leaves_the_reserve_to_admin_parts() {
     let mut fixture = Fixture::leading(Params { writes_per_5_minutes: 5, ..params() });
     for number in 0..4 {
         fixture.begin(&pool(&format!("lb{number}"), "web"), &[1]);
@@ -346,7 +346,7 @@ fn w9_a_lane_is_granted_only_with_the_read_before_its_put() {
 }
 
 #[test]
-fn w9_a_token_pays_for_one_of_two_downs_that_are_granted_at_one_moment() {
+fn w9_a_token_pays_for_one_of_two_downs_granted_together() {
     let mut fixture = Fixture::leading(Params { reads_per_5_minutes: 100, ..params() });
     fixture.step(In::Headroom(READS, 0));
     for lb in ["a", "b"] {
@@ -357,13 +357,13 @@ fn w9_a_token_pays_for_one_of_two_downs_that_are_granted_at_one_moment() {
     get(&fixture.until(6_000), &pool("b", "web"));
 }
 
-/// A leader for an hour, with the shared Lease. Its pools, each on a load balancer of its own, are due again as soon
-/// as they are written. ARM and the API server answer within milliseconds.
+/// A leader for an hour, with the shared Lease. Each of its pools has its own load balancer, and is due again as soon
+/// as it is written. ARM and the API server answer within milliseconds.
 struct Hour {
     fixture: Fixture,
     /// Version of the shared Lease.
     version: u64,
-    /// Number of writes of each pool.
+    /// Number of writes to each pool.
     written: BTreeMap<PoolId, u32>,
     reads: u32,
 }
@@ -458,7 +458,7 @@ fn w1_w9_a_small_read_budget_is_shared_evenly_by_all_lanes() {
 }
 
 #[test]
-fn w9_the_admin_api_shows_what_a_lowered_budget_can_hold() {
+fn w9_the_admin_api_shows_the_capacity_of_a_lowered_budget() {
     let mut fixture = Fixture::leading(params());
     let shown = |fixture: &Fixture| {
         let gate =
@@ -494,13 +494,13 @@ fn w9_only_a_quota_429_of_arm_lowers_the_budget() {
     }
 }
 
-/// A rate limit of the cloud configuration: this many calls a second, one at once.
+/// Returns a rate limit of the cloud configuration: this many calls a second, with a burst of one.
 fn one_at_once(reads_per_second: f64, writes_per_second: f64) -> RateLimit {
     RateLimit { reads_per_second, reads_at_once: 1, writes_per_second, writes_at_once: 1 }
 }
 
 #[test]
-fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
+fn w9_a_put_after_a_412_waits_for_the_configured_rate() {
     let rates = RateLimit { writes_at_once: 3, ..one_at_once(100.0, 0.1) };
     let mut fixture =
         Fixture::leading(Params { rate_limit: Some(RateLimit { reads_at_once: 50, ..rates }), ..params() });
@@ -558,7 +558,7 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
     assert_eq!(continued, attempts.into_iter().collect(), "and continues under its own id");
 }
 
-/// The calls that were counted as delayed by a rate limit of the cloud configuration.
+/// Returns the calls that were counted as delayed by a rate limit of the cloud configuration.
 fn limited(fixture: &Fixture) -> Vec<ArmVerb> {
     let verb =
         |output: &Out| if let Out::Metric(Metric::RateLimited(verb)) = output { Some(*verb) } else { None };
@@ -579,7 +579,7 @@ fn e2_a_read_that_waits_for_a_configured_rate_is_counted_once() {
     assert_eq!(calls(&fixture.until(100)).len(), 1, "it goes as soon as there is a token");
     fixture.until(1_000);
     assert_eq!(limited(&fixture).len(), 1);
-    // A call in front of it waits for itself, and the one behind is not counted again.
+    // The call before it waits as well, and the call after it is not counted again.
     fixture.begin(&pool("b", "web"), &[1]);
     fixture.step(In::Read { call: CallId(8), lb: LbName::new("x") });
     let output = fixture.until(1_150);
@@ -634,7 +634,7 @@ fn e2_waits_for_our_own_budget_alone_are_not_counted() {
 }
 
 #[test]
-fn e2_a_grant_behind_a_closed_gate_is_not_counted_as_rate_limited() {
+fn e2_a_grant_that_waits_for_a_gate_is_not_rate_limited() {
     let mut fixture = Fixture::leading(Params { rate_limit: Some(one_at_once(1_000.0, 0.01)), ..params() });
     let (_, call) = fixture.begin_put(&pool("a", "web"), &[1]);
     fixture.fail(call, failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(30))));
@@ -730,7 +730,7 @@ fn assert_no_more_than_held_and_filled(moments: &[Moment], calls: u32) {
 
 proptest! {
     #[test]
-    fn w9_in_five_minutes_no_more_than_held_and_filled_is_spent(
+    fn w9_calls_in_5_min_never_exceed_capacity_plus_refill(
         reads in 1..700_u32,
         writes in 1..120_u32,
         rated in any::<bool>(),
@@ -822,7 +822,7 @@ proptest! {
 }
 
 #[test]
-fn w9_the_admin_api_shows_until_when_too_little_is_saved_up_for_a_write() {
+fn w9_the_admin_api_shows_when_a_write_is_affordable() {
     let mut fixture = Fixture::leading(Params { writes_per_5_minutes: 1, ..params() });
     let short_until = |fixture: &Fixture| -> Option<Now> {
         let gate =

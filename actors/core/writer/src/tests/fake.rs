@@ -15,17 +15,17 @@ use model::ids::{
 use model::machine::Now;
 use pool_testing::facts::pool_at_rest;
 
-/// The address with this last byte.
+/// Returns the address with this last byte.
 pub(crate) fn ip(last: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, last])
 }
 
-/// An entry of a pool.
+/// Returns an entry of a pool.
 pub(crate) fn entry(name: &str, address: Option<IpAddr>) -> Entry {
     Entry { name: Arc::from(name), ip: address, admin_state: AdminState::None, network: None, instance: None }
 }
 
-/// The Service that owns a pool of this name.
+/// Returns the Service that owns a pool of this name.
 pub(crate) fn owner(pool: &PoolId) -> (ServiceUid, ServiceKey) {
     let name = pool.pool.as_str();
     (
@@ -34,12 +34,12 @@ pub(crate) fn owner(pool: &PoolId) -> (ServiceUid, ServiceKey) {
     )
 }
 
-/// A failure with a status.
+/// Returns a failure with a status.
 pub(crate) fn failed(status: u16, code: &str, retry_after: RetryAfter) -> Arc<Failure> {
     failure(FailureKind::Status(status), code, retry_after)
 }
 
-/// A failure of this kind.
+/// Returns a failure of this kind.
 pub(crate) fn failure(kind: FailureKind, code: &str, retry_after: RetryAfter) -> Arc<Failure> {
     Arc::new(Failure {
         kind,
@@ -51,7 +51,7 @@ pub(crate) fn failure(kind: FailureKind, code: &str, retry_after: RetryAfter) ->
     })
 }
 
-/// The entries after an edit, which a PUT of it would leave in the document.
+/// Returns the entries that a PUT of this edit would leave in the document.
 pub(crate) fn apply(entries: &[Entry], edit: &Edit) -> Vec<Entry> {
     let kept = entries.iter().enumerate().filter(|(at, _)| !edit.remove.contains(at)).map(|(at, entry)| {
         let mut entry = entry.clone();
@@ -70,7 +70,7 @@ pub(crate) fn apply(entries: &[Entry], edit: &Edit) -> Vec<Entry> {
     kept.chain(added).collect()
 }
 
-/// A pool of a Service of its own, whose name proves ownership.
+/// Returns a pool with its own Service. The name of the pool proves ownership.
 pub(crate) fn owned_pool(id: &PoolId, entries: Vec<Entry>) -> PoolFacts {
     let (uid, key) = owner(id);
     assert_eq!(key.pool_name(Family::V4), id.pool);
@@ -116,11 +116,11 @@ pub(crate) struct FakeLb {
 pub(crate) struct FakeArm {
     pub lbs: BTreeMap<LbName, FakeLb>,
     operations: u64,
-    /// Duration of the next operations. Zero: they are done at once.
+    /// Duration of the next operations. Zero: they end immediately.
     pub lasts: Duration,
     /// End of the next operations.
     pub fate: Option<Fate>,
-    /// Whether the next answers to a PUT name no operation.
+    /// True if the next answers to a PUT name no operation.
     pub mute: bool,
 }
 
@@ -136,17 +136,17 @@ impl FakeArm {
         lb.pools.insert(id.pool.clone(), owned_pool(id, entries));
     }
 
-    /// Whether an operation of ours runs on a load balancer.
+    /// Returns whether an operation of the controller runs on a load balancer.
     pub(crate) fn runs_ours(&self, lb: &LbName) -> bool {
         self.lbs[lb].running.as_ref().is_some_and(|running| running.ours)
     }
 
-    /// Time at which the next operation ends.
+    /// Returns the time at which the next operation ends.
     pub(crate) fn next_end(&self) -> Option<Now> {
         self.lbs.values().filter_map(|lb| lb.running.as_ref().map(|running| running.ends)).min()
     }
 
-    /// Ends the operations whose time has come.
+    /// Ends the operations whose time has passed.
     pub(crate) fn advance(&mut self, now: Now) {
         for lb in self.lbs.values_mut() {
             if let Some(running) = lb.running.take_if(|running| running.ends <= now) {
@@ -155,12 +155,12 @@ impl FakeArm {
         }
     }
 
-    /// Another client writes a pool, or begins to. It supersedes the current operation.
+    /// Writes a pool as another client, or begins to. The write supersedes the current operation.
     pub(crate) fn foreign_write(&mut self, now: Now, id: &PoolId, entries: Vec<Entry>, lasts: Duration) {
         self.write(now, id, entries, lasts, false);
     }
 
-    /// Another process of ours writes a pool, or begins to, if nothing runs.
+    /// Writes a pool as another process of the controller, or begins to, if no operation runs.
     pub(crate) fn predecessor_write(&mut self, now: Now, id: &PoolId, entries: Vec<Entry>, lasts: Duration) {
         if self.lbs[&id.lb].running.is_none() {
             self.write(now, id, entries, lasts, true);
@@ -277,7 +277,7 @@ impl FakeArm {
         })
     }
 
-    /// The addresses in a pool.
+    /// Returns the entries of a pool.
     pub(crate) fn entries(&self, id: &PoolId) -> &[Entry] {
         &self.lbs[&id.lb].pools[&id.pool].entries
     }
@@ -288,12 +288,12 @@ impl FakeLb {
         Etag::new(format!("W/\"{}\"", self.tag))
     }
 
-    /// The load balancer shows any operation.
+    /// Returns the provisioning state of the load balancer, which shows any operation.
     fn provisioning(&self) -> Provisioning {
         if self.running.is_some() { Provisioning::Updating } else { Provisioning::Succeeded }
     }
 
-    /// A pool shows only operations on itself.
+    /// Returns the facts about a pool, which shows only operations on itself.
     fn facts(&self, pool: &PoolFacts) -> PoolFacts {
         let updating = self.running.as_ref().is_some_and(|running| running.pool == pool.id.pool);
         let provisioning = if updating { Provisioning::Updating } else { Provisioning::Succeeded };

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A write whose operation runs, and is not polled before 10 s have passed.
+/// Creates a write whose operation runs, and is not polled before 10 s have passed.
 fn slow(params: Params) -> (Fixture, PoolId, AttemptId) {
     let mut fixture = Fixture::leading(params);
     let web = pool("lb", "web");
@@ -11,7 +11,7 @@ fn slow(params: Params) -> (Fixture, PoolId, AttemptId) {
     (fixture, web, attempt)
 }
 
-/// The pool during its operation, with its future members.
+/// Returns the pool during its operation, with its future members.
 fn updating(pool: &PoolId) -> PoolFacts {
     PoolFacts { provisioning: Provisioning::Updating, ..pool_with(pool, &[1]) }
 }
@@ -85,7 +85,7 @@ fn w2_a_late_glance_delays_no_poll_and_still_counts() {
 }
 
 #[test]
-fn w9_no_glances_while_less_than_half_of_the_read_budget_is_left() {
+fn w9_no_glances_with_less_than_half_of_the_read_budget() {
     let few = Params { reads_per_5_minutes: 6, ..params() };
     let (mut fixture, web, _) = slow(few);
     let mut reads = 0;
@@ -108,7 +108,7 @@ fn w9_no_glances_while_less_than_half_of_the_read_budget_is_left() {
 }
 
 #[test]
-fn w9_all_lanes_together_glance_ten_times_a_second_at_most() {
+fn w9_all_lanes_together_make_at_most_ten_glances_a_second() {
     let mut fixture = Fixture::leading(params());
     let pools: Vec<PoolId> = (0..40).map(|n| pool(&format!("lb-{n}"), "web")).collect();
     let begun: Vec<CallId> = pools.iter().map(|pool| fixture.begin_put(pool, &[1]).1).collect();

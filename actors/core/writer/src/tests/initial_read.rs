@@ -3,7 +3,7 @@
 use super::*;
 use model::blocked::Blocked;
 
-/// A leader without any initial read in its term.
+/// Creates a leader without any initial read in its term.
 fn fresh(params: Params) -> Fixture {
     let mut fixture = Fixture { at_rest: false, ..Fixture::new(params) };
     assert!(calls(&fixture.lead(1)).is_empty());
@@ -36,7 +36,7 @@ fn discover(fixture: &mut Fixture, lb: &str) -> CallId {
 }
 
 #[test]
-fn w8_a_load_balancer_is_seen_at_rest_before_the_first_put_of_a_term() {
+fn w8_no_put_of_a_term_before_the_balancer_was_read_idle() {
     let mut fixture = fresh(params());
     let (web, other, third) = (pool("lb", "web"), pool("lb", "x-other"), pool("lb", "third"));
     let output = fixture.due(&web, due(0, MembershipUrgency::Add));
@@ -67,7 +67,7 @@ fn w2_operations_at_the_start_are_polled_at_5_to_30_s() {
         call = next_initial_read(&mut fixture, "lb");
         assert_eq!(fixture.now, seconds * 1_000);
     }
-    // The turn is free meanwhile: the only turn serves another load balancer.
+    // The slot is free in the meantime: the only slot serves another load balancer.
     let output = fixture.due(&pool("other", "web"), due(0, MembershipUrgency::Add));
     let attempt = take(&fixture.answer(lb_read(&output, "other"), at_rest("other")));
     nothing_to_do(&mut fixture, &pool("other", "web"), attempt);
@@ -115,14 +115,14 @@ fn w8_a_discovery_read_of_the_term_counts_as_the_initial_read() {
     assert!(output.is_empty());
     let younger = discover(&mut fixture, "lb");
     take(&fixture.answer(younger, at_rest("lb")));
-    // Nothing is read twice: a load balancer that discovery has read is open when a pool becomes due.
+    // No load balancer is read twice. One that discovery has read is open when a pool becomes due.
     let read = discover(&mut fixture, "second");
     fixture.answer(read, at_rest("second"));
     take(&fixture.due(&pool("second", "web"), due(0, MembershipUrgency::Add)));
 }
 
 #[test]
-fn w8_a_discovery_that_fails_neither_opens_a_lane_nor_delays_its_read() {
+fn w8_a_failed_discovery_read_neither_opens_nor_delays_a_lane() {
     let mut fixture = fresh(params());
     let call = lb_read(&fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)), "lb");
     for answer in [updating("lb"), ArmAnswer::Failed(failed(500, "", RetryAfter::Absent))] {
@@ -133,7 +133,7 @@ fn w8_a_discovery_that_fails_neither_opens_a_lane_nor_delays_its_read() {
 }
 
 #[test]
-fn w8_an_absent_load_balancer_is_left_to_the_reads_of_its_pools() {
+fn w8_reads_of_pools_handle_an_absent_load_balancer() {
     let mut fixture = fresh(params());
     let web = pool("lb", "web");
     let call = lb_read(&fixture.due(&web, due(0, MembershipUrgency::Add)), "lb");
@@ -165,7 +165,7 @@ fn w8_an_unreadable_load_balancer_is_opened_after_about_15_min() {
 }
 
 #[test]
-fn w8_an_unanswered_put_of_an_older_term_spoils_the_reads_that_overlap_it() {
+fn w8_reads_that_overlap_an_older_terms_put_do_not_count() {
     let mut fixture = fresh(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let output = fixture.due(&web, due(0, MembershipUrgency::Add));
@@ -183,7 +183,7 @@ fn w8_an_unanswered_put_of_an_older_term_spoils_the_reads_that_overlap_it() {
 }
 
 #[test]
-fn w4_a_lane_in_doubt_from_an_older_term_is_read_as_a_whole() {
+fn w4_a_lane_in_doubt_from_an_older_term_reads_the_balancer() {
     let mut fixture = fresh(Params { client_retries: 0, ..params() });
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let output = fixture.due(&web, due(0, MembershipUrgency::Add));
@@ -199,7 +199,7 @@ fn w4_a_lane_in_doubt_from_an_older_term_is_read_as_a_whole() {
 }
 
 #[test]
-fn w8_a_read_of_an_older_term_does_not_count_and_is_not_sent_twice() {
+fn w8_a_read_of_an_older_term_does_not_count() {
     let mut fixture = fresh(Params { reads_per_5_minutes: 1, ..params() });
     let web = pool("lb", "web");
     let call = lb_read(&fixture.due(&web, due(0, MembershipUrgency::Add)), "lb");
@@ -230,7 +230,7 @@ fn w6_a_throttled_initial_read_waits_for_lock_and_gate() {
 }
 
 #[test]
-fn n3_a_down_waits_for_the_initial_read_also_without_the_shared_lease() {
+fn n3_a_down_without_the_lease_waits_for_the_initial_read() {
     let lease = LeaseParams {
         holder: "us".into(),
         max_hold: Duration::from_secs(20),

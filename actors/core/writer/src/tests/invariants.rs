@@ -5,7 +5,7 @@ use crate::in_flight::Purpose;
 
 #[test]
 #[should_panic(expected = "a second PUT at the same time on the load balancer of lb/shop-other")]
-fn a4_a_second_put_at_once_on_one_load_balancer_ends_the_process() {
+fn a4_a_concurrent_put_on_a_load_balancer_ends_the_process() {
     let mut fixture = Fixture::leading(params());
     let other = pool("lb", "other");
     let (attempt, read) = fixture.begin(&other, &[1]);
@@ -16,7 +16,7 @@ fn a4_a_second_put_at_once_on_one_load_balancer_ends_the_process() {
 
 #[test]
 #[should_panic(expected = "more lanes are busy than may write at the same time")]
-fn a4_more_busy_lanes_than_turns_end_the_process() {
+fn a4_more_busy_lanes_than_slots_end_the_process() {
     let mut fixture = Fixture::leading(Params { turns: 2, ..params() });
     fixture.writer.busy = 3;
     fixture.step(In::Withdraw(pool("lb", "web")));

@@ -43,7 +43,7 @@ fn lost() -> LeaseAnswer {
     LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))
 }
 
-/// The requests about the Lease in the output.
+/// Returns the requests about the Lease in the output.
 fn lease_requests(output: &[Out]) -> Vec<(CallId, LeaseRequest)> {
     output
         .iter()
@@ -64,7 +64,7 @@ fn lease_watch(output: &[Out]) -> CallId {
     found.unwrap_or_else(|| panic!("no watch of the Lease: {output:?}")).0
 }
 
-/// The only replacement: its id, the version that it replaces, and the edit.
+/// Returns the only replacement: its id, the version that it replaces, and the edit.
 fn replaces(output: &[Out]) -> (CallId, u64, LeaseEdit) {
     let mut found = lease_requests(output).into_iter().filter_map(|(id, request)| match request {
         LeaseRequest::Replace(facts, edit) => Some((id, facts.version.0.parse().expect("a number"), edit)),
@@ -97,7 +97,7 @@ fn send_deadline(output: &[Out]) -> Now {
 }
 
 impl Fixture {
-    /// A leader that has observed the Lease in this state.
+    /// Creates a leader that has observed the Lease in this state.
     fn with_lease(params: Params, version: u64, holder: Option<&str>) -> (Fixture, CallId) {
         let mut fixture = Fixture::new(params);
         let output = fixture.lead(1);
@@ -120,7 +120,7 @@ impl Fixture {
         output
     }
 
-    /// A holder, in the state of this version, that has asked a pool for its level.
+    /// Creates a holder, in the state of this version, that has asked a pool for its level.
     fn with_hold(params: Params) -> (Fixture, PoolId, AttemptId) {
         let (mut fixture, _) = Fixture::with_lease(params, 1, None);
         let web = pool("lb", "web");
@@ -129,8 +129,8 @@ impl Fixture {
         (fixture, web, attempt)
     }
 
-    /// A holder, in the state of version 2, with the GET of `lb/web` in flight. Also returns the watch of the Lease,
-    /// and that GET.
+    /// Creates a holder, in the state of version 2, with the GET of `lb/web` in flight. Also returns the watch of the
+    /// Lease, and that GET.
     fn reading() -> (Fixture, CallId, CallId) {
         let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
@@ -145,7 +145,7 @@ impl Fixture {
     }
 }
 
-/// The waits for the Lease so far, in milliseconds.
+/// Returns the waits for the Lease so far, in milliseconds.
 fn waits(fixture: &Fixture) -> Vec<(Caller, u128)> {
     fixture.samples(|sample| {
         let Metric::LeaseWait { caller, waited } = sample else { return None };
@@ -154,7 +154,7 @@ fn waits(fixture: &Fixture) -> Vec<(Caller, u128)> {
 }
 
 #[test]
-fn w7_a_write_begins_once_the_lease_is_ours_and_it_is_released_after() {
+fn w7_a_write_acquires_the_lease_first_and_releases_it_later() {
     let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     fixture.now = 1_000;
@@ -185,7 +185,7 @@ fn w7_a_write_begins_once_the_lease_is_ours_and_it_is_released_after() {
 }
 
 #[test]
-fn w7_who_has_put_nothing_leaves_no_name_behind() {
+fn w7_a_process_without_a_put_leaves_no_name_in_the_lease() {
     let (mut fixture, web, attempt) = Fixture::with_hold(leased());
     let (_, _, edit) = replaces(&nothing_to_do(&mut fixture, &web, attempt));
     assert_eq!((edit.holder, edit.previous_holder), (None, None));
@@ -208,7 +208,7 @@ fn w7_a_lease_that_does_not_exist_is_created() {
 }
 
 #[test]
-fn w7_another_holder_is_waited_for_and_its_release_wakes_the_lanes() {
+fn w7_the_release_of_another_holder_wakes_the_lanes() {
     let (mut fixture, watch) = Fixture::with_lease(leased(), 1, Some(CCM));
     let output = fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     assert!(lease_requests(&output).is_empty() && takes(&output).is_empty());
@@ -226,7 +226,7 @@ fn w7_an_unseen_take_and_release_counts_as_a_foreign_release() {
 }
 
 #[test]
-fn w7_our_own_release_is_no_foreign_one_whichever_answer_is_first() {
+fn w7_our_release_is_not_foreign_whichever_answer_is_first() {
     for by_watch in [false, true] {
         let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
@@ -246,7 +246,7 @@ fn w7_our_own_release_is_no_foreign_one_whichever_answer_is_first() {
 }
 
 #[test]
-fn w7_a_foreign_hold_ends_900_seconds_after_its_state_was_first_seen() {
+fn w7_a_foreign_hold_ends_900_s_after_its_state_was_first_seen() {
     let (mut fixture, mut watch) = Fixture::with_lease(leased(), 1, Some(CCM));
     fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     for second in 1..900 {
@@ -260,7 +260,7 @@ fn w7_a_foreign_hold_ends_900_seconds_after_its_state_was_first_seen() {
 }
 
 #[test]
-fn w7_a_hold_of_our_predecessor_is_taken_over_at_once() {
+fn w7_a_hold_of_our_predecessor_is_taken_over_immediately() {
     let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     let mut second = Fixture::new(leased());
@@ -284,7 +284,7 @@ fn w7_an_unused_hold_of_our_predecessor_is_released() {
 }
 
 #[test]
-fn w7_it_is_renewed_every_15_s_and_released_60_s_after_the_taking() {
+fn w7_the_lease_is_renewed_every_15_s_and_released_after_60_s() {
     let (mut fixture, web, attempt) = Fixture::with_hold(leased());
     let read = fixture.take_level(&web, attempt, &[1]);
     let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
@@ -322,7 +322,7 @@ fn w7_no_write_starts_20_s_after_the_lease_is_acquired() {
 }
 
 #[test]
-fn w7_after_a_hold_it_is_off_as_long_as_it_was_held() {
+fn w7_after_a_hold_the_lease_is_off_for_as_long_as_the_hold() {
     for (on_foreign_holder, off) in [(true, 12_000), (false, 0)] {
         let (mut fixture, watch) = Fixture::with_lease(leased(), 1, on_foreign_holder.then_some(CCM));
         let web = pool("lb", "web");
@@ -403,7 +403,7 @@ fn w7_the_addition_ends_when_another_holder_leaves_it_for_5_s() {
 }
 
 #[test]
-fn w7_a_service_without_ingress_at_the_end_of_the_hold_adds_60_s() {
+fn w7_a_service_without_ingress_at_the_holds_end_adds_60_s() {
     for (awaiting, off) in [(Some(1), 60_000), (None, 0)] {
         let (mut fixture, web, attempt) = Fixture::with_hold(leased());
         fixture.step(In::AwaitingIngress(Some(1)));
@@ -432,7 +432,7 @@ fn w8_a_put_needs_25_s_of_leadership_and_of_the_hold() {
 }
 
 #[test]
-fn w8_a_standing_of_the_same_term_moves_the_permit() {
+fn w8_a_new_leadership_state_of_the_term_moves_the_permit() {
     let (mut fixture, web, attempt) = Fixture::with_hold(leased());
     fixture.leads_until(1, 30_000);
     fixture.until(4_000);
@@ -485,7 +485,7 @@ fn e2_the_wait_for_the_lease_is_measured_for_each_caller() {
 }
 
 #[test]
-fn n3_a_down_whose_permit_was_refused_stays_due_and_goes_in_the_next_hold() {
+fn n3_a_down_with_a_refused_permit_is_written_in_the_next_hold() {
     let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     fixture.step(In::Draining(drains(1)));
@@ -509,7 +509,7 @@ fn w7_a_conflict_on_a_renewal_ends_permits_until_a_read() {
     for holder in [OURS, CCM] {
         let (mut fixture, web, attempt) = Fixture::with_hold(leased());
         let read = fixture.take_level(&web, attempt, &[1]);
-        // An unanswered renewal is carried out late, and the next one meets its result.
+        // An unanswered renewal is carried out late. The next renewal gets a conflict with its result.
         let (call, ..) = replaces(&fixture.until(15_000));
         fixture.lease(call, lost());
         let output = fixture.until(16_000);
@@ -529,7 +529,7 @@ fn w7_a_conflict_on_a_renewal_ends_permits_until_a_read() {
 }
 
 #[test]
-fn w7_a_hold_with_failing_renewals_ends_60_s_after_the_last_good_one() {
+fn w7_a_hold_ends_60_s_after_its_last_successful_renewal() {
     let (mut fixture, web, attempt) = Fixture::with_hold(leased());
     fixture.take_level(&web, attempt, &[1]);
     let mut waits = Vec::new();
@@ -555,7 +555,7 @@ fn w7_a_hold_with_failing_renewals_ends_60_s_after_the_last_good_one() {
 }
 
 #[test]
-fn w7_a_release_with_a_lost_answer_is_repeated_and_nothing_starts() {
+fn w7_an_unanswered_release_is_repeated_before_any_write() {
     let (mut fixture, web, attempt) = Fixture::with_hold(leased());
     let (call, version, _) = replaces(&nothing_to_do(&mut fixture, &web, attempt));
     assert_eq!(version, 2);
@@ -575,7 +575,7 @@ fn w7_a_release_with_a_lost_answer_is_repeated_and_nothing_starts() {
 }
 
 #[test]
-fn w7_an_acquisition_whose_answer_was_lost_is_found_and_made_again() {
+fn w7_an_acquisition_with_a_lost_answer_is_found_by_a_read() {
     let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     let (call, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
@@ -591,7 +591,7 @@ fn w7_an_acquisition_whose_answer_was_lost_is_found_and_made_again() {
 }
 
 #[test]
-fn w7_an_acquisition_that_was_overtaken_is_none() {
+fn w7_an_overtaken_acquisition_is_no_hold() {
     let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
     let (call, ..) = replaces(&fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
     let output = fixture.lease(watch, state(3, Some(CCM)));
@@ -601,7 +601,7 @@ fn w7_an_acquisition_that_was_overtaken_is_none() {
 }
 
 #[test]
-fn a3_late_doubled_and_unknown_answers_about_the_lease_are_counted() {
+fn a3_late_doubled_and_unknown_lease_answers_are_counted() {
     let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
     for (call, answer) in [
         (CallId(99), state(5, Some(OURS))),
@@ -620,7 +620,7 @@ fn a3_late_doubled_and_unknown_answers_about_the_lease_are_counted() {
 }
 
 #[test]
-fn w7_an_answer_that_never_comes_counts_as_a_failure_after_6_seconds() {
+fn w7_a_request_without_an_answer_fails_after_6_seconds() {
     let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
     replaces(&fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
     assert!(lease_requests(&fixture.until(6_999)).is_empty(), "after the failure it waits for a second");
@@ -628,8 +628,8 @@ fn w7_an_answer_that_never_comes_counts_as_a_failure_after_6_seconds() {
 }
 
 #[test]
-fn w7_it_is_released_before_waits() {
-    // For a foreign operation, and for a client retry.
+fn w7_the_lease_is_released_before_waits() {
+    // A write waits for a foreign operation, or for a client retry.
     for foreign in [true, false] {
         let (mut fixture, web, attempt) = Fixture::with_hold(leased());
         let read = fixture.take_level(&web, attempt, &[1]);
@@ -644,7 +644,7 @@ fn w7_it_is_released_before_waits() {
 }
 
 #[test]
-fn w7_a_gate_that_closes_lets_it_go_though_an_operation_runs() {
+fn w7_a_closing_gate_releases_the_lease_during_an_operation() {
     let (mut fixture, web, attempt) = Fixture::with_hold(leased());
     let read = fixture.take_level(&web, attempt, &[1]);
     let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
@@ -657,7 +657,7 @@ fn w7_a_gate_that_closes_lets_it_go_though_an_operation_runs() {
 }
 
 #[test]
-fn w7_a_budget_that_runs_dry_lets_it_go() {
+fn w7_an_exhausted_budget_releases_the_lease() {
     let mut leased = leased();
     leased.reads_per_5_minutes = 2;
     let (mut fixture, web, attempt) = Fixture::with_hold(leased);
@@ -670,7 +670,7 @@ fn w7_a_budget_that_runs_dry_lets_it_go() {
 }
 
 #[test]
-fn w8_without_leadership_it_is_released_once_no_put_is_open() {
+fn w8_without_leadership_the_lease_is_released_after_open_puts() {
     let (mut fixture, web, attempt) = Fixture::with_hold(leased());
     let read = fixture.take_level(&web, attempt, &[1]);
     let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
@@ -703,7 +703,7 @@ fn w8_a_new_term_relies_on_no_hold_of_the_previous_one() {
 }
 
 #[test]
-fn w8_a_shutdown_lets_it_go_before_it_is_quiet() {
+fn w8_a_shutdown_releases_the_lease_before_it_is_quiet() {
     let (mut fixture, web, attempt) = Fixture::with_hold(leased());
     let read = fixture.take_level(&web, attempt, &[1]);
     let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
@@ -722,7 +722,7 @@ fn w8_a_shutdown_lets_it_go_before_it_is_quiet() {
 }
 
 #[test]
-fn w8_a_shutdown_tries_to_let_it_go_for_three_seconds_at_most() {
+fn w8_a_shutdown_tries_to_release_the_lease_for_at_most_3_s() {
     let (mut fixture, web, attempt) = Fixture::with_hold(leased());
     let read = fixture.take_level(&web, attempt, &[1]);
     let (call, ..) = replaces(&fixture.step(In::Shutdown));
@@ -737,7 +737,7 @@ fn w8_a_shutdown_tries_to_let_it_go_for_three_seconds_at_most() {
 }
 
 #[test]
-fn w8_a_shutdown_without_the_lease_is_quiet_at_once() {
+fn w8_a_shutdown_without_the_lease_is_quiet_immediately() {
     let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
     assert!(fixture.step(In::Shutdown).iter().any(|output| matches!(output, Out::Quiet { .. })));
     let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
@@ -749,7 +749,7 @@ fn w8_a_shutdown_without_the_lease_is_quiet_at_once() {
 }
 
 #[test]
-fn c4_a_dry_run_asks_nothing_about_the_lease() {
+fn c4_a_dry_run_sends_no_lease_requests() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (_, call) = fixture.begin_put(&web, &[1]);
@@ -757,7 +757,8 @@ fn c4_a_dry_run_asks_nothing_about_the_lease() {
     assert!(lease_requests(&output).is_empty() && lease_requests(&fixture.until(100_000)).is_empty());
 }
 
-/// Another client holds the Lease, and a Down may go without it. Also returns the watch of the Lease.
+/// Creates a leader while another client holds the Lease. A Down may be written without the Lease. Also returns the
+/// watch of the Lease.
 fn bypassing(bypass_for_drain: bool) -> (Fixture, CallId) {
     let mut params = Params { if_match: false, ..leased() };
     if let Some(lease) = &mut params.lease {
@@ -766,7 +767,7 @@ fn bypassing(bypass_for_drain: bool) -> (Fixture, CallId) {
     Fixture::with_lease(params, 1, Some(CCM))
 }
 
-/// The load balancer `lb` with two pools, in a GET with this tag.
+/// Returns the load balancer `lb` with two pools, in a GET with this tag.
 fn lb_with(tag: &str, lb: Provisioning, neighbour: Provisioning) -> ArmAnswer {
     let other = PoolFacts { provisioning: neighbour, ..pool_with(&pool("lb", "api"), &[5]) };
     let ArmAnswer::LoadBalancer(mut facts) =
@@ -779,10 +780,11 @@ fn lb_with(tag: &str, lb: Provisioning, neighbour: Provisioning) -> ArmAnswer {
 }
 
 #[test]
-fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
+fn w7_with_bypass_for_drain_a_down_needs_no_lease_after_2_s() {
     use Provisioning::{Failed, Succeeded, Updating};
     let web = pool("lb", "web");
-    // The load balancer, another pool of it, the pool itself, and the tag of the pool's GET; whether the Down goes.
+    // Each case: the load balancer, another pool of it, the pool itself, and the tag of the pool's GET; and whether
+    // the Down is written.
     for (balancer, neighbour, own, tag, goes) in [
         (Succeeded, Succeeded, Succeeded, "W/9", true),
         (Updating, Succeeded, Succeeded, "W/9", false),
@@ -810,7 +812,7 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
         if !goes {
             assert!(calls(&output).is_empty(), "{case}");
             assert!(calls(&fixture.until(6_999)).is_empty(), "{case}: it is not asked again at once");
-            // Longer each time, because other Downs need the reads, too.
+            // The delays grow, because other Downs need the reads, too.
             for then in [7_000, 17_000, 37_000, 67_000] {
                 assert!(calls(&fixture.until(then - 1)).is_empty(), "{case}");
                 let again = super::lb_read(&fixture.until(then), "lb");
@@ -831,7 +833,7 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
 }
 
 #[test]
-fn w7_what_goes_without_the_lease_takes_no_node_back_into_traffic() {
+fn w7_a_write_without_the_lease_restores_no_node() {
     let web = pool("lb", "web");
     let finished = |output: &[Out]| output.iter().any(|output| admin_end(output).is_some());
     // Whether the second node returns instead of the first one, or in addition to it.

@@ -7,7 +7,7 @@ fn failing() -> Arc<Failure> {
     failed(503, "ServiceUnavailable", RetryAfter::Absent)
 }
 
-/// The waits for lanes so far, in milliseconds.
+/// Returns the waits for lanes so far, in milliseconds.
 fn waits(fixture: &Fixture) -> Vec<(Caller, u128)> {
     fixture.samples(|sample| {
         let Metric::LaneWait { caller, waited } = sample else { return None };
@@ -15,7 +15,7 @@ fn waits(fixture: &Fixture) -> Vec<(Caller, u128)> {
     })
 }
 
-/// The ended admin parts so far: whether a Down, the duration in milliseconds, whether it failed.
+/// Returns the ended admin parts so far: whether a Down, the duration in milliseconds, whether it failed.
 fn ends(fixture: &Fixture) -> Vec<(bool, u128, bool)> {
     fixture.samples(|sample| {
         let Metric::AdminEnded { down, took, failed } = sample else { return None };
@@ -24,7 +24,7 @@ fn ends(fixture: &Fixture) -> Vec<(bool, u128, bool)> {
 }
 
 #[test]
-fn e2_each_part_of_a_slot_measures_how_long_it_has_waited_for_its_lane() {
+fn e2_each_part_of_a_slot_measures_its_wait_for_the_lane() {
     let mut fixture = Fixture::leading(params());
     fixture.step(In::Leadership(Leadership::Standby));
     let web = pool("lb", "web");
@@ -87,7 +87,7 @@ fn e2_each_try_of_an_admin_part_is_one_observation() {
 }
 
 #[test]
-fn n3_a_404_of_an_admin_write_is_stale_for_the_pool_or_its_parent() {
+fn n3_a_404_of_an_admin_write_is_stale_for_pool_or_balancer() {
     let codes = [
         ("ResourceNotFound", false),
         ("ParentResourceNotFound", false),

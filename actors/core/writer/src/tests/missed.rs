@@ -4,7 +4,7 @@
 use super::*;
 use model::arm::{AdminState, Backend, Entry};
 
-/// A set in which these backends drain.
+/// Returns a set in which these backends drain.
 fn draining(generation: u64, backends: &[u8]) -> Draining {
     let addresses = backends.iter().map(|last| (ip(*last).into(), NodeUid::new("uid"))).collect();
     Draining { generation, addresses, ..Draining::default() }
@@ -14,7 +14,7 @@ fn drain(fixture: &mut Fixture, generation: u64, backends: &[u8]) {
     assert!(fixture.step(In::Draining(Arc::new(draining(generation, backends)))).is_empty());
 }
 
-/// The backends that are, or may be, in service although they must be Down, by message to the admin state.
+/// Returns the backends that are, or may be, in service although they must be Down, by message to the admin state.
 fn missed(fixture: &Fixture, output: &[Out]) -> Vec<BTreeSet<Backend>> {
     let missed = |output: &Out| {
         let Out::AdminStates(pool, states) = output else { return None };
@@ -39,7 +39,7 @@ fn done() -> ArmAnswer {
 }
 
 #[test]
-fn n2_members_added_by_a_put_that_drain_by_now_are_missed() {
+fn n2_members_added_by_a_put_that_now_drain_are_missed() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = fixture.begin_put(&web, &[1, 2, 3]);
@@ -52,7 +52,7 @@ fn n2_members_added_by_a_put_that_drain_by_now_are_missed() {
 }
 
 #[test]
-fn n2_members_that_came_in_down_or_need_not_be_down_are_not_missed() {
+fn n2_members_added_down_or_not_draining_are_not_missed() {
     let web = pool("lb", "web");
     let excluded = Draining { excluded: [web.pool.clone()].into(), ..draining(2, &[1]) };
     for (before, after) in [
@@ -130,7 +130,7 @@ fn n4_a_read_of_a_pool_is_as_old_as_its_beginning() {
     let output = fixture.answer(read, read_of(with_down(), "W/1"));
     let expected = [(at(100), false), (at(100), true)];
     assert_eq!(known(&output), expected, "the Down before any PUT, and nothing to write");
-    // A glance ends a write with what it shows.
+    // A glance that shows the end also ends the write.
     drain(&mut fixture, 2, &[1, 2]);
     let read = get(&fixture.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
     let call = put(&fixture.answer(read, read_of(with_down(), "W/1")), &web).0;
@@ -159,7 +159,7 @@ fn n2_an_entry_restored_as_its_node_drains_again_is_missed() {
 }
 
 #[test]
-fn n2_it_is_reported_with_the_end_of_the_admin_part() {
+fn n2_missed_backends_are_reported_when_the_admin_part_ends() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     fixture.step(In::Leadership(Leadership::Standby));
@@ -178,7 +178,7 @@ fn n2_it_is_reported_with_the_end_of_the_admin_part() {
 }
 
 #[test]
-fn n2_a_failed_put_has_missed_something_if_it_may_have_succeeded() {
+fn n2_a_failed_put_that_may_have_succeeded_misses_backends() {
     for (kind, may_be_there) in [
         (FailureKind::Status(403), false),
         (FailureKind::Status(409), false),
@@ -245,7 +245,7 @@ fn n2_an_entry_that_the_next_read_finds_down_is_not_missed() {
 }
 
 #[test]
-fn w8_a_put_of_an_earlier_term_still_reports_what_it_missed() {
+fn w8_a_put_of_an_earlier_term_reports_missed_backends() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (_, call) = fixture.begin_put(&web, &[1]);

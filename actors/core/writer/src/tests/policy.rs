@@ -40,7 +40,7 @@ fn g6_no_grant_in_a_term_without_a_policy() {
 }
 
 #[test]
-fn g6_the_answer_about_a_pause_is_passed_on_whatever_this_process_is() {
+fn g6_an_answer_about_a_pause_is_passed_on_in_any_role() {
     let answer = Answer::Done(Done::Paused(Effect::WhenRead));
     let effect = |output: &[Out]| match output {
         [Out::Answer(RequestId(7), Answer::Done(Done::Paused(effect)))] => Some(*effect),
@@ -68,7 +68,7 @@ fn g6_the_answer_about_a_pause_is_passed_on_whatever_this_process_is() {
 }
 
 #[test]
-fn g6_while_everything_is_paused_nothing_is_granted_and_then_all_is() {
+fn g6_a_pause_of_everything_delays_all_grants() {
     for wish in [paused(), observe()] {
         let mut fixture = Fixture::leading(params());
         policy(&mut fixture, wish);
@@ -84,7 +84,7 @@ fn g6_while_everything_is_paused_nothing_is_granted_and_then_all_is() {
 }
 
 #[test]
-fn g6_a_pause_after_the_grant_sends_no_put_and_costs_nothing() {
+fn g6_a_pause_after_the_grant_sends_no_put_and_uses_no_retry() {
     let mut fixture = Fixture::leading(params());
     let (asked, reading) = (pool("a", "web"), pool("b", "web"));
     let taking = take(&fixture.due(&asked, due(0, MembershipUrgency::Add)));
@@ -111,7 +111,7 @@ fn g6_a_pause_cancels_a_write_that_waits_for_its_next_try() {
 }
 
 #[test]
-fn g6_a_put_that_was_sent_is_followed_to_its_end_and_nothing_follows_it() {
+fn g6_a_sent_put_is_polled_to_its_end_in_a_pause() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (attempt, put) = fixture.begin_put(&web, &[1]);
@@ -128,7 +128,7 @@ fn g6_a_put_that_was_sent_is_followed_to_its_end_and_nothing_follows_it() {
 }
 
 #[test]
-fn g6_after_a_throttled_put_or_a_moved_etag_no_put_follows_in_a_pause() {
+fn g6_no_put_follows_a_429_or_412_in_a_pause() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (attempt, put) = fixture.begin_put(&web, &[1]);
@@ -141,7 +141,7 @@ fn g6_after_a_throttled_put_or_a_moved_etag_no_put_follows_in_a_pause() {
 }
 
 #[test]
-fn d1_members_paused_since_the_take_are_not_written_but_their_down_is() {
+fn d1_a_pause_after_the_take_stops_members_but_not_downs() {
     let web = pool("lb", "web");
     let (_, key) = owner(&web);
     let by_pool =
@@ -188,7 +188,7 @@ fn asked(fixture: &mut Fixture, of: &PoolId) -> Result<(), Refusal> {
 }
 
 #[test]
-fn h3_an_attempt_is_passed_on_unless_it_could_not_begin() {
+fn h3_a_requested_attempt_is_refused_if_it_cannot_begin() {
     let web = pool("lb", "web");
     let mut fixture = Fixture::new(params());
     assert_eq!(asked(&mut fixture, &web), Err(Refusal::NotLeading));
@@ -221,7 +221,7 @@ fn h3_an_attempt_is_passed_on_unless_it_could_not_begin() {
 }
 
 #[test]
-fn c4_an_attempt_is_refused_by_who_only_shows() {
+fn c4_a_dry_run_refuses_a_requested_attempt() {
     let mut fixture = Fixture::new(Params { dry_run: true, ..params() });
     fixture.lead(1);
     assert_eq!(asked(&mut fixture, &pool("lb", "web")), Err(Refusal::DryRun));

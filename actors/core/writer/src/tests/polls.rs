@@ -4,7 +4,7 @@
 use super::*;
 use model::arm::AdminState;
 
-/// A write whose operation has run since 0 s.
+/// Creates a fixture with a write whose operation has run since 0 s.
 fn begun() -> (Fixture, PoolId, AttemptId) {
     begun_with(accepted(Provisioning::Updating, RetryAfter::Absent))
 }
@@ -17,7 +17,7 @@ fn begun_with(answer: ArmAnswer) -> (Fixture, PoolId, AttemptId) {
     (fixture, web, attempt)
 }
 
-/// A PUT that was accepted without a URL for its operation.
+/// Returns the answer to a PUT that was accepted without a URL for its operation.
 fn without_url() -> ArmAnswer {
     let ArmAnswer::Put(accepted) = accepted(Provisioning::Updating, RetryAfter::Absent) else {
         unreachable!("it is the answer to a PUT")
@@ -46,7 +46,8 @@ fn play(
     play_with(fixture, poll, |second| Some(balancer(second)), unreadable, ends)
 }
 
-/// The same with `pool` of the second for each read of the pool. Without an answer from `balancer`, the read hangs.
+/// Does the same with `pool` of the second for each read of the pool. Without an answer from `balancer`, the read
+/// hangs.
 fn play_with(
     fixture: &mut Fixture,
     poll: Option<&ArmAnswer>,
@@ -83,7 +84,7 @@ fn play_with(
     panic!("the lane is never free");
 }
 
-/// The same until an attempt has ended. Returns its outcome too.
+/// Does the same until an attempt has ended. Also returns its outcome.
 fn play_attempt(
     fixture: &mut Fixture,
     attempt: AttemptId,
@@ -96,7 +97,7 @@ fn play_attempt(
     (played, found)
 }
 
-/// All results of a poll without information on its operation. `None`: no answer.
+/// Returns all results of a poll without information on its operation. `None`: no answer.
 fn problems() -> Vec<Option<ArmAnswer>> {
     let later = RetryAfter::In(Duration::from_secs(60));
     let statuses = [400, 401, 403, 404, 408, 409, 410, 412, 418, 500, 501, 502, 503, 504];
@@ -118,18 +119,18 @@ fn problems() -> Vec<Option<ArmAnswer>> {
     failed.chain([Some(done()), None]).collect()
 }
 
-/// The answer to another request.
+/// Returns the answer to another request.
 fn done() -> ArmAnswer {
     accepted(Provisioning::Succeeded, RetryAfter::Absent)
 }
 
-/// A running operation: any status that ARM does not define counts as running.
+/// Returns a running operation. Any status that ARM does not define counts as running.
 fn runs_endlessly() -> [ArmAnswer; 2] {
     [running(RetryAfter::Absent), running(RetryAfter::In(Duration::from_secs(60)))]
 }
 
 #[test]
-fn w2_failing_polls_hold_no_lane_whose_balancer_rests() {
+fn w2_failing_polls_block_no_lane_of_an_idle_balancer() {
     for problem in problems() {
         for (members, written) in [(&[1][..], true), (&[][..], false)] {
             let (mut fixture, web, attempt) = begun();
@@ -186,7 +187,7 @@ fn w2_a_balancer_that_updates_keeps_its_lane_closed() {
 }
 
 #[test]
-fn w2_endless_running_counts_unless_the_pool_is_in_sync() {
+fn w2_an_endless_operation_is_a_failure_unless_in_sync() {
     for answer in runs_endlessly() {
         let (mut fixture, web, attempt) = begun();
         let in_sync = |_| lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[1])]);
@@ -236,7 +237,7 @@ fn w2_without_a_url_the_balancer_is_read() {
 }
 
 #[test]
-fn n3_failing_polls_of_an_admin_write_hold_no_lane() {
+fn n3_failing_polls_of_an_admin_write_block_no_lane() {
     for problem in problems().into_iter().chain(runs_endlessly().map(Some)) {
         let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");
@@ -303,7 +304,7 @@ fn w2_a_balancer_that_cannot_be_read_is_read_again() {
     assert!(matches!(found, Outcome::Written { .. }), "{found:?}");
 }
 
-/// All results of a read of the load balancer without information on it. `None`: no answer.
+/// Returns all results of a read of the load balancer without information on it. `None`: no answer.
 fn unreadable() -> [Option<ArmAnswer>; 4] {
     let status = |status, header| Some(ArmAnswer::Failed(failed(status, "", header)));
     let later = RetryAfter::In(Duration::from_secs(60));
@@ -311,7 +312,7 @@ fn unreadable() -> [Option<ArmAnswer>; 4] {
 }
 
 #[test]
-fn w2_an_unreadable_balancer_holds_no_lane_of_a_right_pool() {
+fn w2_an_unreadable_balancer_blocks_no_lane_of_a_synced_pool() {
     for balancer in unreadable() {
         for problem in problems() {
             for ends in [0, 50, 400] {
@@ -334,7 +335,7 @@ fn w2_an_unreadable_balancer_holds_no_lane_of_a_right_pool() {
 }
 
 #[test]
-fn w2_a_wrong_pool_of_an_unreadable_balancer_is_watched() {
+fn w2_a_pool_out_of_sync_on_an_unreadable_balancer_is_read() {
     for balancer in unreadable() {
         for problem in problems() {
             let (mut fixture, web, attempt) = begun();
@@ -353,7 +354,7 @@ fn w2_a_wrong_pool_of_an_unreadable_balancer_is_watched() {
 }
 
 #[test]
-fn w5_a_pool_or_balancer_that_is_gone_is_stale() {
+fn w5_an_absent_pool_or_load_balancer_is_stale() {
     let gone = [
         lb_of("lb", Provisioning::Succeeded, Vec::new()),
         ArmAnswer::Failed(failed(404, "ResourceNotFound", RetryAfter::Absent)),
@@ -381,7 +382,7 @@ fn w2_a_late_end_of_the_operation_counts() {
 }
 
 #[test]
-fn w2_after_the_deadline_the_lane_waits_for_rest() {
+fn w2_after_the_deadline_the_lane_waits_for_an_idle_balancer() {
     let (mut fixture, web, attempt) = begun();
     let updates = |_| lb_of("lb", Provisioning::Updating, vec![pool_with(&web, &[])]);
     let problem = ArmAnswer::Failed(failed(500, "", RetryAfter::Absent));

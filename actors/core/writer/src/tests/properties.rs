@@ -1,9 +1,9 @@
 //! Property tests of the writer in a random world, with a quiet end.
 //!
-//! Safety: one PUT at a time on a load balancer, and no more busy lanes than turns. No PUT without proof, outside its
-//! term, or without the etag of its GET. One Finished for each attempt that a pool has opened. The admin state learns
-//! of each added member that must be Down and is not. Liveness: when the faults stop, every pool becomes in sync
-//! within a bound.
+//! Safety: one PUT at a time on a load balancer, and no more busy lanes than slots. No PUT without proof, outside its
+//! term, or without the etag of its GET. Each attempt that a pool has opened ends with one Finished. The admin state
+//! is informed of each added member that must be Down and is not. Liveness: when the faults stop, every pool becomes
+//! in sync within a bound.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,18 +25,18 @@ const POOLS: usize = 3;
 const TURNS: usize = 2;
 const CLIENT_RETRIES: u32 = 3;
 
-/// Most grants of one attempt: the first one, the client's retries of its GET and of its PUT, and the waits for a
-/// foreign operation.
+/// Maximum number of grants of one attempt: the first one, the client's retries of its GET and of its PUT, and the
+/// waits for a foreign operation.
 const MAX_GRANTS: u32 = 1 + 2 * CLIENT_RETRIES + 6;
 
-/// Something that happens.
+/// A random event.
 #[derive(Clone, Copy, Debug)]
 enum RandomEvent {
     /// A pool gets a level: a set of addresses by bits, and the tolerated ones.
     Level(usize, u8, u8),
     /// Another client writes a pool, for this many seconds.
     Foreign(usize, u8, u8),
-    /// The draining set changes, and every pool's admin state is due.
+    /// The draining set changes, and the admin state of every pool is due.
     Drain(u8, bool),
     /// The next calls meet this fault.
     Faults(FailureCause, u8),
@@ -44,7 +44,7 @@ enum RandomEvent {
     Operations(u8, Option<Fate>, bool),
     /// A foreign rule is added to a pool, or removed.
     ForeignRule(usize, bool),
-    /// Leadership is lost, or won.
+    /// Leadership is lost or won.
     Lead(bool),
     /// A predecessor has begun to write a pool, for this many seconds, when this process leads.
     TakeOver(usize, u8, u8),
@@ -52,17 +52,17 @@ enum RandomEvent {
     Sluggish(u8),
     /// Discovery reads a load balancer.
     Discover(usize),
-    /// A pool withdraws what is due.
+    /// A pool withdraws its due work.
     Withdraw(usize),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FailureCause {
-    /// It is carried out, and the answer is lost.
+    /// The call is carried out, and the answer is lost.
     AnswerLost,
-    /// It is not carried out, and the connection breaks.
+    /// The call is not carried out, and the connection breaks.
     NotSent,
-    /// It is carried out, and a gateway times out.
+    /// The call is carried out, and a gateway times out.
     GatewayTimeout,
     /// 429 of a quota.
     Quota,
@@ -82,7 +82,7 @@ enum FailureCause {
     GateClosed,
 }
 
-/// A pool's side: a level, and an open attempt.
+/// The side of a pool: its level, and an open attempt.
 struct FakePool {
     id: PoolId,
     level: Level,
@@ -115,9 +115,9 @@ struct World {
     carried_out: BTreeSet<AttemptId>,
     /// Members that the last PUT of each pool adds without Down, and its draining set.
     added: BTreeMap<PoolId, (u64, BTreeSet<Backend>)>,
-    /// The backends that were reported, by pool and set, because they should be Down and may not be.
+    /// The reported backends, by pool and set, which should be Down and may not be.
     missed: BTreeSet<(PoolId, u64, Backend)>,
-    /// Whether only we write, and every accepted PUT is carried out.
+    /// True if no other client writes, and every accepted PUT is carried out.
     alone: bool,
     finished: BTreeSet<AttemptId>,
     puts: usize,
@@ -249,7 +249,7 @@ impl World {
         }
     }
 
-    /// Compares the admin states of a pool with the newest set, and with what the pool holds.
+    /// Compares the admin states of a pool with the newest set, and with the entries of the pool.
     fn on_admin_states(&mut self, pool: PoolId, states: PoolAdminStates) {
         let newest = Arc::clone(&self.writer.draining);
         for backend in states.in_doubt {
@@ -330,7 +330,7 @@ impl World {
         self.calls.insert(call.id, (self.now.plus(latency), call.request, fault));
     }
 
-    /// ARM's answer to a call that arrives now. `None`: never answered.
+    /// Returns ARM's answer to a call that arrives now. `None`: the call is never answered.
     fn arrive(&mut self, request: &ArmRequest, fault: Option<FailureCause>) -> Option<ArmAnswer> {
         let header = RetryAfter::In(Duration::from_secs(7));
         let answer = match fault {
@@ -394,7 +394,7 @@ impl World {
         })
     }
 
-    /// Lets a pool handle one message, as a queue would.
+    /// Lets a pool handle one message, as its queue would.
     fn handle_mail(&mut self, number: usize, output: Out) {
         let now = self.now;
         let in_sync = self.is_in_sync(&self.pools[number]);
@@ -656,7 +656,7 @@ fn any_fault() -> impl Strategy<Value = FailureCause> {
     ])
 }
 
-/// Levels, faults and slow operations, without another writer.
+/// Returns levels, faults and slow operations, without another writer.
 fn any_trouble() -> impl Strategy<Value = RandomEvent> {
     let fault = prop::sample::select(vec![
         FailureCause::AnswerLost,
@@ -711,7 +711,7 @@ proptest! {
     }
 
     #[test]
-    fn w4_where_only_we_write_an_attempt_that_has_written_always_knows_it(
+    fn w4_without_other_writers_each_attempt_knows_its_writes(
         story in prop::collection::vec((0..20_000_u64, any_trouble()), 1..40),
     ) {
         let mut world = World::new();
@@ -726,7 +726,7 @@ proptest! {
     }
 
     #[test]
-    fn w8_after_a_shutdown_it_becomes_quiet_and_attempts_are_answered(
+    fn w8_a_shutdown_ends_in_quiet_with_all_attempts_answered(
         story in prop::collection::vec((0..4_000_u64, any_random_event()), 1..30),
     ) {
         let mut world = World::new();
@@ -747,7 +747,7 @@ proptest! {
 }
 
 #[test]
-fn w1_the_world_of_these_properties_does_write() {
+fn w1_the_world_of_these_properties_writes() {
     let mut world = World::new();
     world.lead(true);
     for number in 0..world.pools.len() {

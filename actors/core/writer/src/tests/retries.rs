@@ -18,7 +18,7 @@ fn updating(pool: &PoolId) -> PoolFacts {
     PoolFacts { provisioning: Provisioning::Updating, ..pool_with(pool, &[]) }
 }
 
-/// Advances the clock to the next grant. Returns it, and the time that passed.
+/// Advances the clock to the next grant. Returns the grant, and the time that passed.
 fn next_take(fixture: &mut Fixture) -> (AttemptId, u64) {
     let began = fixture.now;
     loop {
@@ -31,7 +31,7 @@ fn next_take(fixture: &mut Fixture) -> (AttemptId, u64) {
     }
 }
 
-/// Advances the clock to the next call. Nothing is granted meanwhile.
+/// Advances the clock to the next call. No grant may happen in the meantime.
 fn next_call(fixture: &mut Fixture, latest: u64) -> CallId {
     loop {
         let next = fixture.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
@@ -48,7 +48,7 @@ fn assert_about(millis: u64, seconds: u64) {
     assert!((seconds * 800..=seconds * 1_200).contains(&millis), "{millis} ms, about {seconds} s");
 }
 
-/// The members, added and removed ones of an attempt's outcome.
+/// Returns the members, and the added and removed ones, of an attempt's outcome.
 fn written(output: &[Out], attempt: AttemptId) -> (&BTreeSet<IpAddr>, &BTreeSet<IpAddr>, &BTreeSet<IpAddr>) {
     let found = outcome(output, attempt);
     let Outcome::Written { members, added, removed, .. } = found else { panic!("{found:?}") };
@@ -56,7 +56,7 @@ fn written(output: &[Out], attempt: AttemptId) -> (&BTreeSet<IpAddr>, &BTreeSet<
 }
 
 #[test]
-fn w4_trouble_in_arm_is_retried_after_5_15_and_35_s_and_then_terminal() {
+fn w4_arm_errors_are_retried_at_5_15_and_35_s_then_terminal() {
     for kind in [
         FailureKind::Status(408),
         FailureKind::Status(500),
@@ -92,7 +92,7 @@ fn next_read(fixture: &mut Fixture, output: &[Out], (pool, attempt): (&PoolId, A
 }
 
 #[test]
-fn w4_get_and_put_have_retries_of_their_own_as_often_as_configured() {
+fn w4_get_and_put_each_have_the_configured_retries() {
     for retries in 0..6 {
         let mut fixture = Fixture::leading(Params { client_retries: retries, ..params() });
         let web = pool("lb", "web");
@@ -154,7 +154,7 @@ fn w4_the_delays_of_the_put_start_over_after_those_of_the_get() {
 }
 
 #[test]
-fn w4_a_retry_after_takes_the_place_of_the_delay_up_to_60_seconds() {
+fn w4_a_retry_after_of_up_to_60_s_replaces_the_delay() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (_, mut read) = fixture.begin(&web, &[1]);
@@ -167,7 +167,7 @@ fn w4_a_retry_after_takes_the_place_of_the_delay_up_to_60_seconds() {
 }
 
 #[test]
-fn w4_lane_and_turn_are_free_during_a_wait_and_other_pools_are_written() {
+fn w4_other_pools_are_written_while_a_retry_waits() {
     let mut fixture = Fixture::leading(Params { turns: 1, writes_per_5_minutes: 1, ..params() });
     let (web, sibling) = (pool("lb", "web"), pool("lb", "sibling"));
     let (attempt, read) = fixture.begin(&web, &[1]);
@@ -202,7 +202,7 @@ fn w4_the_next_try_has_the_newest_level_and_begins_with_a_get() {
 }
 
 #[test]
-fn w4_a_pool_that_no_longer_needs_its_write_ends_the_wait_with_nothing() {
+fn w4_a_retry_that_is_no_longer_needed_ends() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = fixture.begin(&web, &[1]);
@@ -214,7 +214,7 @@ fn w4_a_pool_that_no_longer_needs_its_write_ends_the_wait_with_nothing() {
 }
 
 #[test]
-fn w4_a_put_with_a_lost_answer_is_found_as_written_by_the_next_get() {
+fn w4_the_next_get_finds_a_put_with_a_lost_answer() {
     for lost in [no_answer(), failure(FailureKind::Connection, "", GONE), failed(504, "", GONE)] {
         let mut fixture = Fixture::leading(params());
         let (web, other) = (pool("lb", "web"), pool("lb", "other"));
@@ -223,7 +223,7 @@ fn w4_a_put_with_a_lost_answer_is_found_as_written_by_the_next_get() {
         assert!(fixture.fail(put(&output, &web).0, lost).is_empty(), "nothing is reported yet");
         assert_eq!(fixture.writer.busy, 0, "the turn is free");
         assert!(fixture.due(&other, due(0, MembershipUrgency::Revive)).is_empty(), "the lane is closed");
-        // The probe that opens the lane, and the wait of the attempt, run at the same time.
+        // The probe that opens the lane and the wait of the attempt run at the same time.
         let look = get(&fixture.until(5_000), &web);
         let output = fixture.answer(look, read_of(pool_with(&web, &[1, 2]), "W/2"));
         let mut granted = takes(&output)[0].clone();
@@ -266,7 +266,7 @@ fn w4_a_put_that_was_never_carried_out_is_repeated() {
 }
 
 #[test]
-fn w4_a_disproved_put_is_not_claimed_when_another_client_writes_the_same() {
+fn w4_a_disproved_put_is_not_claimed_after_an_equal_write() {
     for disproved_by_the_look in [true, false] {
         let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");
@@ -285,7 +285,7 @@ fn w4_a_disproved_put_is_not_claimed_when_another_client_writes_the_same() {
 }
 
 #[test]
-fn w4_of_several_unanswered_puts_the_one_that_the_pool_shows_counts() {
+fn w4_the_unanswered_put_that_the_pool_shows_counts() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = fixture.begin(&web, &[1]);
@@ -304,7 +304,7 @@ fn w4_of_several_unanswered_puts_the_one_that_the_pool_shows_counts() {
 }
 
 #[test]
-fn w4_a_put_found_written_is_reported_before_the_put_of_admin_states() {
+fn w4_a_found_put_is_reported_before_a_put_of_admin_states() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = fixture.begin_put(&web, &[1]);
@@ -344,7 +344,7 @@ fn w4_while_the_lane_is_in_doubt_its_reads_count_as_tries() {
 }
 
 #[test]
-fn w4_a_write_behind_an_endless_operation_is_retriable_after_2_min() {
+fn w4_a_write_after_an_endless_operation_ends_as_retriable() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = fixture.begin_put(&web, &[1]);
@@ -385,7 +385,7 @@ fn w4_standby_or_shutdown_during_a_wait_interrupts_it() {
 }
 
 #[test]
-fn w8_a_put_that_meets_trouble_during_the_shutdown_is_interrupted() {
+fn w8_a_failed_put_during_the_shutdown_is_interrupted() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = fixture.begin_put(&web, &[1]);
@@ -411,7 +411,7 @@ fn n3_an_admin_part_alone_ends_with_its_first_failure() {
 }
 
 #[test]
-fn n3_downs_and_membership_do_not_wait_for_each_others_retries() {
+fn n3_downs_and_membership_have_independent_retries() {
     let mut fixture = Fixture::leading(params());
     let (web, other) = (pool("a", "web"), pool("b", "other"));
     let (attempt, read) = fixture.begin(&web, &[1]);
@@ -434,7 +434,7 @@ fn n3_downs_and_membership_do_not_wait_for_each_others_retries() {
 }
 
 #[test]
-fn w4_a_write_that_waits_to_retry_is_shown_as_such() {
+fn w4_a_write_that_waits_for_a_retry_is_shown() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (_, read) = fixture.begin(&web, &[1]);
@@ -449,7 +449,7 @@ fn w4_a_write_that_waits_to_retry_is_shown_as_such() {
 }
 
 #[test]
-fn e2_the_wait_for_a_retry_is_no_wait_for_the_lane() {
+fn e2_the_wait_for_a_retry_does_not_count_as_lane_wait() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (_, read) = fixture.begin(&web, &[1]);
@@ -460,7 +460,7 @@ fn e2_the_wait_for_a_retry_is_no_wait_for_the_lane() {
 }
 
 #[test]
-fn w5_a_hopeless_poll_reads_the_load_balancer() {
+fn w5_a_poll_without_a_usable_answer_reads_the_load_balancer() {
     for kind in [
         FailureKind::Refused,
         FailureKind::Status(400),
@@ -489,7 +489,7 @@ fn w5_a_hopeless_poll_reads_the_load_balancer() {
 }
 
 #[test]
-fn w6_a_retry_after_of_ages_parks_its_own_pool_for_all_of_it() {
+fn w6_a_very_long_retry_after_parks_its_pool_for_all_of_it() {
     let mut fixture = Fixture::leading(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let (attempt, read) = fixture.begin(&web, &[1]);
@@ -502,14 +502,14 @@ fn w6_a_retry_after_of_ages_parks_its_own_pool_for_all_of_it() {
     };
     let output = fixture.fail(read, failed(429, "TooManyRequests", header));
     assert_eq!(eligible_at(&output, attempt), Some(at(0).plus(ages)));
-    // Other pools wait for an hour at most, behind a gate.
+    // Other pools wait for at most an hour, because of the gate.
     fixture.due(&other, due(0, MembershipUrgency::Add));
     assert!(takes(&fixture.until(3_599_999)).is_empty());
     let attempt = take(&fixture.until(3_600_000));
     let read = fixture.take_level(&other, attempt, &[1]);
     let output = fixture.fail(read, failed(429, "RetryableError", header));
     assert_eq!(eligible_at(&output, attempt), Some(at(3_600_000).plus(ages)));
-    // And for ten minutes at most in a lane.
+    // In a lane, they wait for at most ten minutes.
     fixture.due(&web, due(0, MembershipUrgency::Add));
     assert!(takes(&fixture.until(4_199_999)).is_empty());
     take(&fixture.until(4_200_000));
@@ -528,7 +528,7 @@ fn w8_a_put_may_be_sent_for_60_s_and_none_after_its_watchdog() {
 }
 
 #[test]
-fn w4_an_unreadable_pool_does_not_close_its_load_balancer_forever() {
+fn w4_an_unreadable_pool_does_not_close_its_lane_forever() {
     let mut fixture = Fixture::leading(Params { client_retries: 0, ..params() });
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let (_, call) = fixture.begin_put(&web, &[1]);

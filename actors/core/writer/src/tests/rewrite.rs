@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The PUT of a pool in sync, and its attempt.
+/// Returns the PUT of a pool in sync, and its attempt.
 fn rewritten(fixture: &mut Fixture, web: &PoolId) -> (AttemptId, CallId, Edit) {
     let attempt = take(&fixture.due(web, due(fixture.now, MembershipUrgency::Remove)));
     let taken = MembershipWrite { rewrites: true, ..taken_level(web, &[1]) };

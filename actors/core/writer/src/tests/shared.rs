@@ -2,12 +2,12 @@
 //! as the cloud-controller-manager (W7, W8). Answers are lost, late or doubled, and processes pause, crash and have
 //! wrong clocks.
 //!
-//! Safety: whenever a PUT is sent, its process leads and holds the Lease, and both are certain until the try has
-//! ended. No PUT is in flight while another client holds the Lease, or when the other process sends one. Liveness:
-//! when faults end and the other holder releases the Lease now and then, everything due is written. If it needs the
-//! Lease all the time, we hold it for at most half of the time, and it never waits for long. If the operator edits or
-//! deletes the Lease, or storage is restored from a backup, two holders cannot be kept apart; then requests stay few,
-//! and everything is written.
+//! Safety: whenever a PUT is sent, its process leads and holds the Lease, and keeps both until the try has ended. No
+//! PUT is in flight while another client holds the Lease, or when the other process sends one. Liveness: when faults
+//! end and the other holder releases the Lease now and then, everything due is written. If the other holder always
+//! needs the Lease, the controller holds it for at most half of the time, and the other holder never waits for long.
+//! If the operator edits or deletes the Lease, or storage is restored from a backup, two holders cannot be kept
+//! apart. Then requests stay few, and everything is written.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -28,12 +28,12 @@ use model::write_record::Trigger;
 const OURS: &str = "azure-backend-pool-controller";
 const CCM: &str = "cloud-controller-manager";
 const OTHER_CLIENT: &str = "stranger";
-/// Most requests about the Lease in one second. More are a storm.
+/// Maximum number of requests about the Lease in one second. More are a storm.
 const MAX_REQUESTS: usize = 40;
 const POOLS: usize = 4;
 const SETTLE: Duration = Duration::from_secs(20);
 const TERM: Duration = Duration::from_secs(45);
-/// Longest duration of the try of a PUT after it was sent.
+/// Maximum duration of the try of a PUT after it was sent.
 const TRY: Duration = Duration::from_secs(20);
 
 fn secs(seconds: u64) -> Duration {
@@ -43,19 +43,19 @@ fn secs(seconds: u64) -> Duration {
 /// A fault of a request about the Lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Trouble {
-    /// It never arrives, and fails.
+    /// The request never arrives, and fails.
     Lost,
-    /// It is carried out, and fails nevertheless.
+    /// The request is carried out, and fails nevertheless.
     AnswerLost,
-    /// It is carried out, and never answered.
+    /// The request is carried out, and never answered.
     Silence,
-    /// It fails, and is carried out half a minute later.
+    /// The request fails, and is carried out 30 seconds later.
     Late,
-    /// It is answered twice.
+    /// The request is answered twice.
     Doubled,
 }
 
-/// Something that happens.
+/// A random event.
 #[derive(Clone, Copy, Debug)]
 enum RandomEvent {
     /// A pool gets a level.
@@ -70,7 +70,7 @@ enum RandomEvent {
     Slow(u8),
     /// A process is suspended for this many seconds.
     Pause(usize, u8),
-    /// A process cannot renew its leadership any more.
+    /// A process can no longer renew its leadership.
     CutOff,
     /// The leader crashes and is started again.
     Crash,
@@ -78,11 +78,11 @@ enum RandomEvent {
     Restart,
     /// The other holder needs the Lease for this many seconds at a time, with this many between.
     Other(u8, u8),
-    /// A Service waits for the cloud-controller-manager, or does not.
+    /// A Service starts to wait for the cloud-controller-manager, or stops waiting.
     Awaiting(Option<u64>),
     /// The operator writes this holder into the Lease.
     Person(Option<&'static str>),
-    /// The operator deletes it.
+    /// The operator deletes the Lease.
     Deleted,
     /// Storage returns to the state of the Lease this many versions ago.
     Restored(usize),
@@ -96,7 +96,7 @@ struct State {
     /// `renewTime`, by the clock of the client that wrote it, in milliseconds.
     renewed: i64,
     duration: Duration,
-    /// Time at which the request that made it was sent.
+    /// Time at which the request that wrote this state was sent.
     sent: Now,
     previous: Option<Arc<str>>,
 }
@@ -106,7 +106,7 @@ struct State {
 enum Event {
     /// To a writer, of this life of its process.
     Tell(usize, u64, In),
-    /// A request about the Lease arrives. The life is that of its process.
+    /// A request about the Lease arrives. It belongs to this life of its process.
     Lease(usize, u64, CallId, LeaseRequest, Now, Option<Trouble>),
     /// A call arrives at ARM.
     Arm(usize, u64, ArmCall, bool),
@@ -118,7 +118,7 @@ struct Process {
     paused_until: Now,
     /// Error of its wall clock in milliseconds when it writes a time.
     skew: i64,
-    /// The same when it reads one.
+    /// Error of its wall clock in milliseconds when it reads a time.
     reads_skewed: i64,
     open: BTreeMap<PoolId, AttemptId>,
     /// PUTs without an answer, and the time until which they may be carried out.
@@ -144,7 +144,7 @@ struct World {
     leader: usize,
     epoch: u64,
     until: Now,
-    /// Whether the leader's renewals arrive.
+    /// True if the leader's renewals arrive.
     renews: bool,
     next_renewal: Now,
     arm: FakeArm,
@@ -161,7 +161,7 @@ struct World {
     other: Other,
     ours_for: Duration,
     puts: usize,
-    /// Whether a third client has changed the Lease.
+    /// True if a third client has changed the Lease.
     meddled: bool,
     /// Send times of the requests in the last second.
     requests: VecDeque<Now>,
@@ -545,7 +545,7 @@ impl World {
         }
     }
 
-    /// The other holder, whose clock is right.
+    /// Runs the other holder, whose clock is right.
     fn other(&mut self) {
         if self.other.holds_until.is_some_and(|until| until <= self.now) {
             self.other.holds_until = None;
@@ -675,7 +675,7 @@ impl World {
             }
             RandomEvent::CutOff => {
                 self.renews = false;
-                // It usually notices.
+                // In two cases of three, it notices.
                 if !self.sequence.is_multiple_of(3) {
                     let life = self.processes[self.leader].life;
                     let event = Event::Tell(self.leader, life, In::Leadership(Leadership::Standby));
@@ -723,7 +723,7 @@ impl World {
         self.happen(RandomEvent::Operations(2));
         self.happen(RandomEvent::Other(9, 3));
         self.happen(RandomEvent::Awaiting(None));
-        // The others would wait 15 minutes for a holder that does not know of its hold.
+        // The others would wait 15 minutes for a holder that does not know that it holds the Lease.
         let holder = self.lease.as_ref().and_then(|state| state.holder.as_deref());
         if holder == Some(OTHER_CLIENT) || holder == Some(CCM) && self.other.holds_until.is_none() {
             self.happen(RandomEvent::Person(None));
@@ -731,7 +731,7 @@ impl World {
         for process in &mut self.processes {
             process.paused_until = self.now;
         }
-        // Long enough for a take-over, for the longest waits, and for several holds of the Lease.
+        // The time is long enough for a take-over, for the longest waits, and for several holds of the Lease.
         for _ in 0..12 {
             self.run(self.now.plus(secs(60)));
             for number in 0..POOLS {
@@ -787,7 +787,7 @@ proptest! {
         reads_skewed in -100_000..100_000_i64,
         story in prop::collection::vec((0..30_000_u64, any_random_event()), 1..50),
     ) {
-        // Our hold must not seem to have ended early. Therefore the clocks may differ by only a few seconds.
+        // The hold must not seem to have ended early. Therefore the clocks may differ by only a few seconds.
         let mut world = World::new([skews.0, skews.1], reads_skewed);
         for (pause, event) in story {
             world.happen(event);
@@ -798,7 +798,7 @@ proptest! {
     }
 
     #[test]
-    fn w7_requests_about_the_lease_stay_few_and_everything_is_written(
+    fn w7_lease_requests_stay_few_and_everything_is_written(
         story in prop::collection::vec((0..30_000_u64, any_meddling()), 1..40),
     ) {
         let mut world = World::new([0, 0], 0);
@@ -811,7 +811,7 @@ proptest! {
     }
 
     #[test]
-    fn w7_a_holder_that_always_wants_it_gets_it_for_half_of_the_time(
+    fn w7_a_holder_that_always_needs_the_lease_gets_half_the_time(
         operations in 0..90_u8,
         hold in 0..40_u8,
         story in prop::collection::vec((0..4_000_u64, 0..POOLS, any::<u8>()), 300..400),
@@ -836,7 +836,7 @@ proptest! {
 }
 
 #[test]
-fn w7_the_world_of_these_properties_does_write_under_the_lease() {
+fn w7_the_world_of_these_properties_writes_with_the_lease() {
     let mut world = World::new([0, 0], 0);
     world.happen(RandomEvent::Level(0, 0b110));
     world.happen(RandomEvent::Level(1, 0b110));

@@ -12,7 +12,7 @@ fn seconds(seconds: u64) -> RetryAfter {
     RetryAfter::In(Duration::from_secs(seconds))
 }
 
-/// The profile with the exact behaviour of S0 (C2).
+/// Returns the profile with the exact behaviour of S0 (C2).
 fn upstream() -> Params {
     Params {
         retry_throttled: true,
@@ -24,7 +24,7 @@ fn upstream() -> Params {
     }
 }
 
-/// The time that S0's updater extracts from its ThrottleError, if it is in the future.
+/// Returns the time that S0's updater extracts from its ThrottleError, if it is in the future.
 fn eligible_at(output: &[Out], attempt: AttemptId) -> Option<Now> {
     let found = outcome(output, attempt);
     let Outcome::Retriable { eligible_at, .. } = found else { panic!("not throttled: {found:?}") };
@@ -84,7 +84,7 @@ fn throttled(fixture: &mut Fixture, in_put: bool, header: RetryAfter) -> (Option
     (eligible_at(&output, attempt), 1 + again)
 }
 
-/// Both profiles, and whether the GET or the PUT is throttled, with the number of tries of one attempt.
+/// Returns both profiles, each with a throttled GET and a throttled PUT, and the number of tries of one attempt.
 fn ways() -> impl Iterator<Item = (Params, bool, usize)> {
     [(params(), 1), (upstream(), 4)]
         .into_iter()
@@ -131,7 +131,7 @@ fn s0_throttle_3_a_429_without_the_header_parks_nothing() {
 }
 
 #[test]
-fn s0_throttle_4_a_429_with_an_unreadable_header_keeps_the_timer() {
+fn s0_throttle_4_an_unreadable_header_keeps_the_timer() {
     for (params, in_put, tries) in ways() {
         let mut fixture = Fixture::leading(params.clone());
         let found = throttled(&mut fixture, in_put, RetryAfter::Invalid);
@@ -155,7 +155,7 @@ fn s0_throttle_4_a_429_with_an_unreadable_header_keeps_the_timer() {
 }
 
 #[test]
-fn s0_throttle_5_a_gate_that_closes_before_the_call_gives_its_timer() {
+fn s0_throttle_5_a_gate_that_closes_first_gives_its_timer() {
     for (params, in_put, _) in ways() {
         let mut fixture = Fixture::leading(params);
         let (web, other) = (pool("a", "web"), pool("b", "other"));
@@ -180,7 +180,7 @@ fn s0_throttle_5_a_gate_that_closes_before_the_call_gives_its_timer() {
 }
 
 #[test]
-fn s0_throttle_6_only_a_429_and_a_closed_gate_are_throttling() {
+fn s0_throttle_6_only_429s_and_closed_gates_are_throttling() {
     let of = |failure: Arc<Failure>| classify(&failure);
     assert_eq!(of(failed(429, QUOTA, RetryAfter::Absent)), Fate::Throttled(ThrottleScope::Subscription));
     assert_eq!(of(failure(FailureKind::GateClosed, "", seconds(3))), Fate::GateClosed);
@@ -210,7 +210,7 @@ fn s0_throttle_6_only_a_429_and_a_closed_gate_are_throttling() {
 }
 
 #[test]
-fn s0_throttle_7_both_ways_give_the_pool_the_time_of_the_gate() {
+fn s0_throttle_7_both_causes_park_the_pool_until_the_gate_opens() {
     for (params, in_put, _) in ways() {
         for millis in [700_000, 7_200_250] {
             let mut fixture = Fixture::leading(params.clone());
@@ -238,7 +238,7 @@ fn s0_throttle_7_both_ways_give_the_pool_the_time_of_the_gate() {
 }
 
 #[test]
-fn s0_throttle_8_the_text_is_the_same_whatever_the_time() {
+fn s0_throttle_8_the_text_does_not_depend_on_the_time() {
     let met = |params: Params, span: u64| {
         let mut fixture = Fixture::leading(params);
         let (web, other) = (pool("a", "web"), pool("b", "other"));
@@ -285,12 +285,13 @@ fn next_grant(fixture: &mut Fixture) -> AttemptId {
     }
 }
 
-/// The seconds at which PUTs of a pool reach ARM if all are answered with a quota's 429, and the end of its attempt.
+/// Returns the seconds at which PUTs of a pool reach ARM if all are answered with a quota's 429, and the end of its
+/// attempt.
 fn put_seconds(params: Params, header: RetryAfter) -> (Vec<u64>, Option<Now>, u64) {
     put_seconds_of(params, QUOTA, header)
 }
 
-/// The same with a 429 of this code.
+/// Does the same with a 429 of this code.
 fn put_seconds_of(params: Params, code: &str, header: RetryAfter) -> (Vec<u64>, Option<Now>, u64) {
     let mut fixture = Fixture::leading(params);
     let web = pool("lb", "web");
@@ -313,7 +314,7 @@ fn put_seconds_of(params: Params, code: &str, header: RetryAfter) -> (Vec<u64>, 
 }
 
 #[test]
-fn w6_retry_throttled_tries_a_429_three_times_more() {
+fn w6_retry_throttled_retries_a_429_three_times() {
     for header in [RetryAfter::Absent, seconds(2), RetryAfter::Invalid] {
         let (sent, eligible, ended) = put_seconds(upstream(), header);
         assert_eq!(sent.len(), 4, "{header:?}: {sent:?}");
@@ -361,13 +362,13 @@ fn w6_retry_throttled_counts_gated_reads_as_well() {
 }
 
 #[test]
-fn w6_retry_throttled_with_delayed_grants_waits_and_then_tries() {
+fn w6_retry_throttled_with_delayed_grants_waits_and_retries() {
     let (sent, _, _) = put_seconds(Params { gates_delay_grants: true, ..upstream() }, seconds(40));
     assert_eq!(sent, [0, 40, 80, 120]);
 }
 
 #[test]
-fn w6_retry_throttled_ends_where_the_lane_is_locked_for_longer() {
+fn w6_retry_throttled_ends_if_the_lane_is_locked_for_longer() {
     let upstream = || Params { throttling: Throttling::Bounded, ..upstream() };
     let (sent, eligible, ended) = put_seconds_of(upstream(), LOCK, seconds(300));
     assert_eq!(
@@ -383,15 +384,15 @@ fn w6_retry_throttled_ends_where_the_lane_is_locked_for_longer() {
 }
 
 #[test]
-fn w6_retry_throttled_waits_for_all_that_the_first_429_has_named() {
+fn w6_retry_throttled_waits_for_the_first_retry_after() {
     let params = Params { throttling: Throttling::Bounded, ..upstream() };
     let (sent, eligible, _) = put_seconds(params, seconds(10_000));
     assert_eq!((&sent[..], eligible), (&[0][..], Some(at(10_000_000))), "and not only for the gate");
 }
 
-/// S0: the throttling policy sets its gate on any 429, for as long as that says.
+/// S0: the throttling policy closes its gate on any 429, for the time that the answer names.
 #[test]
-fn c2_upstream_a_429_of_a_lock_closes_the_gate_of_its_verb_and_no_lane() {
+fn c2_upstream_a_lock_429_closes_the_gate_and_no_lane() {
     for span in [60, 900, 90_000] {
         let mut fixture = Fixture::leading(Params { retry_throttled: false, ..upstream() });
         let (web, near, other) = (pool("a", "web"), pool("a", "near"), pool("b", "other"));
@@ -409,7 +410,7 @@ fn c2_upstream_a_429_of_a_lock_closes_the_gate_of_its_verb_and_no_lane() {
 }
 
 #[test]
-fn w6_by_default_a_429_is_not_tried_again_within_the_attempt() {
+fn w6_by_default_a_429_is_not_retried_within_the_attempt() {
     let (sent, eligible, ended) = put_seconds(params(), seconds(40));
     assert_eq!((&sent[..], eligible, ended), (&[0][..], Some(at(40_000)), 0));
 }
@@ -458,7 +459,7 @@ fn w6_the_operator_opens_a_gate_and_arm_is_called_again() {
 }
 
 #[test]
-fn c2_where_gates_delay_no_grant_a_pool_meets_the_closed_gate_at_its_turn() {
+fn c2_undelayed_grants_meet_the_closed_gate() {
     let mut fixture = Fixture::leading(Params { retry_throttled: false, ..upstream() });
     let (web, other, third) = (pool("a", "web"), pool("b", "other"), pool("c", "third"));
     let (_, call) = fixture.begin_put(&web, &[1]);
@@ -477,7 +478,7 @@ fn c2_where_gates_delay_no_grant_a_pool_meets_the_closed_gate_at_its_turn() {
 }
 
 #[test]
-fn w8_gate_times_of_a_predecessor_close_the_gates() {
+fn w8_gate_times_of_the_previous_leader_close_the_gates() {
     use model::lease::GateTimes;
     let gates = |output: &[Out]| -> Vec<(Option<Now>, Option<Now>)> {
         let of = |output: &Out| {

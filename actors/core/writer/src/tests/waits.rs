@@ -25,12 +25,12 @@ fn next_take(fixture: &mut Fixture) -> AttemptId {
 }
 
 #[test]
-fn w8_a_due_posted_while_the_attempt_waited_outlives_the_interruption() {
+fn w8_a_due_during_a_wait_survives_the_interruption() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = fixture.begin(&web, &[1]);
     fixture.fail(read, failed(503, "", RetryAfter::Absent));
-    // The pool learned of the new term first: it has ended its attempt, and is due again.
+    // The pool was informed of the new term first: it has ended its attempt, and is due again.
     assert!(fixture.due(&web, due(10, MembershipUrgency::Revive)).is_empty());
     let output = fixture.lead(2);
     assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
@@ -39,7 +39,7 @@ fn w8_a_due_posted_while_the_attempt_waited_outlives_the_interruption() {
 }
 
 #[test]
-fn w8_an_attempt_that_waited_and_was_interrupted_is_not_due_by_itself() {
+fn w8_an_interrupted_waiting_attempt_is_not_due_again() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (_, read) = fixture.begin(&web, &[1]);
@@ -49,7 +49,7 @@ fn w8_an_attempt_that_waited_and_was_interrupted_is_not_due_by_itself() {
 }
 
 #[test]
-fn w8_a_posted_due_outlives_the_grant_of_the_attempt_that_waited() {
+fn w8_a_due_during_a_wait_survives_the_next_grant() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = fixture.begin(&web, &[1]);
@@ -59,7 +59,7 @@ fn w8_a_posted_due_outlives_the_grant_of_the_attempt_that_waited() {
     let output = fixture.step(In::Taken(web.clone(), attempt, None));
     let again = take(&output);
     assert_ne!(again, attempt, "what was posted is another attempt's");
-    // Unless it was withdrawn.
+    // This does not apply if the due attempt was withdrawn.
     let read = fixture.take_level(&web, again, &[1]);
     fixture.fail(read, failed(503, "", RetryAfter::Absent));
     fixture.due(&web, due(10, MembershipUrgency::Add));
@@ -70,7 +70,7 @@ fn w8_a_posted_due_outlives_the_grant_of_the_attempt_that_waited() {
 }
 
 #[test]
-fn n3_a_down_during_a_membership_write_does_not_wait_for_its_retry() {
+fn n3_a_down_does_not_wait_for_the_retry_of_membership() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = fixture.begin(&web, &[1]);
@@ -84,7 +84,7 @@ fn n3_a_down_during_a_membership_write_does_not_wait_for_its_retry() {
 }
 
 #[test]
-fn n3_a_restore_that_comes_while_membership_is_written_waits_with_it() {
+fn n3_a_restore_waits_for_the_retry_of_membership() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (_, read) = fixture.begin(&web, &[1]);
@@ -93,7 +93,7 @@ fn n3_a_restore_that_comes_while_membership_is_written_waits_with_it() {
 }
 
 #[test]
-fn w4_membership_due_during_an_admin_write_does_not_wait_for_its_retry() {
+fn w4_membership_does_not_wait_for_the_retry_of_an_admin_part() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     fixture.step(In::Draining(drains(1)));
@@ -103,7 +103,7 @@ fn w4_membership_due_during_an_admin_write_does_not_wait_for_its_retry() {
 }
 
 #[test]
-fn w4_a_put_answered_500_and_carried_out_is_written() {
+fn w4_a_put_that_is_carried_out_with_status_500_is_written() {
     for status in [500, 503] {
         let mut fixture = Fixture::leading(params());
         let web = pool("lb", "web");
@@ -119,14 +119,14 @@ fn w4_a_put_answered_500_and_carried_out_is_written() {
     }
 }
 
-/// The answer to a PUT is lost. Discovery reads these members at this time, and then another client writes the level
-/// that we need. Returns the end of the attempt.
+/// Loses the answer to the PUT. Discovery reads these members at this time, and then another client writes the
+/// required level. Returns the end of the attempt.
 fn after_a_read(failure: Arc<Failure>, looked: u64, members: &[u8], provisioning: Provisioning) -> bool {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = fixture.begin_put(&web, &[1]);
     fixture.fail(call, failure);
-    // Probes of the lane in doubt are not answered before discovery's read.
+    // Probes of the lane in doubt get no answer before discovery's read.
     let early = fixture.until(looked);
     let probe = calls(&early).first().map(|call| call.id);
     let output = fixture.step(In::Read { call: CallId(1), lb: LbName::new("lb") });
@@ -145,7 +145,7 @@ fn after_a_read(failure: Arc<Failure>, looked: u64, members: &[u8], provisioning
     matches!(outcome(&output, attempt), Outcome::Written { .. })
 }
 
-/// The next grant, if all reads meanwhile show the level that we need.
+/// Returns the next grant, if all reads in the meantime show the required level.
 fn next_take_after(fixture: &mut Fixture, web: &PoolId) -> AttemptId {
     loop {
         let next = fixture.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);

@@ -57,7 +57,7 @@ fn n3_a_write_in_flight_ends_before_the_withdrawal_is_answered() {
 }
 
 #[test]
-fn n3_a_waiting_write_still_reads_the_pool_after_its_withdrawal() {
+fn n3_a_withdrawn_waiting_write_still_reads_the_pool() {
     let mut fixture = Fixture::leading(params());
     let web = pool("lb", "web");
     fixture.step(In::Draining(drains(1)));

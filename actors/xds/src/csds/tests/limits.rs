@@ -1,4 +1,4 @@
-//! What clients cost that send too much, read nothing, or only hold connections open.
+//! Tests of clients that send too much, read nothing, or only hold connections open.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ async fn h5_more_connections_end_the_oldest() {
     }
     let rest = open.split_off(2);
     for mut ended in open {
-        // It may be reset, because what the client sends last is not read.
+        // The connection may be reset, because the last bytes of the client are not read.
         drop(within(ended.read_to_end(&mut Vec::new())).await);
     }
     let answered = within(site.client().await.fetch_client_status(ClientStatusRequest::default())).await;
@@ -136,7 +136,7 @@ async fn h5_large_answers_that_wait_to_be_read_are_limited() {
         let contents = answer.config[0].generic_xds_configs[0].xds_config.as_ref().unwrap();
         assert_eq!(contents.value.len(), 1 << 20);
     }
-    // The connection of one that is not read in time ends.
+    // The connection of a client that does not read in time ends.
     tokio::time::pause();
     tokio::time::advance(READ_TIMEOUT).await;
     tokio::time::resume();

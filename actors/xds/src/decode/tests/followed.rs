@@ -271,7 +271,7 @@ fn errors(kind: ResourceKind, name: &str) -> Vec<u8> {
     response.encode_to_vec()
 }
 
-/// Assignments that can be decoded, and that may be valid or not.
+/// Returns assignments that can be decoded, and that may be valid or not.
 fn any_assignment() -> impl Strategy<Value = Any> {
     let host = prop_oneof!["10\\.0\\.0\\.[1-9]", "[0-9a-f.:]{0,12}"];
     let endpoint = (host, 0..70_000_u32, -1..8_i32, prop::option::of(0..3_u32));
@@ -323,7 +323,7 @@ fn in_a_response() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![any_bytes, any_assignment().prop_map(|any| of(ResourceKind::Endpoints, "any", vec![any]))]
 }
 
-/// Bytes that are sent instead of a response.
+/// Returns bytes that are sent instead of a response.
 fn in_place_of_a_response() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         prop::collection::vec(any::<u8>(), 0..512),

@@ -93,7 +93,8 @@ fn wrapped(rest: Vec<u8>) -> Vec<u8> {
     of_kind(ResourceKind::Endpoints, field(2, any(WRAPPER, rest)))
 }
 
-/// Responses of equal fields, of this size. Decoding takes time and memory in proportion to the number of fields.
+/// Returns responses of equal fields, of this size. Decoding takes time and memory in proportion to the number of
+/// fields.
 fn of_equal_fields(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
     let many = |one: Vec<u8>| of_kind(ResourceKind::Endpoints, one.repeat(bytes / one.len()));
     let reported = field(7, [field(1, field(1, "web")), field(2, [0x08, 0x05])].concat());
@@ -127,7 +128,7 @@ fn of_equal_fields(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Responses at the limits of what is read, or with texts of the greatest length.
+/// Returns responses at the limits of what is read, or with texts of the greatest length.
 fn of_full_size(legitimate: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     const FULL: usize = MESSAGE - 512;
     let eds = ResourceKind::Endpoints.type_url();

@@ -191,7 +191,7 @@ async fn x2_a88_a_stream_from_first_request_to_reopening() {
 }
 
 #[tokio::test]
-async fn x2_50_messages_are_read_at_once_and_then_paced() {
+async fn x2_50_messages_are_read_in_a_burst_and_then_paced() {
     let mut server = Ads::start().await;
     let mut shell = Shell::of(insecure(server.addr));
     shell.step(In::Watch(ResourceKey::new(ResourceKind::Endpoints, "web"), WatcherId(1)));

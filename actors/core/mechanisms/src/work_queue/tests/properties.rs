@@ -155,8 +155,8 @@ impl World {
         }
     }
 
-    /// The delay that the limiter imposes on the item. Tokens are refilled at regular intervals, and those of the burst
-    /// are in the past.
+    /// Returns the delay that the limiter imposes on the item. Tokens are refilled at regular intervals, and those of
+    /// the burst are in the past.
     fn limited(&mut self, item: u8) -> Duration {
         let now = i64::try_from(self.now.as_micros()).expect("small");
         let failures = self.failures.entry(item).or_default();

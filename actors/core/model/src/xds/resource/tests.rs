@@ -35,7 +35,7 @@ fn body(kind: ResourceKind, name: &str) -> Result<Body, String> {
     }
 }
 
-/// The field with the name of such a resource.
+/// Returns the field with the name of a resource of this kind.
 fn field(kind: ResourceKind) -> &'static str {
     match kind {
         ResourceKind::Cluster => "name: ",

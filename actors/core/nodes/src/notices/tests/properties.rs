@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// The API server's answer to a patch.
+    /// Returns the API server's answer to a patch.
     fn carry_out(&mut self, patch: &TaintPatch) -> TaintAnswer {
         let Some(n) = self.nodes.iter().position(|real| real.fact.name == patch.node) else {
             return TaintAnswer::Gone;

@@ -59,8 +59,8 @@ fn held(
     breaker.tripped().is_some()
 }
 
-/// Sets the number of required members of these pools to `size`. The others are removed at once, unless the breaker is
-/// tripped. Returns whether it is.
+/// Sets the number of required members of these pools to `size`. The others are removed immediately, unless the
+/// breaker is tripped. Returns whether it is tripped.
 fn shrink(breaker: &mut RemovalBreaker, seconds: u64, pools: std::ops::Range<usize>, size: usize) -> bool {
     for n in pools.clone() {
         let present = breaker.pools[&id(n)].newest().max(size);
@@ -78,7 +78,7 @@ fn shrink(breaker: &mut RemovalBreaker, seconds: u64, pools: std::ops::Range<usi
 }
 
 #[test]
-fn g4_it_trips_for_more_than_five_pools_and_more_than_a_fifth_of_them() {
+fn g4_more_than_five_pools_and_a_fifth_of_all_trip_it() {
     assert!(!shrink(&mut settled(6), 2, 0..5, 0), "five are few");
     assert!(shrink(&mut settled(6), 2, 0..6, 0));
     assert!(!shrink(&mut settled(100), 2, 0..20, 0), "a fifth of all");
@@ -88,7 +88,7 @@ fn g4_it_trips_for_more_than_five_pools_and_more_than_a_fifth_of_them() {
 }
 
 #[test]
-fn g4_only_losses_that_count_make_it_trip() {
+fn g4_only_losses_that_count_trip_it() {
     for (left, lost, trips) in
         [(0, 0, false), (0, 1, true), (4, 4, false), (4, 5, true), (5, 5, false), (5, 9, false)]
     {
@@ -116,7 +116,8 @@ fn g4_losses_within_five_minutes_add_up() {
 fn g4_draining_members_are_left_but_not_in_the_baseline() {
     let mut breaker = settled(10);
     for round in 0..6 {
-        // All ten move to ten others, and those that they leave drain; three times within the removal delay.
+        // All ten members are replaced by ten others, and the former ones drain. This happens three times within the
+        // removal delay.
         let there = 10 * (1 + round % 3);
         let draining = PoolSize { left: there, seen: there, present: there, ..asked(10) };
         (0..10).for_each(|n| breaker.record(at(100 + 120 * round as u64), &id(n), draining));
@@ -130,7 +131,7 @@ fn g4_draining_members_are_left_but_not_in_the_baseline() {
 }
 
 #[test]
-fn g4_time_alone_does_not_end_it_and_levels_and_operators_do() {
+fn g4_levels_and_operators_end_it_but_not_time_alone() {
     let mut breaker = settled(10);
     assert!(shrink(&mut breaker, 100, 0..10, 0));
     assert!(!breaker.evaluate(at(100_000)) && breaker.tripped() == Some(at(100)));
@@ -143,7 +144,7 @@ fn g4_time_alone_does_not_end_it_and_levels_and_operators_do() {
 }
 
 #[test]
-fn g4_members_that_go_after_a_long_delay_count_against_the_earlier_size() {
+fn g4_late_removals_are_compared_with_the_earlier_size() {
     let mut breaker = settled(10);
     let still = PoolSize { asked: 1, ..asked(10) };
     (0..10).for_each(|n| breaker.record(at(100), &id(n), still));
@@ -178,13 +179,14 @@ fn g4_it_ends_when_other_clients_removed_all_that_counts() {
 
 #[test]
 fn g4_unwritten_removals_stay_in_the_baseline() {
-    // Few at a time, and none of it is written for an hour; then it would all go at once.
+    // Few pools at a time lose members, and nothing is written for an hour. Then all removals would be written at the
+    // same time.
     let mut breaker = settled(10);
     for n in 0..5 {
         assert!(!held(&mut breaker, 100 + 600 * n as u64, n..n + 1, 1, 10));
     }
     assert!(held(&mut breaker, 4_000, 5..6, 1, 10), "six pools still have their baseline");
-    // Members that are gone do not count any more five minutes later, whichever client has removed them.
+    // Removed members no longer count after five minutes, whichever client has removed them.
     let mut breaker = settled(10);
     assert!(!held(&mut breaker, 100, 0..5, 1, 10) && !held(&mut breaker, 200, 0..5, 1, 1));
     assert!(held(&mut breaker, 499, 5..6, 1, 10));
@@ -231,7 +233,7 @@ fn g4_members_restored_in_a_pause_count_when_it_ends() {
         assert!(held(&mut breaker, 9_110, 0..10, 1, 10), "{kind:?}: put back 10 s before");
         assert!(!held(&mut breaker, 9_120, 0..10, 10, 10));
     }
-    // One after the other: the sixth within five minutes is too much.
+    // One pool after another resumes. The sixth within five minutes trips the breaker.
     let mut breaker = settled(10);
     assert!(!paused(&mut breaker, (100, PauseScope::Alone), 0..10, 1, 10));
     for n in 0..5 {
@@ -246,7 +248,7 @@ fn g4_members_restored_in_a_pause_count_when_it_ends() {
 }
 
 #[test]
-fn g4_a_pool_paused_by_itself_neither_trips_it_nor_ends_it() {
+fn g4_a_separately_paused_pool_neither_trips_nor_ends_it() {
     let mut breaker = settled(20);
     assert!(!paused(&mut breaker, (100, PauseScope::Alone), 0..19, 1, 10));
     assert!(!held(&mut breaker, 110, 19..20, 1, 10), "other pools are not stopped");
@@ -265,7 +267,7 @@ fn g4_a_pool_paused_by_itself_neither_trips_it_nor_ends_it() {
 }
 
 #[test]
-fn g4_pools_paused_by_themselves_do_not_count_for_the_fifth() {
+fn g4_separately_paused_pools_do_not_count_for_the_fifth() {
     let mut breaker = settled(100);
     assert!(!paused(&mut breaker, (100, PauseScope::Alone), 0..80, 1, 10));
     assert_eq!(breaker.counted(), (0, 20));
@@ -309,7 +311,7 @@ fn g4_a_release_does_not_cover_members_required_again() {
 }
 
 #[test]
-fn g4_a_released_but_unwritten_member_can_be_held_after_it_is_asked_again() {
+fn g4_an_unwritten_release_ends_if_it_is_required_again() {
     let mut breaker = settled(10);
     assert!(held(&mut breaker, 100, 0..10, 1, 10));
     breaker.release(at(600));
@@ -356,7 +358,7 @@ fn g4_losses_count_if_the_pool_is_paused_afterwards() {
 
 #[test]
 fn g4_members_never_written_are_not_in_the_baseline() {
-    // Azure accepts nothing for an hour, in which all Services scale up and down again.
+    // Azure accepts no write for an hour, in which all Services scale up and down again.
     let mut breaker = settled(10);
     for (seconds, wanted) in [(100, 25), (2_000, 12)] {
         let unwritten = PoolSize { seen: 10, present: 40, seen_at: at(50), ..asked(wanted) };
@@ -367,7 +369,7 @@ fn g4_members_never_written_are_not_in_the_baseline() {
 }
 
 #[test]
-fn g4_pools_that_are_released_count_neither_as_shrunk_nor_at_all() {
+fn g4_released_pools_do_not_count() {
     let mut breaker = settled(100);
     assert!(!shrink(&mut breaker, 2, 0..20, 0));
     (0..20).for_each(|n| breaker.forget(&id(n)));
@@ -378,7 +380,7 @@ fn g4_pools_that_are_released_count_neither_as_shrunk_nor_at_all() {
 }
 
 #[test]
-fn g4_a_source_that_breaks_again_is_compared_with_its_first_state() {
+fn g4_a_source_that_fails_again_keeps_its_first_baseline() {
     let mut breaker = settled(10);
     assert!(held(&mut breaker, 100, 0..10, 1, 10));
     for round in 0..3 {
@@ -403,8 +405,8 @@ fn g4_losses_after_levels_end_it_count_for_five_minutes() {
 }
 
 #[test]
-fn g4_the_baseline_during_a_trip_is_what_was_observed() {
-    // Ten more each: 200 seconds before the trip, then 15 and 5 seconds before it, then during it.
+fn g4_the_baseline_during_a_trip_is_the_observed_members() {
+    // Each pool gets ten more members: 200 seconds before the trip, 15 and 5 seconds before it, and during it.
     for added in [100, 285, 295, 400] {
         let mut breaker = settled(20);
         assert!(added > 300 || !shrink(&mut breaker, added, 0..10, 20));
@@ -413,11 +415,11 @@ fn g4_the_baseline_during_a_trip_is_what_was_observed() {
         assert!(!held(&mut breaker, 9_000, 10..20, 10, 10));
         assert!(held(&mut breaker, 9_001, 0..10, 9, 20), "added at {added} s");
     }
-    // Members that left long before do not count: they left more than five minutes ago.
+    // Members that were removed more than five minutes ago do not count.
     let mut breaker = settled(20);
     assert!(!shrink(&mut breaker, 200, 0..10, 6) && held(&mut breaker, 300, 10..20, 0, 10));
     assert!(!held(&mut breaker, 9_000, 10..20, 10, 10) && !held(&mut breaker, 9_001, 0..10, 4, 6));
-    // However often a pool changes meanwhile, only the last five minutes are kept.
+    // However often a pool changes, only the last five minutes are kept.
     let mut breaker = settled(20);
     assert!(held(&mut breaker, 300, 10..20, 0, 10));
     for n in 0..1_000 {
@@ -442,18 +444,18 @@ fn g4_first_members_of_an_empty_pool_count_after_30_s() {
         assert_eq!(shrink(&mut given(10, 10), seconds, 0..10, 4), trips, "{seconds} s");
         assert!(!shrink(&mut given(10, 10), seconds, 0..10, 5), "a half stays");
     }
-    // While more members arrive, none of them are steady; but not for longer than five minutes.
+    // While more members arrive, the earlier ones do not count, but for at most five minutes.
     for (seconds, trips) in [(300, false), (301, true)] {
         let mut breaker = given(10, 1);
         (1..=14).for_each(|n| assert!(!shrink(&mut breaker, 1 + 20 * n, 0..10, 1 + n as usize)));
         assert!(!shrink(&mut breaker, 290, 0..10, 20));
         assert_eq!(shrink(&mut breaker, seconds, 0..10, 0), trips, "{seconds} s");
     }
-    // Members that were added and removed again at once never counted.
+    // Members that were removed immediately after they were added never count.
     let mut breaker = given(10, 10);
     assert!(!shrink(&mut breaker, 20, 0..10, 0) && !shrink(&mut breaker, 60, 0..10, 0));
     assert!(!shrink(&mut breaker, 61, 0..10, 3) && !shrink(&mut breaker, 80, 0..10, 0));
-    // A pool that had members is compared with what it had five minutes ago.
+    // A pool that had members is compared with its members five minutes ago.
     let mut breaker = settled(10);
     assert!(!shrink(&mut breaker, 100, 0..10, 30) && !shrink(&mut breaker, 399, 0..10, 10));
 }
@@ -541,7 +543,7 @@ fn g4_a_change_is_sent_and_a_trip_reported_once_per_term() {
     assert!(shrink(&mut breaker, 102, 0..10, 0) && breaker.take_due_report(), "and when it trips again");
 }
 
-/// Pools whose members go immediately when nothing holds them back.
+/// Pools whose members are removed immediately unless the breaker is tripped.
 struct Cluster {
     breaker: RemovalBreaker,
     wanted: Vec<usize>,
@@ -558,7 +560,7 @@ impl Cluster {
         self.had[n].last().map_or(0, |(_, members)| *members)
     }
 
-    /// The least number of members that a pool had about five minutes ago.
+    /// Returns the smallest number of members that a pool had about five minutes ago.
     fn before(&self, n: usize, seconds: u64) -> usize {
         let had = &self.had[n];
         let (from, to) = (seconds.saturating_sub(311), seconds.saturating_sub(289));
@@ -592,8 +594,8 @@ impl Cluster {
         self.look(seconds);
     }
 
-    /// Returns how many pools have lost most of their members, if one of them has lost some just now. The former number
-    /// of members changes with time too, and then nothing goes.
+    /// Returns the number of pools that have lost most of their members, if one of them loses members in this second;
+    /// otherwise 0. The former number of members also changes with time, without a removal.
     fn lost(&self, seconds: u64) -> usize {
         let shrunk = |n: &usize| 2 * self.now(*n) < self.before(*n, seconds);
         let lost: Vec<usize> = (0..self.wanted.len()).filter(shrunk).collect();
@@ -607,7 +609,7 @@ impl Cluster {
 
 proptest! {
     #[test]
-    fn g4_few_pools_lose_most_members_in_five_minutes_whatever_a_source_says(
+    fn g4_few_pools_ever_lose_most_members_in_five_minutes(
         steps in prop::collection::vec((1..400_u64, any::<u32>(), any::<u32>(), 0..20_usize), 1..60)
     ) {
         let mut cluster = Cluster::of(12);
@@ -618,7 +620,7 @@ proptest! {
             cluster.step(seconds, if later % 2 == 0 { pools } else { pools & others }, members);
             prop_assert!(cluster.lost(seconds) <= POOLS_ALLOWED, "at {} s", seconds);
         }
-        // Afterwards it does not hold a removal that is not a loss.
+        // Afterwards, the breaker does not hold a removal that is not a loss.
         cluster.step(seconds + 1, u32::MAX, 30);
         prop_assert!(cluster.breaker.tripped().is_none());
     }

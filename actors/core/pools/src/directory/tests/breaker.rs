@@ -1,9 +1,10 @@
-//! All removals are held back when too many pools would lose most of their members (G4).
+//! Tests of the breaker in the Directory: all removals are held when too many pools would lose most of their members
+//! (G4).
 
 use super::*;
 use model::level::SurplusPolicy;
 
-/// The fact of the `n`-th Service, whose other nodes are excluded by their label.
+/// Returns the fact of the `n`-th Service, whose other nodes are excluded by their label.
 fn of(n: u32, required: &[u8]) -> ServiceFact {
     fact(n, &format!("s{n}"), labelled(required))
 }
@@ -18,7 +19,7 @@ fn all_with(count: u32, members: &[u8]) -> Arc<LbFacts> {
     balancer("lb", pools, rules)
 }
 
-/// A running Directory with this many pools, each with these members.
+/// Creates a running Directory with this many pools, each with these members.
 fn cluster_with(params: Params, count: u32, members: &[u8]) -> Fixture {
     let mut fixture = Fixture::with(params);
     fixture.send(In::ListsSynced);
@@ -33,7 +34,7 @@ fn cluster(count: u32, members: &[u8]) -> Fixture {
     cluster_with(params(), count, members)
 }
 
-/// Returns how many members go, over all pools observed with these members.
+/// Returns the number of members that are removed, over all pools, if they were observed with these members.
 fn going(fixture: &Fixture, observed: &[u8]) -> usize {
     fixture.assigned.values().map(|said| said.level.surplus(&ips(observed)).count()).sum()
 }
@@ -102,7 +103,7 @@ fn g4_losses_of_several_turns_together_trip_it() {
 }
 
 #[test]
-fn g4_other_removals_wait_as_well_and_additions_pass() {
+fn g4_other_removals_are_held_too_and_additions_are_not() {
     let mut fixture = cluster(40, &[1, 2, 3, 4]);
     fixture.together((0..30).map(|n| of(n, &[1])));
     fixture.pass(30_000);
@@ -116,7 +117,7 @@ fn g4_other_removals_wait_as_well_and_additions_pass() {
 }
 
 #[test]
-fn g4_time_does_not_end_it_and_the_levels_do() {
+fn g4_levels_end_it_but_not_time() {
     let mut fixture = cluster(20, &[1, 2, 3, 4]);
     fixture.together((0..20).map(|n| of(n, &[1])));
     fixture.pass(3_600_000);
@@ -175,8 +176,8 @@ fn g4_pools_without_services_do_not_count() {
 }
 
 #[test]
-fn g4_the_ordinary_life_of_a_cluster_does_not_trip_it() {
-    // Rolling restart of 200 Services with one pod each: the pods come back on other nodes.
+fn g4_daily_work_in_a_cluster_does_not_trip_it() {
+    // A rolling restart of 200 Services with one pod each: the pods start again on other nodes.
     let mut fixture = cluster(200, &[1]);
     for n in 0..200 {
         fixture.service(fact(n, &format!("s{n}"), part(&[2], &[1])));
@@ -193,7 +194,7 @@ fn g4_the_ordinary_life_of_a_cluster_does_not_trip_it() {
     fixture.together((0..30).map(|n| of(n, &[4, 5, 6])));
     fixture.pass(60_000);
     assert!(!is_stopped(&fixture) && going(&fixture, &[1, 2, 3, 4, 5, 6]) == 90);
-    // One Service is scaled to nothing; then all are recreated, within the time of G2.
+    // One Service is scaled to zero. Then all are recreated, within the time of G2.
     let mut fixture = cluster(30, &[1, 2]);
     fixture.service(of(3, &[]));
     fixture.together((4..30).map(|n| of(n, &[])));
@@ -204,7 +205,7 @@ fn g4_the_ordinary_life_of_a_cluster_does_not_trip_it() {
 }
 
 #[test]
-fn g4_mass_emptying_trips_it_however_often_the_source_confirms_it() {
+fn g4_mass_emptying_trips_it_even_if_the_source_confirms_it() {
     let emptied = |provenance| move |n| ServiceFact { provenance, slices: 0, endpoints: 0, ..of(n, &[]) };
     let mut fixture = cluster(30, &[1, 2]);
     fixture.together((0..30).map(emptied(Provenance::Relist)));
@@ -213,7 +214,7 @@ fn g4_mass_emptying_trips_it_however_often_the_source_confirms_it() {
     fixture.pass(600_000);
     assert!(is_stopped(&fixture), "the second list was empty as well");
     assert_eq!(going(&fixture, &[1, 2]), 0);
-    // Most nodes get the label that leaves them out, as seen on a watch.
+    // A watch shows that most nodes get the label that excludes them.
     let mut fixture = cluster(30, &[1, 2, 3, 4]);
     fixture.together((0..30).map(|n| of(n, &[4])));
     fixture.pass(31_000);
@@ -231,7 +232,7 @@ fn x5_g4_removals_by_configuration_trip_it_too() {
     assert_eq!(going(&fixture, &[1, 2]), 0);
     let reason = |n| fixture.assigned[&pool_of(n)].held.as_ref().map(|held| held.reason);
     assert!((0..20).all(|n| reason(n) == Some(HeldReason::Breaker)));
-    // Few go, and without any confirmation.
+    // Few members are removed, and without any confirmation.
     let mut fixture = cluster(20, &[1, 2]);
     fixture.together((0..5).map(dropped));
     fixture.pass(30_000);
@@ -253,7 +254,7 @@ fn g4_initial_reads_set_the_baseline() {
 }
 
 #[test]
-fn g5_an_observing_breaker_only_reports_and_without_guards_there_is_none() {
+fn g5_in_observe_it_only_reports_and_without_guards_it_is_off() {
     for (guards, would_hold, told) in
         [(GuardMode::Observe, Some(HeldReason::Breaker), 1), (GuardMode::Off, None, 0)]
     {
@@ -273,7 +274,7 @@ fn g5_an_observing_breaker_only_reports_and_without_guards_there_is_none() {
 }
 
 #[test]
-fn g4_it_is_reported_once_in_each_term_while_it_lasts() {
+fn g4_a_trip_is_reported_once_in_each_term() {
     let mut fixture = cluster(20, &[1, 2, 3, 4]);
     fixture.together((0..20).map(|n| of(n, &[1])));
     fixture.pass(30_000);
@@ -289,7 +290,7 @@ fn g4_it_is_reported_once_in_each_term_while_it_lasts() {
 }
 
 #[test]
-fn g4_a_process_that_starts_while_all_is_broken_stops_removals_at_once() {
+fn g4_a_process_that_starts_in_an_outage_stops_removals() {
     for (probed, listed) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut facts = LbFacts::clone(&all_with(20, &[1, 2, 3, 4]));
         facts.rules.iter_mut().for_each(|rule| rule.probed = probed);
@@ -334,7 +335,7 @@ fn g4_losses_while_no_process_ran_trip_it() {
 }
 
 #[test]
-fn g4_winning_leadership_ends_nothing_and_forgets_nothing() {
+fn g4_a_new_term_keeps_the_trip_and_the_baseline() {
     let mut fixture = cluster(20, &[1, 2, 3, 4]);
     fixture.reporting(None);
     fixture.together((0..20).map(|n| of(n, &[1])));
@@ -377,7 +378,7 @@ fn g4_a_standby_follows_a_release_at_the_leader() {
 }
 
 #[test]
-fn g4_pools_that_are_paused_count_as_if_they_were_not() {
+fn g4_paused_pools_count_like_others() {
     let mut fixture = cluster(20, &[1, 2, 3, 4]);
     let pause =
         OperatorPolicy { everything: Some(model::policy::Pause::default()), ..OperatorPolicy::default() };
@@ -435,7 +436,7 @@ fn c4_a_dry_run_releases_nothing() {
 }
 
 #[test]
-fn g4_a_source_that_breaks_again_and_again_does_not_wear_it_out() {
+fn g4_a_source_that_fails_repeatedly_trips_it_each_time() {
     let mut fixture = cluster(20, &[1, 2, 3, 4]);
     for round in 0..4 {
         fixture.together((0..20).map(|n| of(n, &[1])));
@@ -464,7 +465,7 @@ fn g4_new_pools_that_lose_their_first_members_soon_count_too() {
     }
 }
 
-/// The input with this operator policy.
+/// Returns the input with this operator policy.
 fn policy_input(policy: OperatorPolicy) -> In {
     In::OperatorPolicy { term: Some(Epoch(u64::MAX)), policy: Arc::new(policy) }
 }
@@ -499,9 +500,9 @@ fn g4_members_restored_in_a_pause_stay_at_the_resume() {
 }
 
 #[test]
-fn g4_levels_that_fall_while_nothing_is_written_do_not_go_at_once_later() {
+fn g4_unwritten_losses_are_held_when_writes_resume() {
     let mut fixture = cluster(20, &[1, 2, 3, 4]);
-    // Azure does not answer for an hour, in which few pools at a time lose their members.
+    // Azure does not answer for an hour, in which a few pools at a time lose their members.
     for n in 0..5 {
         fixture.service(of(n, &[1]));
         fixture.pass(600_000);
@@ -515,7 +516,7 @@ fn g4_levels_that_fall_while_nothing_is_written_do_not_go_at_once_later() {
 }
 
 #[test]
-fn g4_pools_paused_alone_stop_no_removal_elsewhere() {
+fn g4_separately_paused_pools_stop_no_removal_elsewhere() {
     let mut fixture = cluster(20, &[1, 2, 3, 4]);
     fixture.send(policy_input(paused(0..19)));
     fixture.together((0..20).map(|n| of(n, &[1])));

@@ -1,9 +1,9 @@
-//! Conditions that are reported once in each term, on the test's clock.
+//! Tests of conditions that are reported once in each term, on the test's clock.
 
 use super::*;
 use model::policy::Pause;
 
-/// Pools that are shared, held, not manageable and in sync, while nothing is reported.
+/// Creates pools that are shared, held, not manageable and in sync, without any reports.
 fn conditions() -> Fixture {
     let mut fixture = Fixture::running();
     fixture.reporting(None);
@@ -125,7 +125,7 @@ fn e1_conditions_that_end_as_a_term_begins_are_not_reported() {
 }
 
 #[test]
-fn e1_a_term_that_ends_before_the_turn_does_reports_nothing() {
+fn e1_a_term_that_ends_within_the_turn_reports_nothing() {
     let mut fixture = conditions();
     let mut out = Vec::new();
     fixture.machine.step(fixture.now, In::Reporting(Some(Epoch(1))), &mut out);
@@ -138,7 +138,7 @@ fn e1_a_term_that_ends_before_the_turn_does_reports_nothing() {
 }
 
 #[test]
-fn g6_of_a_pool_that_is_paused_nothing_is_reported_until_the_pause_ends() {
+fn g6_a_paused_pool_has_no_reports_until_the_pause_ends() {
     let pools = ["shop-web", "shop-held", "shop-refused"].map(|name| (id("lb", name), Pause::default()));
     let services = ["web", "held", "refused"].map(|name| (ServiceKey::new("shop", name), Pause::default()));
     let by_pool = OperatorPolicy { pools: pools.into(), ..OperatorPolicy::default() };

@@ -1,8 +1,8 @@
-//! Which pool of a failed load balancer is written once more, and when.
+//! Tests of which pool of a failed load balancer is written once more, and when.
 
 use super::*;
 
-/// `lb` with the pools `shop-api` and `shop-web`, in these states.
+/// Returns `lb` with the pools `shop-api` and `shop-web`, in these states.
 fn balancer_in(own: Provisioning, pools: [Provisioning; 2]) -> Arc<LbFacts> {
     let named = ["shop-api", "shop-web"].into_iter().zip(pools);
     let pools = named.map(|(name, provisioning)| PoolFacts { provisioning, ..pool("lb", name, &[1]) });
@@ -21,7 +21,8 @@ fn running() -> Fixture {
     fixture
 }
 
-/// Lets this many minutes pass, with one observation in each. Returns the pools that are written, each with its minute.
+/// Advances the clock by this many minutes, with one observation in each. Returns the pools that are written, each
+/// with its minute.
 fn pass(fixture: &mut Fixture, minutes: u64, facts: &Arc<LbFacts>) -> Vec<(u64, String)> {
     let mut written = Vec::new();
     for minute in 0..minutes {
@@ -61,7 +62,7 @@ fn a_pool_that_failed_alone_is_the_one_that_is_written() {
 }
 
 #[test]
-fn q8_a_pool_that_cannot_be_written_leaves_the_turn_to_the_next() {
+fn q8_a_pool_that_cannot_be_rewritten_is_skipped() {
     let failed = balancer_in(Provisioning::Failed, FINE);
     let refuse = |fixture: &mut Fixture, name: &str| {
         fixture.send(In::RewriteSkipped(id("lb", name)));
@@ -76,7 +77,7 @@ fn q8_a_pool_that_cannot_be_written_leaves_the_turn_to_the_next() {
     assert_eq!(refuse(&mut fixture, "shop-api"), ["shop-web"]);
     let next = (20, "shop-api".to_owned());
     assert_eq!(pass(&mut fixture, 39, &failed), [next], "the delay is as after one write");
-    // Neither can be written: they are asked again soon, with the same delay.
+    // Neither pool can be written. Both are asked again soon, with the same delay.
     assert_eq!(refuse(&mut fixture, "shop-api"), ["shop-web"]);
     assert_eq!(refuse(&mut fixture, "shop-web"), [""; 0]);
     assert_eq!(pass(&mut fixture, 2, &failed), [(1, "shop-api".to_owned())]);

@@ -1,9 +1,9 @@
-//! Pools of one address family that contain nodes which host endpoints of the other family (D4).
+//! Tests of pools of one address family that contain nodes with endpoints of only the other family (D4).
 
 use super::*;
 use model::view::ExcludedNodeView;
 
-/// A part with these required members, and these nodes of the other family.
+/// Returns a part with these required members, and these nodes of the other family.
 fn split(required: &[u8], others: &[u8]) -> Part {
     let node = |n: &u8| {
         let node = ExcludedNode { ips: ips(&[*n]), why: ExclusionRule::OtherFamily };
@@ -27,7 +27,7 @@ fn going(fixture: &Fixture, observed: &[u8]) -> usize {
 }
 
 #[test]
-fn d4_a_node_of_the_other_family_goes_after_the_removal_delay() {
+fn d4_a_node_of_the_other_family_has_the_removal_delay() {
     let mut fixture = settled(&[1]);
     fixture.service(fact(1, "web", split(&[1], &[2])));
     fixture.observe(&web(&[1, 2]));
@@ -42,7 +42,7 @@ fn d4_a_node_of_the_other_family_goes_after_the_removal_delay() {
 }
 
 #[test]
-fn d4_what_another_service_of_the_pool_asks_for_is_not_foreign() {
+fn d4_members_of_another_service_of_the_pool_are_not_foreign() {
     let mut fixture = settled(&[1]);
     fixture.service(fact(2, "api", part(&[2], &[])));
     fixture.service(fact(1, "web", split(&[1], &[2, 3])));
@@ -53,7 +53,7 @@ fn d4_what_another_service_of_the_pool_asks_for_is_not_foreign() {
 }
 
 #[test]
-fn d4_g4_the_first_start_after_an_upgrade_does_not_trip_the_breaker() {
+fn d4_g4_the_first_start_after_an_upgrade_does_not_trip_it() {
     let mut fixture = Fixture::waiting();
     let listed = |n| ServiceFact { provenance: Provenance::FirstList, ..of(n, split(&[1], &[2, 3, 4])) };
     fixture.together((0..20).map(listed));
@@ -69,7 +69,7 @@ fn d4_g4_the_first_start_after_an_upgrade_does_not_trip_the_breaker() {
 }
 
 #[test]
-fn d4_g4_endpoints_that_leave_one_family_count_as_any_others() {
+fn d4_g4_endpoints_that_leave_one_family_count_like_others() {
     for (provenance, stops) in [(Provenance::Watch, false), (Provenance::Reconnect, true)] {
         let mut fixture = Fixture::running();
         fixture.together((0..20).map(|n| of(n, part(&[1, 2, 3, 4], &[]))));

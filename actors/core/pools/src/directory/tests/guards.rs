@@ -1,4 +1,4 @@
-//! The removal delay (D4), unknown members, and held removals (D6, G2).
+//! Tests of the removal delay (D4), unknown members, and held removals (D6, G2).
 
 use super::*;
 use model::level::SurplusPolicy;
@@ -8,7 +8,7 @@ fn tolerated(fixture: &Fixture) -> BTreeSet<IpAddr> {
 }
 
 #[test]
-fn d4_a_member_that_leaves_stays_tolerated_for_the_removal_delay() {
+fn d4_a_leaving_member_is_tolerated_for_the_removal_delay() {
     let mut fixture = settled(&[1, 2]);
     fixture.service(fact(1, "web", part(&[1], &[])));
     assert_eq!(fixture.web(), (ips(&[1]), ips(&[2])));
@@ -22,7 +22,7 @@ fn d4_a_member_that_leaves_stays_tolerated_for_the_removal_delay() {
 }
 
 #[test]
-fn d4_a_member_that_comes_back_counts_again_when_it_leaves_again() {
+fn d4_a_returning_member_gets_a_new_removal_delay() {
     let mut fixture = settled(&[1, 2]);
     fixture.service(fact(1, "web", part(&[1], &[])));
     fixture.pass(20_000);
@@ -47,7 +47,7 @@ fn d4_a_pool_with_a_rule_without_a_probe_has_no_removal_delay() {
 }
 
 #[test]
-fn d4_an_unknown_member_stays_for_the_delay_since_it_was_first_seen() {
+fn d4_an_unknown_member_stays_for_the_delay_from_first_sight() {
     let mut fixture = settled(&[1]);
     fixture.observe(&web(&[1, 9]));
     fixture.pass(20_000);
@@ -61,7 +61,7 @@ fn d4_an_unknown_member_stays_for_the_delay_since_it_was_first_seen() {
 }
 
 #[test]
-fn d4_a_leaving_member_is_tolerated_by_its_service_alone() {
+fn d4_a_leaving_member_is_tolerated_by_its_own_service_only() {
     let mut fixture = settled(&[1]);
     fixture.service(fact(2, "web", part(&[2, 3], &[])));
     let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
@@ -98,7 +98,7 @@ fn g2_the_last_members_stay_until_emptiness_has_lasted() {
 }
 
 #[test]
-fn g2_emptiness_that_was_interrupted_starts_again() {
+fn g2_interrupted_emptiness_is_confirmed_from_the_start() {
     let mut fixture = settled(&[1]);
     fixture.service(fact(1, "web", part(&[], &[])));
     fixture.pass(50_000);
@@ -114,7 +114,7 @@ fn g2_emptiness_that_was_interrupted_starts_again() {
 }
 
 #[test]
-fn g2_members_that_were_only_seen_are_held_too() {
+fn g2_members_that_were_only_observed_are_held_too() {
     let mut fixture = Fixture::running();
     fixture.observe(&web(&[1]));
     fixture.service(fact(1, "web", part(&[], &[])));
@@ -139,7 +139,7 @@ fn g2_members_seen_after_it_became_empty_are_held_for_the_rest() {
 }
 
 #[test]
-fn d6_a_hold_for_one_service_leaves_the_other_as_it_is() {
+fn d6_a_hold_for_one_service_does_not_affect_others() {
     let mut fixture = settled(&[1]);
     fixture.service(fact(2, "web", part(&[2], &[])));
     let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
@@ -202,12 +202,12 @@ fn d6_emptiness_after_an_unusable_part_has_its_own_confirmation() {
 }
 
 #[test]
-fn g2_members_stay_while_nothing_can_take_their_place() {
+fn g2_members_stay_while_nothing_can_replace_them() {
     let mut fixture = settled(&[1]);
     fixture.observe(&web(&[1]));
     fixture.pass(60_000);
     fixture.observe(&web(&[1]));
-    // The pod has moved to another node and does not count there: that node may stay in the pool, and is not added.
+    // The pod has moved to another node, which does not count: it is tolerated in the pool, but not added.
     fixture.service(fact(1, "web", part(&[], &[2])));
     fixture.pass(600_000);
     fixture.observe(&web(&[1]));
@@ -220,12 +220,12 @@ fn g2_members_stay_while_nothing_can_take_their_place() {
     assert_eq!(fixture.web(), (ips(&[2]), ips(&[])));
 }
 
-/// A running Directory with its guards on and `guards.emptyConfirm: 0s`, whose pool holds member 1.
+/// Creates a running Directory with its guards on and `guards.emptyConfirm: 0s`, whose pool holds member 1.
 fn unconfirmed() -> Fixture {
     unconfirmed_after(Duration::ZERO)
 }
 
-/// The same, with this removal delay.
+/// Creates the same with this removal delay.
 fn unconfirmed_after(removal_delay: Duration) -> Fixture {
     let mut fixture = Fixture::with(Params { removal_delay, empty_confirm: Duration::ZERO, ..params() });
     fixture.send(In::ListsSynced);
@@ -235,13 +235,13 @@ fn unconfirmed_after(removal_delay: Duration) -> Fixture {
     fixture
 }
 
-/// Returns how many members go from a pool that was observed with member 1.
+/// Returns the number of members that are removed from a pool that was observed with member 1.
 fn to_go(fixture: &Fixture) -> usize {
     fixture.assignment("lb", "shop-web").level.surplus(&ips(&[1])).count()
 }
 
 #[test]
-fn g2_without_confirmation_the_last_member_goes_with_an_empty_slice() {
+fn g2_without_confirmation_an_empty_slice_empties_the_pool() {
     for provenance in [Provenance::Watch, Provenance::Reconnect] {
         let mut fixture = unconfirmed();
         fixture.take();
@@ -265,7 +265,7 @@ fn g2_without_confirmation_the_last_member_goes_with_an_empty_slice() {
 }
 
 #[test]
-fn g2_emptiness_of_a_list_or_of_lost_slices_waits_for_a_second_read() {
+fn g2_an_empty_list_or_lost_slices_need_a_second_read() {
     let empty = || fact(1, "web", part(&[], &[]));
     for doubtful in [
         ServiceFact { provenance: Provenance::Relist, ..empty() },
@@ -278,7 +278,7 @@ fn g2_emptiness_of_a_list_or_of_lost_slices_waits_for_a_second_read() {
         assert_eq!((held.reason, held.members), (HeldReason::EmptyConfirm, ips(&[1])));
         assert_eq!(held.waits, Waits::SecondRead(held.since.plus(Duration::from_secs(30))));
         fixture.pass(1_000);
-        // A label of the Service has changed, which does not concern its slices.
+        // A label of the Service has changed, which does not affect its slices.
         fixture.service(ServiceFact { exposure: 7, ..empty() });
         fixture.pass(28_999);
         assert_eq!((to_go(&fixture), fixture.reread()), (0, 0), "not before");
@@ -310,7 +310,7 @@ fn x5_removals_by_configuration_need_no_confirmation() {
     assert_eq!(to_go(&fixture), 0, "connections may end");
     fixture.pass(1);
     assert_eq!((fixture.assignment("lb", "shop-web").held.clone(), to_go(&fixture)), (None, 1));
-    // What another Service of the pool asks for stays.
+    // The members that another Service of the pool requires stay.
     let mut fixture = unconfirmed();
     fixture.service(fact(2, "api", part(&[2], &[])));
     fixture.service(dropped(fact(1, "web", part(&[], &[]))));
@@ -318,7 +318,7 @@ fn x5_removals_by_configuration_need_no_confirmation() {
 }
 
 #[test]
-fn g1_doubt_about_one_service_lasts_until_the_others_release_too() {
+fn g1_doubt_lasts_until_all_services_release_the_member() {
     let silent = |n, name| fact(n, name, part(&[], &[]));
     // Facts of the first Service before the second one releases: none, a changed label, and an endpoint that came and
     // went.
@@ -349,7 +349,7 @@ fn g1_doubt_about_one_service_lasts_until_the_others_release_too() {
 }
 
 #[test]
-fn g1_a_list_that_empties_an_unusable_part_is_in_doubt_from_then_on() {
+fn g1_a_list_that_empties_an_unusable_part_starts_a_doubt() {
     let mut fixture = unconfirmed();
     fixture.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
     fixture.pass(40_000);
@@ -360,7 +360,7 @@ fn g1_a_list_that_empties_an_unusable_part_is_in_doubt_from_then_on() {
 }
 
 #[test]
-fn g1_a_vanished_service_that_asked_for_nothing_is_no_doubt() {
+fn g1_a_vanished_service_without_members_causes_no_doubt() {
     let mut fixture = unconfirmed();
     fixture.service(fact(2, "api", part(&[2], &[])));
     let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
@@ -374,7 +374,7 @@ fn g1_a_vanished_service_that_asked_for_nothing_is_no_doubt() {
 }
 
 #[test]
-fn g2_doubt_prolongs_no_time_of_confirmation_that_is_longer() {
+fn g2_doubt_does_not_prolong_a_longer_confirmation_time() {
     let mut fixture = settled(&[1]);
     fixture.service(ServiceFact { provenance: Provenance::Relist, ..fact(1, "web", part(&[], &[])) });
     fixture.pass(30_000);
@@ -386,8 +386,9 @@ fn g2_doubt_prolongs_no_time_of_confirmation_that_is_longer() {
 }
 
 #[test]
-fn g2_without_slices_at_first_members_stay_until_time_and_a_second_read() {
-    // When the second read requested after 30 s arrives, in seconds, and when the members go.
+fn g2_without_initial_slices_members_need_time_and_a_read() {
+    // Each case: the second at which the second read requested after 30 s arrives, and the second at which the
+    // members are removed.
     for (read, go) in [(30, 60), (59, 60), (60, 60), (100, 100), (3_600, 3_600)] {
         let mut fixture = Fixture::waiting();
         let none = ServiceFact { slices: 0, endpoints: 0, ..fact(1, "web", part(&[], &[])) };
@@ -419,7 +420,7 @@ fn g2_without_slices_at_first_members_stay_until_time_and_a_second_read() {
     }
 }
 
-/// A running Directory of `compatibility: upstream`, with this time of confirmation, whose pool holds member 1.
+/// Creates a running Directory of `compatibility: upstream`, with this confirmation time, whose pool holds member 1.
 fn unguarded(empty_confirm: Duration) -> Fixture {
     let mut fixture = Fixture::with(Params {
         removal_delay: Duration::ZERO,
@@ -435,14 +436,14 @@ fn unguarded(empty_confirm: Duration) -> Fixture {
 }
 
 #[test]
-fn c2_without_guards_the_last_member_goes_when_nothing_asks_for_it() {
+fn c2_without_guards_the_last_unrequired_member_is_removed() {
     let mut fixture = unguarded(Duration::ZERO);
     fixture.take();
     assert!(
         fixture.assignment("lb", "shop-web").level.keeps == SurplusPolicy::RemoveAll,
         "a foreign member goes too"
     );
-    // Node 2 may stay in the pool and is not added: no Service asks for member 1 any more.
+    // Node 2 may stay in the pool and is not added. No Service requires member 1 any more.
     fixture.service(fact(1, "web", part(&[], &[2])));
     let said = fixture.assignment("lb", "shop-web");
     assert!(said.held.is_none() && said.level.keeps == SurplusPolicy::RemoveAll);
@@ -455,7 +456,7 @@ fn c2_without_guards_the_last_member_goes_when_nothing_asks_for_it() {
 }
 
 #[test]
-fn c2_without_guards_a_configured_confirmation_and_d6_still_hold() {
+fn c2_without_guards_empty_confirm_and_d6_still_apply() {
     let mut fixture = unguarded(Duration::from_secs(10));
     fixture.service(fact(1, "web", part(&[], &[])));
     let said = fixture.assignment("lb", "shop-web");
@@ -471,7 +472,7 @@ fn c2_without_guards_a_configured_confirmation_and_d6_still_hold() {
 }
 
 #[test]
-fn g2_an_address_that_may_have_been_written_counts_as_in_the_pool() {
+fn g2_a_possibly_written_address_counts_as_a_member() {
     let mut fixture = settled(&[1]);
     fixture.observe(&web(&[9]));
     fixture.service(fact(1, "web", part(&[], &[1])));
@@ -483,7 +484,7 @@ fn g2_an_address_that_may_have_been_written_counts_as_in_the_pool() {
 }
 
 #[test]
-fn d6_members_held_for_unusable_nodes_follow_the_reads() {
+fn d6_members_held_for_unusable_nodes_follow_observations() {
     let mut fixture = settled(&[1, 2]);
     fixture.observe(&web(&[1, 2]));
     fixture.service(fact(1, "web", Part { unusable: true, ..part(&[], &[]) }));

@@ -1,4 +1,4 @@
-//! Pools that are filled from an xDS source (X2-X4), driven on the test's clock.
+//! Tests of pools that are filled from an xDS source (X2-X4), on the test's clock.
 
 use super::*;
 use crate::directory::Listing;
@@ -22,7 +22,7 @@ const UP: EndpointHealth = EndpointHealth::Healthy;
 const DRAINS: EndpointHealth = EndpointHealth::Draining;
 const OUT: EndpointHealth = EndpointHealth::Unhealthy;
 
-/// The source that fills the pools of most tests.
+/// Returns the source that fills the pools of most tests.
 fn shop() -> Name {
     Name::Endpoints("shop".into())
 }
@@ -31,8 +31,8 @@ fn listing(pool: &str, source: Name, family: Family) -> Listing {
     Listing { pool: id("lb", pool), source, family, membership: membership::Params::default() }
 }
 
-/// A running Directory without facts of sources and load balancers. `lb/edge` and `lb6/edge-v6` are filled from one
-/// source.
+/// Creates a running Directory without facts about sources and load balancers. `lb/edge` and `lb6/edge-v6` are filled
+/// from one source.
 fn unknown() -> Fixture {
     let v6 = Listing { pool: id("lb6", "edge-v6"), ..listing("", shop(), Family::V6) };
     let listed = vec![listing("edge", shop(), Family::V4), v6];
@@ -47,7 +47,7 @@ fn started(params: Params) -> Fixture {
     fixture
 }
 
-/// The same, where these members are assigned and `lb/edge` holds them.
+/// Creates the same, with these members assigned and held by `lb/edge`.
 fn filled(members: &[u8]) -> Fixture {
     let mut fixture = unknown();
     fixture.source(all(members));
@@ -58,7 +58,7 @@ fn filled(members: &[u8]) -> Fixture {
     fixture
 }
 
-/// `lb` with the pool `edge`, to which a rule without an owner sends.
+/// Returns `lb` with the pool `edge`, which is used by a rule without an owner.
 fn edge(members: &[u8]) -> Arc<LbFacts> {
     edge_with(pool("lb", "edge", members))
 }
@@ -79,7 +79,7 @@ fn fault(message: &str) -> Fault {
     Fault { resource: None, reason: Reason::Connectivity, message: message.into() }
 }
 
-/// These endpoints, by priority.
+/// Returns an assignment of these endpoints, by priority.
 fn assignment(priorities: &[&[(IpAddr, EndpointHealth)]]) -> Arc<LoadAssignment> {
     let priority = |endpoints: &&[(IpAddr, EndpointHealth)]| Priority {
         addresses: endpoints.iter().copied().collect(),
@@ -96,19 +96,19 @@ fn usable(assignment: Arc<LoadAssignment>) -> SourceFact {
     SourceFact { assigned: Assigned::Usable(assignment), provenance: Provenance::Watch, note: node() }
 }
 
-/// These endpoints of one priority.
+/// Returns an assignment of these endpoints in one priority.
 fn with(endpoints: &[(u8, EndpointHealth)]) -> SourceFact {
     let endpoints: Vec<(IpAddr, EndpointHealth)> =
         endpoints.iter().map(|(n, health)| (ip(*n), *health)).collect();
     usable(assignment(&[&endpoints]))
 }
 
-/// These endpoints, which are all healthy.
+/// Returns an assignment of these endpoints, which are all healthy.
 fn all(members: &[u8]) -> SourceFact {
     with(&members.iter().map(|n| (*n, UP)).collect::<Vec<_>>())
 }
 
-/// A valid assignment without endpoints.
+/// Returns a valid assignment without endpoints.
 fn empty() -> SourceFact {
     usable(assignment(&[]))
 }
@@ -121,7 +121,7 @@ fn waited_for(fault: Option<Fault>) -> SourceFact {
     SourceFact { assigned: Assigned::Unknown(fault), provenance: Provenance::Watch, note: node() }
 }
 
-/// The same fact, with an error beside it.
+/// Returns the same fact with an additional error.
 fn beside(fact: SourceFact, message: &str) -> SourceFact {
     SourceFact { note: Note::Errors(vec![fault(message)]), ..fact }
 }
@@ -144,18 +144,18 @@ impl Fixture {
         self.assignment("lb", "edge")
     }
 
-    /// The required and tolerated members of `lb/edge`.
+    /// Returns the required and tolerated members of `lb/edge`.
     fn members(&self) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
         let level = &self.edge().level;
         (level.required.keys().copied().collect(), level.tolerated.clone())
     }
 
-    /// Returns how many members `lb/edge`, observed with these, is to lose.
+    /// Returns the number of members that are removed from `lb/edge` if it was observed with these.
     fn going(&self, seen: &[u8]) -> usize {
         self.edge().level.surplus(&ips(seen)).count()
     }
 
-    /// Returns why a removal from `lb/edge` is held back.
+    /// Returns why a removal from `lb/edge` is held.
     fn held(&self) -> Option<HeldReason> {
         self.edge().held.as_ref().map(|held| held.reason)
     }
@@ -164,7 +164,7 @@ impl Fixture {
         self.assigned.get(&id("lb", "edge")).is_some_and(|said| !said.services.is_empty())
     }
 
-    /// Sends a read of this load balancer; `None`: it does not exist.
+    /// Sends a read of this load balancer. `None`: it does not exist.
     fn read(&mut self, lb: &str, facts: Option<Arc<LbFacts>>) {
         let (lb, began) = (LbName::new(lb), self.now);
         self.send(In::Lb(LbObservation { lb, began, facts, puts: Default::default() }));
@@ -184,7 +184,7 @@ impl Fixture {
 }
 
 #[test]
-fn x2_a_listed_pool_gets_the_addresses_of_its_family_with_own_names() {
+fn x2_a_listed_pool_gets_named_addresses_of_its_family() {
     let mut fixture = unknown();
     let v6: IpAddr = "fd00::9".parse().expect("an address");
     fixture.source(usable(assignment(&[&[(ip(1), UP), (ip(2), OUT), (v6, UP), (ip(3), UP)]])));
@@ -210,7 +210,7 @@ fn x2_a_listed_pool_gets_the_addresses_of_its_family_with_own_names() {
 }
 
 #[test]
-fn x2_a_pool_that_is_not_listed_gets_nothing_of_a_source() {
+fn x2_a_pool_that_is_not_listed_gets_no_members_of_a_source() {
     let mut fixture = unknown();
     fixture.source(all(&[1]));
     fixture.send(In::Source(Name::Cluster("shop".into()), all(&[2])));
@@ -220,9 +220,9 @@ fn x2_a_pool_that_is_not_listed_gets_nothing_of_a_source() {
 }
 
 #[test]
-fn d1_where_only_listed_pools_are_ours_all_other_pools_are_foreign() {
+fn d1_on_a_balancer_of_listed_pools_other_pools_are_foreign() {
     let pools = || vec![pool("lb", "shop-web", &[7]), pool("lb", "other", &[7]), pool("lb", "edge", &[])];
-    // Where the load balancer is managed, one of them is the Service's, and one would be if its name were right.
+    // On a managed load balancer, `shop-web` belongs to a Service, and `other` would with the right name.
     let rules = || vec![rule(1, "shop-web"), rule(2, "other"), edge_rule(true)];
     for only_listed in [BTreeSet::new(), BTreeSet::from([LbName::new("lb")])] {
         let is_managed = only_listed.is_empty();
@@ -255,7 +255,7 @@ fn d1_where_only_listed_pools_are_ours_all_other_pools_are_foreign() {
 }
 
 #[test]
-fn x2_a_listed_pool_is_filled_once_it_its_source_and_the_lists_are_known() {
+fn x2_a_listed_pool_waits_for_its_source_and_the_lists() {
     let mut fixture = unknown();
     fixture.source(all(&[1]));
     fixture.observe(&balancer("lb", vec![], vec![]));
@@ -286,7 +286,7 @@ fn x2_a_listed_pool_is_filled_once_it_its_source_and_the_lists_are_known() {
 }
 
 #[test]
-fn d4_the_removal_delay_holds_for_leaving_addresses_with_a_probe() {
+fn d4_the_removal_delay_applies_to_leaving_probed_addresses() {
     let mut fixture = filled(&[1, 2]);
     fixture.source(with(&[(1, UP), (2, OUT)]));
     assert_eq!(fixture.members(), (ips(&[1]), ips(&[2])));
@@ -301,7 +301,7 @@ fn d4_the_removal_delay_holds_for_leaving_addresses_with_a_probe() {
 }
 
 #[test]
-fn x2_a_pool_fails_over_at_once_and_back_by_the_clock_alone() {
+fn x2_a_pool_fails_over_immediately_and_back_by_time_alone() {
     let of = |first: EndpointHealth| usable(assignment(&[&[(ip(1), first)], &[(ip(2), UP)]]));
     let diagnostics = |fixture: &Fixture| match &fixture.edge().source {
         Source::Xds { diagnostics, .. } => diagnostics.clone(),
@@ -330,7 +330,7 @@ fn x2_a_pool_fails_over_at_once_and_back_by_the_clock_alone() {
 }
 
 #[test]
-fn x2_an_emptied_pool_uses_the_best_priority_when_its_source_is_back() {
+fn x2_an_emptied_pool_refills_from_the_best_priority() {
     let of = |first: EndpointHealth| usable(assignment(&[&[(ip(1), first)], &[(ip(2), UP)]]));
     let mut fixture = unknown();
     fixture.observe(&edge(&[]));
@@ -344,7 +344,7 @@ fn x2_an_emptied_pool_uses_the_best_priority_when_its_source_is_back() {
 }
 
 #[test]
-fn x3_a_pool_of_which_nothing_was_ever_known_is_left_as_it_is() {
+fn x3_a_pool_of_a_never_known_source_is_unchanged() {
     for fact in [None, Some(waited_for(None)), Some(waited_for(Some(fault("no such thing"))))] {
         let mut fixture = unknown();
         fixture.observe(&edge(&[1, 2]));
@@ -359,7 +359,7 @@ fn x3_a_pool_of_which_nothing_was_ever_known_is_left_as_it_is() {
 }
 
 #[test]
-fn x3_an_error_beside_an_assignment_changes_only_the_source_status() {
+fn x3_an_ambient_error_changes_only_the_source_status() {
     let mut fixture = filled(&[1, 2]);
     let before = fixture.edge().clone();
     fixture.source(beside(all(&[1, 2]), "connection refused"));
@@ -383,7 +383,7 @@ fn x3_an_error_beside_an_assignment_changes_only_the_source_status() {
 }
 
 #[test]
-fn a3_a_changed_assignment_raises_the_revision_and_a_note_does_not() {
+fn a3_a_changed_assignment_raises_the_revision_but_not_a_note() {
     let mut fixture = unknown();
     fixture.observe(&edge(&[]));
     let share = |fixture: &Fixture| {

@@ -1,4 +1,4 @@
-//! Which losses the breaker counts (G4).
+//! Tests of which losses the breaker counts (G4).
 
 use super::*;
 use model::object::ExclusionRule;
@@ -10,9 +10,9 @@ const SERVICES: u32 = 60;
 /// The cause of a loss.
 #[derive(Clone, Copy, Debug)]
 enum Cause {
-    /// Endpoints have left their slices, as seen on a running watch.
+    /// A running watch shows that endpoints have left their slices.
     Endpoints,
-    /// Nodes have the label that leaves them out.
+    /// Nodes have the label that excludes them.
     Label,
     /// A list was needed because the watch could not continue.
     Relist,
@@ -20,7 +20,7 @@ enum Cause {
     Reconnect,
     /// All slices have vanished.
     Slices,
-    /// Not all of its slices can be read.
+    /// Not all slices of the Service can be read.
     Data,
 }
 
@@ -32,7 +32,7 @@ fn two_slices(n: u32, part: Part) -> ServiceFact {
     ServiceFact { slices: 2, endpoints: 8, ..fact(n, &format!("s{n}"), part) }
 }
 
-/// The `n`-th Service, which asks only for these nodes, for this cause.
+/// Returns the `n`-th Service, which requires only these nodes, for this cause.
 fn asks(n: u32, required: &[u8], cause: Cause) -> ServiceFact {
     let fact = two_slices(n, part(required, &[]));
     let with = |part: Part| two_slices(n, part);
@@ -50,14 +50,14 @@ fn pool_of(n: u32) -> PoolId {
     id("lb", &format!("shop-s{n}"))
 }
 
-/// All pools, each with these members.
+/// Returns all pools, each with these members.
 fn all_with(members: impl Fn(u32) -> Vec<u8>) -> Arc<LbFacts> {
     let pools = (0..SERVICES).map(|n| pool("lb", &format!("shop-s{n}"), &members(n))).collect();
     let rules = (0..SERVICES).map(|n| rule(n, &format!("shop-s{n}"))).collect();
     balancer("lb", pools, rules)
 }
 
-/// A running Directory with four members in each pool.
+/// Creates a running Directory with four members in each pool.
 fn cluster() -> Fixture {
     let mut fixture = Fixture::running();
     fixture.together((0..SERVICES).map(|n| two_slices(n, part(&ALL, &[]))));
@@ -76,7 +76,7 @@ fn going(fixture: &Fixture) -> usize {
 }
 
 #[test]
-fn g4_services_that_scale_to_zero_stop_nothing() {
+fn g4_services_that_scale_to_zero_do_not_trip_it() {
     for count in [4, 12, 13, 60] {
         let mut fixture = cluster();
         fixture.together((0..count).map(|n| asks(n, &[], Cause::Endpoints)));
@@ -87,8 +87,8 @@ fn g4_services_that_scale_to_zero_stop_nothing() {
 }
 
 #[test]
-fn g4_slices_that_go_while_one_of_a_family_stays_stop_nothing() {
-    // Kubernetes keeps one slice of a Service without endpoints; or one slice with its endpoints stays.
+fn g4_deleted_slices_do_not_trip_it_while_one_remains() {
+    // Either Kubernetes keeps one slice of a Service without endpoints, or one slice stays with its endpoints.
     for required in [&[][..], &[1]] {
         for provenance in [Provenance::Watch, Provenance::Relist] {
             let mut fixture = cluster();
@@ -106,7 +106,7 @@ fn g4_slices_that_go_while_one_of_a_family_stays_stop_nothing() {
 }
 
 #[test]
-fn g4_the_last_slice_counts_where_they_vanish_one_by_one() {
+fn g4_the_last_of_slices_that_vanish_one_by_one_counts() {
     let mut fixture = cluster();
     fixture.together((0..13).map(|n| ServiceFact { slices: 1, ..asks(n, &[1, 2], Cause::Endpoints) }));
     fixture.together((0..13).map(|n| asks(n, &[], Cause::Slices)));
@@ -118,13 +118,13 @@ fn g4_the_last_slice_counts_where_they_vanish_one_by_one() {
 }
 
 #[test]
-fn g4_endpoints_that_terminate_first_and_those_that_move_stop_nothing() {
+fn g4_terminating_and_moving_endpoints_do_not_trip_it() {
     let mut fixture = cluster();
     let terminating = |n| ServiceFact { endpoints: 4, ..two_slices(n, part(&[], &ALL)) };
     fixture.together((0..30).map(terminating));
     fixture.pass(5_000);
     fixture.together((0..30).map(|n| asks(n, &[], Cause::Endpoints)));
-    // These have as many endpoints as before, on fewer nodes.
+    // These Services have as many endpoints as before, on fewer nodes.
     fixture.together((30..SERVICES).map(|n| two_slices(n, part(&[1], &[]))));
     fixture.pass(61_000);
     assert!(!is_stopped(&fixture) && going(&fixture) == 30 * 4 + 30 * 3);
@@ -140,7 +140,7 @@ fn g4_every_other_cause_stops_removals() {
             fixture.reread();
         }
         let held = match cause {
-            // Only the guard of the pool holds it.
+            // Only the guard of the pool holds the removal.
             Cause::Data => !is_stopped(&fixture),
             Cause::Endpoints | Cause::Label | Cause::Relist | Cause::Reconnect | Cause::Slices => {
                 is_stopped(&fixture)
@@ -154,7 +154,7 @@ fn g4_every_other_cause_stops_removals() {
 #[test]
 fn g4_last_known_addresses_of_deleted_nodes_count() {
     let deleted = |n| two_slices(n, Part { last_known: ips(&[2, 3, 4]), ..part(&[1], &[2, 3, 4]) });
-    // The pods of the nodes go too; or they stay, and their last addresses expire.
+    // Either the pods of the nodes are deleted too, or they stay and their last addresses expire.
     for pods_go in [true, false] {
         let mut fixture = cluster();
         fixture.together((0..13).map(deleted));
@@ -168,8 +168,8 @@ fn g4_last_known_addresses_of_deleted_nodes_count() {
 }
 
 #[test]
-fn g4_the_cause_is_that_of_the_moment_when_an_address_leaves() {
-    // During the removal delay, the node is deleted or excluded, or a list says the same.
+fn g4_the_cause_of_a_loss_is_that_at_the_release() {
+    // During the removal delay, the node is deleted or excluded, or a list shows the same.
     for cause in [Cause::Label, Cause::Relist, Cause::Reconnect, Cause::Slices] {
         let mut fixture = cluster();
         fixture.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
@@ -177,7 +177,7 @@ fn g4_the_cause_is_that_of_the_moment_when_an_address_leaves() {
         fixture.together((0..SERVICES).map(|n| asks(n, &[1], cause)));
         fixture.pass(30_000);
         assert!(!is_stopped(&fixture) && going(&fixture) == 60 * 3, "{cause:?}");
-        // Endpoints also leave where the loss counts already.
+        // Endpoints also leave in a case in which the loss counts already.
         let mut fixture = cluster();
         fixture.together((0..SERVICES).map(|n| asks(n, &[1], cause)));
         fixture.pass(10_000);
@@ -188,7 +188,7 @@ fn g4_the_cause_is_that_of_the_moment_when_an_address_leaves() {
         }
         assert!(is_stopped(&fixture), "{cause:?}");
     }
-    // A member that is asked for again and leaves again has the cause of that time.
+    // A member that is required again and released again has the cause of the second release.
     let mut fixture = cluster();
     fixture.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Label)));
     fixture.pass(10_000);
@@ -232,7 +232,7 @@ fn d5_a_held_last_member_names_the_label_of_its_node() {
     fixture.reporting(Some(1));
     fixture.service(fact(1, "web", part(&[1], &[])));
     fixture.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1])], vec![rule(1, "shop-web")]));
-    // The endpoint on node 5 only terminates.
+    // The only endpoint on node 5 terminates.
     fixture.service(fact(1, "web", Part { tolerated: ips(&[5]), ..labelled(&[]) }));
     fixture.pass(31_000);
     let expected = ("node-1".to_owned(), ExclusionRule::ExcludedByLabel, 0);
@@ -241,7 +241,7 @@ fn d5_a_held_last_member_names_the_label_of_its_node() {
 
 #[test]
 fn g4_only_losses_that_count_are_compared() {
-    // In each pool one member goes with its endpoints, and some of the other three with their nodes.
+    // In each pool, one member is removed with its endpoints, and some of the other three with their nodes.
     for (left, stops) in [(&[1, 2][..], false), (&[1], true)] {
         let mut fixture = cluster();
         fixture.together((0..SERVICES).map(|n| asks(n, &[1, 2, 3], Cause::Endpoints)));
@@ -251,7 +251,7 @@ fn g4_only_losses_that_count_are_compared() {
         fixture.pass(31_000);
         assert_eq!(is_stopped(&fixture), stops, "{left:?}");
     }
-    // Twelve pools lose nodes, which is not too many; others are scaled to zero, before and after.
+    // Twelve pools lose nodes, which is not too many. Others are scaled to zero, before and after.
     let mut fixture = cluster();
     fixture.together((12..30).map(|n| asks(n, &[], Cause::Endpoints)));
     fixture.together((0..12).map(|n| asks(n, &[1], Cause::Label)));
@@ -264,8 +264,8 @@ fn g4_only_losses_that_count_are_compared() {
 }
 
 #[test]
-fn g4_members_that_have_come_since_make_up_for_endpoints_that_have_left() {
-    // A rolling restart moves all Services to other nodes, and most of those are then labelled.
+fn g4_later_members_compensate_for_departed_endpoints() {
+    // A rolling restart moves all Services to other nodes. Then most of these nodes get the label.
     let mut fixture = cluster();
     let moved = [5, 6, 7, 8];
     fixture.together((0..SERVICES).map(|n| two_slices(n, part(&moved, &[]))));
@@ -278,7 +278,7 @@ fn g4_members_that_have_come_since_make_up_for_endpoints_that_have_left() {
 }
 
 #[test]
-fn g4_losses_count_for_five_minutes_and_later_departures_do_not() {
+fn g4_losses_count_for_5_min_and_later_departures_do_not() {
     let mut fixture = cluster();
     fixture.together((0..12).map(|n| asks(n, &[1], Cause::Label)));
     fixture.pass(31_000);
@@ -290,7 +290,7 @@ fn g4_losses_count_for_five_minutes_and_later_departures_do_not() {
     fixture.together((12..13).map(|n| asks(n, &[1], Cause::Label)));
     fixture.pass(31_000);
     assert!(is_stopped(&fixture), "thirteen pools within five minutes");
-    // Much later they have nothing left to lose.
+    // Much later, the pools have no members left to lose.
     fixture.request_release(Scope::Everything);
     fixture.observe(&all_with(|n| if n < 12 { vec![] } else { vec![1] }));
     fixture.pass(400_000);
@@ -298,7 +298,7 @@ fn g4_losses_count_for_five_minutes_and_later_departures_do_not() {
 }
 
 #[test]
-fn g4_released_losses_count_no_more() {
+fn g4_released_losses_no_longer_count() {
     let mut fixture = cluster();
     fixture.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Label)));
     fixture.pass(31_000);
@@ -311,7 +311,7 @@ fn g4_released_losses_count_no_more() {
 }
 
 #[test]
-fn g4_removals_by_endpoints_wait_while_removals_are_stopped() {
+fn g4_removals_by_endpoints_are_held_too_during_a_trip() {
     let mut fixture = cluster();
     fixture.together((0..13).map(|n| asks(n, &[1], Cause::Label)));
     fixture.pass(31_000);
@@ -323,8 +323,8 @@ fn g4_removals_by_endpoints_wait_while_removals_are_stopped() {
 }
 
 #[test]
-fn g4_members_found_at_the_start_count_foreign_ones_do_not() {
-    // Other clients add members, which go again; the Services are scaled to zero soon after.
+fn g4_members_found_at_the_start_count_but_not_foreign_ones() {
+    // Other clients add members and remove them again. The Services are scaled to zero soon after.
     let mut fixture = cluster();
     fixture.observe(&all_with(|_| vec![1, 2, 3, 4, 5, 6, 7, 8, 9]));
     fixture.pass(31_000);
@@ -332,7 +332,7 @@ fn g4_members_found_at_the_start_count_foreign_ones_do_not() {
     fixture.together((0..SERVICES).map(|n| asks(n, &[], Cause::Endpoints)));
     fixture.pass(61_000);
     assert!(!is_stopped(&fixture));
-    // A process that starts finds members that no source asks for.
+    // A process that starts finds members that no source requires.
     let mut fixture = Fixture::running();
     fixture.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
     fixture.observe(&all_with(|_| ALL.to_vec()));

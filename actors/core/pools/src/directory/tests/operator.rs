@@ -1,4 +1,4 @@
-//! The operator's settings and requests: the mode, pauses, and the release of what is held back (D1, G6, H3).
+//! Tests of the operator's settings and requests: the mode, pauses, and the release of held removals (D1, G6, H3).
 
 use super::*;
 use model::assignment::PausedBy;
@@ -32,7 +32,7 @@ fn nothing(stays: ReleaseRefusal) -> Answer {
 }
 
 #[test]
-fn g6_a_pool_is_paused_by_whatever_concerns_it_and_by_nothing_else() {
+fn g6_only_pauses_that_include_a_pool_pause_it() {
     let mut fixture = settled(&[1]);
     let key = ServiceKey::new("shop", "web");
     let other = ServiceKey::new("shop", "api");
@@ -64,7 +64,7 @@ fn g6_a_pool_is_paused_by_whatever_concerns_it_and_by_nothing_else() {
 }
 
 #[test]
-fn g6_add_only_removes_and_reports_nothing_and_shows_what_would_go() {
+fn g6_add_only_removes_nothing_and_shows_held_removals() {
     let mut fixture = settled(&[1, 2]);
     fixture.take();
     policy(&mut fixture, None, mode(Mode::AddOnly));
@@ -123,7 +123,7 @@ fn g6_a_term_opens_only_when_its_policy_is_known() {
 }
 
 #[test]
-fn h3_a_release_covers_present_holds_and_no_later_ones() {
+fn h3_a_release_covers_only_present_holds() {
     let unusable = || fact(1, "web", Part { unusable: true, ..Part::default() });
     let mut fixture = settled(&[1]);
     fixture.pass(60_000);
@@ -155,7 +155,7 @@ fn g2_a_release_does_not_cover_a_later_last_member() {
     let mut fixture = Fixture::with(Params { removal_delay: Duration::ZERO, ..params() });
     fixture.send(In::ListsSynced);
     fixture.send(In::DiscoverySynced);
-    // Two Services share a pool. One has no usable endpoint, the other keeps its last member.
+    // Two Services share a pool. One has no usable endpoint, and the other keeps its last member.
     fixture.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
     fixture.service(fact(2, "api", part(&[1], &[])));
     let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
@@ -174,7 +174,7 @@ fn g2_a_release_does_not_cover_a_later_last_member() {
 }
 
 #[test]
-fn h3_each_hold_of_a_pools_own_can_be_released() {
+fn h3_each_kind_of_hold_of_a_pool_can_be_released() {
     let empty = || fact(1, "web", part(&[], &[]));
     let listed = |fact: ServiceFact| ServiceFact { provenance: Provenance::Relist, ..fact };
     for (facts, reason) in [
@@ -216,7 +216,7 @@ fn h3_a_release_of_nothing_is_refused_with_the_reason() {
 }
 
 #[test]
-fn g6_all_that_pauses_a_pool_is_listed() {
+fn g6_all_pauses_of_a_pool_are_listed() {
     let mut fixture = settled(&[1]);
     let key = ServiceKey::new("shop", "web");
     fixture.service(ServiceFact { paused: true, ..fact(1, "web", part(&[1], &[])) });
@@ -235,7 +235,7 @@ fn g6_all_that_pauses_a_pool_is_listed() {
     assert_eq!(paused(&fixture), [annotation]);
 }
 
-/// Twenty pools of four members each, of which all but one would go: all removals are stopped.
+/// Creates twenty pools of four members each, of which all but one would be removed. The breaker holds all removals.
 fn stopped() -> Fixture {
     let name = |n: u32| format!("s{n}");
     let of = |n, required: &[u8]| fact(n, &name(n), labelled(required));
@@ -246,7 +246,7 @@ fn stopped() -> Fixture {
     fixture.send(In::DiscoverySynced);
     fixture.together((0..20).map(|n| of(n, &[1, 2, 3, 4])));
     fixture.observe(&balancer("lb", pools, rules));
-    // One of them is emptied, which its own guard holds back.
+    // One of the pools is emptied, and its own guard holds that.
     fixture.together((0..20).map(|n| of(n, if n == 0 { &[] } else { &[1] })));
     fixture.pass(30_000);
     assert!(fixture.machine.breaker.tripped().is_some());
@@ -254,7 +254,7 @@ fn stopped() -> Fixture {
 }
 
 #[test]
-fn g4_releasing_one_pool_is_refused_while_all_removals_are_stopped() {
+fn g4_no_single_pool_is_released_while_all_removals_stop() {
     let mut fixture = stopped();
     let by_pool = |n: u32| Scope::Pool(id("lb", &format!("shop-s{n}")));
     let by_service = Scope::Service(ServiceKey::new("shop", "s3"));
@@ -276,7 +276,7 @@ fn g4_releasing_one_pool_is_refused_while_all_removals_are_stopped() {
 }
 
 #[test]
-fn g6_a_release_under_add_only_says_that_the_mode_goes_on_to_hold() {
+fn g6_a_release_says_that_add_only_still_holds_the_members() {
     let mut fixture = settled(&[1, 2, 3]);
     fixture.pass(60_000);
     fixture.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
@@ -291,7 +291,7 @@ fn g6_a_release_under_add_only_says_that_the_mode_goes_on_to_hold() {
 }
 
 #[test]
-fn n5_nodes_that_were_released_for_the_same_request_are_in_the_one_answer() {
+fn n5_the_answer_includes_nodes_released_by_the_same_request() {
     let nodes = ["node-1", "node-2"];
     let names: Vec<NodeName> = nodes.map(NodeName::new).into();
     let only_nodes = Answer::Done(Done::Released { pools: Vec::new(), nodes: names.clone() });
@@ -303,7 +303,7 @@ fn n5_nodes_that_were_released_for_the_same_request_are_in_the_one_answer() {
         "no removal is held, and it is done"
     );
 
-    // The two machines may learn at different times that no writes are permitted.
+    // The two machines may be informed at different times that no writes are permitted.
     fixture.reporting(None);
     assert_eq!(fixture.request_release(Scope::Everything), Answer::Refused(Refusal::NotLeading));
     assert_eq!(fixture.request_release_with(Scope::Everything, &nodes), only_nodes);

@@ -12,7 +12,7 @@ fn pin(members: &[u8]) -> Pin {
     Pin { members: members.iter().map(|n| (ip(*n), name(n))).collect(), ..Pin::default() }
 }
 
-/// A Directory that restores this pin of `shop-web`, with this Service behind the pool and these members observed.
+/// Creates a Directory that restores this pin of `shop-web`, with this Service and these observed members.
 fn restoring(pin: Pin, service: ServiceFact, seen: &[u8]) -> Fixture {
     let pins = Pins([(id("lb", "shop-web"), pin)].into());
     let mut fixture = Fixture::with(Params { pins: Some(Arc::new(pins)), ..params() });
@@ -52,7 +52,7 @@ fn a_pinned_pool_holds_its_pre_image_whatever_endpoints_and_guards_say() {
 }
 
 #[test]
-fn d1_a_pause_by_the_annotation_counts_unless_the_pool_was_named() {
+fn d1_an_annotated_pause_applies_unless_the_pool_is_named() {
     for named in [false, true] {
         let pin = Pin { ignore_pause: named, ..pin(&[1]) };
         let fixture = restoring(pin, ServiceFact { paused: true, ..fact(1, "web", part(&[1], &[])) }, &[3]);
@@ -104,7 +104,7 @@ fn a_pool_without_a_pin_or_with_one_of_the_other_family_keeps_what_it_has() {
 }
 
 #[test]
-fn g2_an_empty_pre_image_needs_permission_where_endpoints_exist() {
+fn g2_an_empty_pre_image_with_endpoints_needs_permission() {
     let busy = || fact(1, "web", part(&[5], &[]));
     let idle = ServiceFact { endpoints: 0, ..fact(1, "web", part(&[], &[])) };
     let allowed = || Pin { allow_empty: true, ..pin(&[]) };

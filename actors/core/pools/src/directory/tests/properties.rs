@@ -1,4 +1,4 @@
-//! Safety and liveness over random histories of three Services and two pools on one load balancer.
+//! Property tests of safety and liveness over random histories of three Services and two pools on one load balancer.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use model::policy::Mode;
 /// An event.
 #[derive(Clone, Debug)]
 enum Event {
-    /// A Service asks for this. `candidate: false`: its policy is not `Local`. `listed`: the fact came with a list.
+    /// A Service requires this. `candidate: false`: its policy is not `Local`. `listed`: the fact came with a list.
     Asks {
         service: u32,
         required: u8,
@@ -17,7 +17,7 @@ enum Event {
         candidate: bool,
         listed: bool,
     },
-    /// A Service is gone.
+    /// A Service is deleted.
     Gone {
         service: u32,
     },
@@ -45,13 +45,13 @@ enum Event {
     Reporting(Option<u64>),
     /// The requested second read completes, if there is one.
     Reread,
-    /// Whether the mode removes no member.
+    /// The mode becomes `add-only`, or removals are allowed again.
     AddOnly(bool),
     /// The operator releases everything.
     Release,
 }
 
-/// A pool in a read: the Services whose rules send to it, its members, and what prevents a proof.
+/// A pool in a read: the Services with rules for it, its members, and the conditions that prevent a proof.
 #[derive(Clone, Debug)]
 struct Seen {
     exists: bool,
@@ -62,7 +62,7 @@ struct Seen {
 }
 
 const POOLS: [&str; 2] = ["shop-a", "shop-b"];
-/// Services 0 and 1 have the same name, so that they share a pool; Service 2 has the other.
+/// Services 0 and 1 have the same name, so that they share a pool. Service 2 has the other pool.
 const NAMES: [&str; 3] = ["a", "a", "b"];
 
 pub(super) fn bits(mask: u8) -> Vec<u8> {
@@ -110,20 +110,20 @@ struct World {
     read: [Option<Seen>; 2],
     /// The last assignment with Services of each pool.
     last: [Option<Arc<Assignment>>; 2],
-    /// Since when nothing is asked of each pool while it is assigned.
+    /// Time since which each pool is assigned without required members.
     empty_since: [Option<Now>; 2],
-    /// The addresses that a list has released, by Service, and since when.
+    /// The addresses that a list has released, by Service, each with the time of its release.
     doubts: BTreeMap<(ServiceUid, IpAddr), Now>,
-    /// Since when each pool has been assigned to each Service.
+    /// Time since which each pool has been assigned to each Service.
     owned: [BTreeMap<ServiceUid, Now>; 2],
     add_only: bool,
-    /// Whether the operator released what each pool held back, while the reason may last.
+    /// True if the operator has released the held removals of a pool, and the reason may still hold.
     released: [bool; 2],
-    /// The members that each pool was required to have at its last read or since, with the last time: they may have
+    /// The members that each pool was required to have at its last read or since, with the last time. They may have
     /// been written.
     recent: [BTreeMap<IpAddr, Now>; 2],
-    /// When each address was last found absent from each pool. If another client adds it later, it counts as first seen
-    /// then.
+    /// Time at which each address was last found absent from each pool. If another client adds it later, it counts as
+    /// first seen at that time.
     absent: [BTreeMap<IpAddr, Now>; 2],
 }
 
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// Records doubts about what this fact releases, if it came with a list and is usable.
+    /// Records doubts about the addresses that this fact releases, if it came with a list and is usable.
     fn doubt(&mut self, fact: &ServiceFact) {
         let asked = |fact: &ServiceFact| -> BTreeSet<IpAddr> {
             let part = &fact.parts[&Family::V4];
@@ -161,7 +161,8 @@ impl World {
         }
     }
 
-    /// Returns the addresses that a list released for a Service that owned the pool then, without a second read since.
+    /// Returns the addresses that a list released for a Service that owned the pool at that time, without a second
+    /// read since.
     fn in_doubt(&self, pool: usize) -> BTreeSet<IpAddr> {
         let probed = self.read[pool].as_ref().is_some_and(|seen| seen.probed);
         let delay = if probed { params().removal_delay } else { Duration::ZERO };
@@ -211,7 +212,7 @@ impl World {
             }
             Event::Read { first, second } => self.read_balancer(first, second),
             Event::Write { pool } => {
-                // A write ends after the beginning of each read that came before it.
+                // A write ends after the beginning of each earlier read.
                 self.apply(Event::Pass { millis: 1 });
                 self.write(pool);
             }
@@ -247,7 +248,7 @@ impl World {
             }
             Event::Release => {
                 if self.fixture.machine.reporting.is_some() {
-                    // What is released may go at once, whatever was in doubt.
+                    // Released members may be removed immediately, even if they were in doubt.
                     self.doubts.clear();
                     self.released = [true, true];
                 }
@@ -269,7 +270,7 @@ impl World {
         self.fixture.observe(&self.balancer());
     }
 
-    /// Brings an assigned and existing pool to its level.
+    /// Writes the assigned level to an existing pool.
     fn write(&mut self, place: usize) {
         let pool = id("lb", POOLS[place]);
         let said = self.fixture.assigned.get(&pool).filter(|said| !said.services.is_empty()).cloned();
@@ -325,7 +326,7 @@ impl World {
             let Some(said) = said.cloned() else {
                 (self.last[place], self.empty_since[place]) = (None, None);
                 self.owned[place].clear();
-                // The next assignment is compared with what is observed.
+                // The next assignment is compared with the observed members.
                 self.recent[place].clear();
                 continue;
             };
@@ -387,7 +388,7 @@ impl World {
             self.apply(Event::Reread);
         }
         for name in POOLS {
-            // Two answers, for a pool that may be asked again.
+            // There are two answers, because a pool may be asked again.
             for _ in 0..2 {
                 let over =
                     self.fixture.assigned.get(&id("lb", name)).is_some_and(|said| said.services.is_empty());
@@ -429,7 +430,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn d2_d4_g2_levels_are_safe_at_any_time_and_free_of_guards_in_the_end(
+    fn d2_d4_g2_levels_are_always_safe_and_finally_unguarded(
         events in prop::collection::vec(event(), 1..60)
     ) {
         let mut world = World::new();

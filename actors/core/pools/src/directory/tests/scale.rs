@@ -1,4 +1,4 @@
-//! How much work one event causes among many Services; counts, not times.
+//! Tests of the work that one event causes among many Services. They assert counts, not times.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn observation(lb: u32, now: Now) -> LbObservation {
     }
 }
 
-/// As [`balancer`], where the `n`-th rule sends to the `n`-th pool.
+/// Returns the same as [`balancer`], except that the `n`-th rule uses the `n`-th pool.
 fn balancer_of(lb: &str, mut pools: Vec<PoolFacts>, rules: Vec<RuleFacts>) -> Arc<LbFacts> {
     for (pool, rule) in pools.iter_mut().zip(&rules) {
         pool.rules = vec![Arc::clone(&rule.name)];
@@ -34,7 +34,7 @@ fn balancer_of(lb: &str, mut pools: Vec<PoolFacts>, rules: Vec<RuleFacts>) -> Ar
 }
 
 #[test]
-fn a2_one_event_among_ten_thousand_services_works_out_one_pool() {
+fn a2_one_event_among_10000_services_computes_one_pool() {
     let mut machine = Directory::new(params());
     let mut out = Vec::new();
     let now = Now::from_millis(1_000);

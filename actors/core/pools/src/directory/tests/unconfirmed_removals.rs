@@ -1,8 +1,9 @@
-//! Doubts about removals that a list caused, the fraction of a pool that may be in doubt, and the second read (G1, G3).
+//! Tests of doubts about removals that a list caused, the fraction of a pool that may be in doubt, and the second
+//! read (G1, G3).
 
 use super::*;
 
-/// A pool without a removal delay that holds these members.
+/// Creates a pool without a removal delay that holds these members.
 fn undelayed(members: &[u8]) -> Fixture {
     let mut fixture = Fixture::with(Params { removal_delay: Duration::ZERO, ..params() });
     fixture.send(In::ListsSynced);
@@ -65,7 +66,7 @@ fn g3_members_that_our_write_removed_do_not_count() {
     fixture.attempt_left("lb", "shop-web", &[1, 2]);
     fixture.service(asks(&[1], Provenance::Relist));
     assert_eq!((held(&fixture), goes(&fixture, &[1, 2])), (None, ips(&[2])), "one of two");
-    // Whatever a read shows that began before the write ended.
+    // A read that began before the write ended does not matter.
     let mut fixture = undelayed(&[1, 2, 3]);
     fixture.service(asks(&[1, 2], Provenance::Relist));
     let began = fixture.now;
@@ -104,7 +105,7 @@ fn g3_only_removals_in_doubt_count_and_are_held() {
 }
 
 #[test]
-fn g1_doubt_lasts_until_the_address_is_asked_for_again() {
+fn g1_doubt_lasts_until_the_address_is_required_again() {
     let mut fixture = undelayed(&[1, 2, 3, 4]);
     fixture.service(asks(&[4], Provenance::Relist));
     fixture.pass(10_000);
@@ -135,7 +136,7 @@ fn g1_a_second_read_resolves_only_doubts_of_30_s_or_more() {
 }
 
 #[test]
-fn g2_a_list_that_empties_a_pool_is_read_again_whatever_was_there() {
+fn g2_a_list_that_empties_a_pool_of_any_size_is_read_again() {
     let mut fixture = undelayed(&[1]);
     fixture.service(ServiceFact { provenance: Provenance::Relist, ..fact(1, "web", part(&[], &[3])) });
     fixture.pass(20_000);
@@ -156,7 +157,7 @@ fn g2_a_list_that_empties_a_pool_is_read_again_whatever_was_there() {
 }
 
 #[test]
-fn g1_one_read_is_under_way_at_a_time_and_only_its_own_end_counts() {
+fn g1_one_second_read_runs_at_a_time_and_only_its_end_counts() {
     let mut fixture = undelayed(&[1, 2, 3]);
     fixture.service(asks(&[3], Provenance::Relist));
     fixture.pass(600_000);
@@ -169,7 +170,7 @@ fn g1_one_read_is_under_way_at_a_time_and_only_its_own_end_counts() {
 }
 
 #[test]
-fn g1_what_the_first_read_finds_is_as_doubtful_as_the_facts_in_force() {
+fn g1_members_of_the_first_read_inherit_the_facts_doubt() {
     for (provenance, reason) in
         [(Provenance::FirstList, Some(HeldReason::Fraction)), (Provenance::Watch, None)]
     {
@@ -198,7 +199,7 @@ fn g3_delayed_removals_are_compared_with_the_former_pool() {
 }
 
 #[test]
-fn g1_the_confirmation_pauses_while_nothing_is_received_and_continues() {
+fn g1_the_confirmation_pauses_while_nothing_is_received() {
     let unheard = || ServiceFact {
         endpoints: 0,
         slices: 0,
@@ -208,7 +209,7 @@ fn g1_the_confirmation_pauses_while_nothing_is_received_and_continues() {
     let mut fixture = settled(&[1]);
     fixture.service(empty(Provenance::Relist));
     fixture.pass(30_000);
-    // A second read breaks the watch for as long as it takes.
+    // A second read interrupts the watch while it runs.
     fixture.service(unheard());
     assert_eq!(held(&fixture).map(|held| (held.0, held.1)), Some((HeldReason::EmptyConfirm, Waits::Facts)));
     fixture.pass(5_000);
@@ -240,7 +241,7 @@ fn g1_a_deleted_service_of_a_shared_pool_leaves_no_doubt() {
 }
 
 #[test]
-fn g5_observing_guards_show_what_they_would_hold_and_release_it() {
+fn g5_observing_guards_show_removals_and_do_not_hold_them() {
     let observing = Params { removal_delay: Duration::ZERO, guards: GuardMode::Observe, ..params() };
     let mut fixture = Fixture::with(observing);
     fixture.send(In::ListsSynced);

@@ -1,4 +1,4 @@
-//! How often an absent load balancer that only internal Services use is read (D3).
+//! Tests of how often an absent load balancer that only internal Services use is read (D3).
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn internal(n: u32) -> ServiceFact {
     ServiceFact { internal: true, ..candidate(n) }
 }
 
-/// A load balancer and its internal one, which is absent; all first reads have ended.
+/// Creates a load balancer and its internal one, which is absent. All first reads have ended.
 fn without_internal() -> Fixture {
     let mut fixture = Fixture::new(&["a", "a-internal"]);
     fixture.arm.remove(&LbName::new("a-internal"));
@@ -119,7 +119,7 @@ fn d3_many_internal_services_cause_one_read_per_5_s() {
         fixture.pass(150);
     }
     let caused = fixture.reads_of("a-internal").len();
-    // The extra rounds, 2 s apart, read it too.
+    // The extra rounds, which are 2 s apart, also read it.
     assert!(caused <= 4 + 9, "{:?}", fixture.reads_of("a-internal"));
 }
 

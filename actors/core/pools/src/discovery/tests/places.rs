@@ -1,4 +1,5 @@
-//! The number of concurrent reads, and the delay of the other load balancers by those that do not answer (D3).
+//! Tests of the number of concurrent reads, and of the delay that load balancers without an answer cause for others
+//! (D3).
 
 use super::*;
 
@@ -16,7 +17,7 @@ fn with_hanging(hanging: usize, healthy: usize) -> (Fixture, Vec<String>) {
 }
 
 #[test]
-fn d3_twenty_that_hang_delay_thirty_by_less_than_4_s() {
+fn d3_twenty_hanging_lbs_delay_thirty_by_less_than_4_s() {
     let (mut fixture, healthy) = with_hanging(20, 30);
     fixture.step(In::ListsSynced);
     fixture.pass(4_000);
@@ -30,7 +31,7 @@ fn d3_twenty_that_hang_delay_thirty_by_less_than_4_s() {
 }
 
 #[test]
-fn d3_up_to_eight_are_read_at_once() {
+fn d3_up_to_eight_lbs_are_read_concurrently() {
     let (mut fixture, healthy) = with_hanging(0, 20);
     fixture.step(In::ListsSynced);
     fixture.pass(1_000);
@@ -40,7 +41,7 @@ fn d3_up_to_eight_are_read_at_once() {
 }
 
 #[test]
-fn d3_slow_ones_are_read_two_at_once_and_delay_no_other() {
+fn d3_two_slow_lbs_are_read_concurrently_and_delay_no_other() {
     let (mut fixture, _) = with_hanging(20, 30);
     fixture.step(In::ListsSynced);
     // Each has timed out once, and a second read of each is due.
@@ -60,7 +61,7 @@ fn d3_slow_ones_are_read_two_at_once_and_delay_no_other() {
 }
 
 #[test]
-fn d3_all_that_hang_are_read_in_turn() {
+fn d3_all_hanging_lbs_are_read_in_turn() {
     let (mut fixture, _) = with_hanging(20, 0);
     fixture.step(In::ListsSynced);
     fixture.pass(130_000);
@@ -129,7 +130,7 @@ fn w9_a_read_that_waits_for_the_budget_keeps_its_place() {
 }
 
 #[test]
-fn d3_no_more_than_64_are_unanswered_at_once() {
+fn d3_at_most_64_reads_are_unanswered() {
     let (mut fixture, _) = with_hanging(100, 1);
     fixture.step(In::ListsSynced);
     fixture.pass(100_000);
@@ -139,7 +140,7 @@ fn d3_no_more_than_64_are_unanswered_at_once() {
 }
 
 #[test]
-fn d6_synced_waits_for_retries_after_failures_of_all() {
+fn d6_if_all_reads_fail_synced_waits_for_retries() {
     let (mut fixture, healthy) = with_hanging(0, 3);
     for lb in &healthy {
         fixture.set(lb, Answer::Fails(FailureKind::Connection));

@@ -1,4 +1,4 @@
-//! Safety and liveness of Discovery over random histories.
+//! Property tests of safety and liveness of Discovery over random histories.
 
 use proptest::prelude::*;
 
@@ -122,7 +122,7 @@ fn check_safety(fixture: &Fixture) {
 
 proptest! {
     #[test]
-    fn d3_eight_at_once_and_each_once_per_interval(
+    fn d3_eight_lbs_are_read_concurrently_and_each_per_interval(
         events in prop::collection::vec(event(), 1..50)
     ) {
         let mut fixture = Fixture::new(&LBS);
@@ -135,7 +135,7 @@ proptest! {
         fixture.latency = Duration::from_millis(10);
         apply(&mut fixture, Event::Throttled(false));
         apply(&mut fixture, Event::Lists);
-        // Lost answers, retries and rounds all have an end.
+        // All lost answers, retries and rounds end within this time.
         apply(&mut fixture, Event::Pass { millis: 400_000 });
         prop_assert_eq!(fixture.synced_sent(), 1);
         fixture.reads.clear();

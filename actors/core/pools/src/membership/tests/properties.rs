@@ -80,7 +80,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The family of a pool, whether admin states are on, and the events.
+/// Returns the family of a pool, whether admin states are enabled, and the events.
 fn history() -> impl Strategy<Value = (bool, bool, Vec<Op>)> {
     (any::<bool>(), any::<bool>(), prop::collection::vec(op(), 1..=LENGTH))
 }
@@ -100,7 +100,7 @@ struct World {
     shown: LoadAssignment,
     /// The endpoints that should be used.
     used: Option<EndpointSet>,
-    /// Since when each set has been usable without interruption.
+    /// Time since which each set has been usable without interruption.
     since: BTreeMap<EndpointSet, Now>,
 }
 
@@ -145,7 +145,7 @@ impl World {
         Failover::new(family, Params { admin_states, failback, limits: Limits::AZURE })
     }
 
-    /// The addresses of an endpoint: the last one of each priority is the same host at another port.
+    /// Returns the addresses of an endpoint. The last one of each priority is the same host at another port.
     fn addresses(priority: usize, n: usize) -> [String; 2] {
         if n + 1 == ENDPOINTS {
             ["10.0.9.9".to_owned(), "fd00:9::9".to_owned()]
@@ -202,7 +202,7 @@ impl World {
         self.ask()
     }
 
-    /// Lets time pass, with a call at each deadline of the machine.
+    /// Advances the clock, and calls the machine at each of its deadlines.
     fn wait(&mut self, span: Duration) -> TestCaseResult {
         let until = self.now.plus(span);
         while let Some(due) = self.deadline().filter(|due| *due <= until) {
@@ -290,7 +290,7 @@ impl World {
         Ok(())
     }
 
-    /// From now on all assigned endpoints are healthy: the pool uses the first priority in bounded time.
+    /// Makes all assigned endpoints healthy from now on. The pool uses the first priority in bounded time.
     fn calm(&mut self) -> TestCaseResult {
         self.health = [[HEALTHY; ENDPOINTS]; PRIORITIES];
         self.count = PRIORITIES;

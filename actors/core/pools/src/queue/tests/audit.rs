@@ -1,4 +1,5 @@
-//! The view and the event of a pool's last attempt: the changes, the reason, and the correlation id (E1, H3).
+//! Tests of the view and the event of a pool's last attempt: the changes, the reason, and the correlation id (E1,
+//! H3).
 
 use super::*;
 use model::operator_request::RequestId;
@@ -45,7 +46,7 @@ fn e1_the_event_and_the_view_have_the_record_of_the_write() {
 }
 
 #[test]
-fn e1_an_attempt_that_writes_nothing_names_its_services_and_its_trigger() {
+fn e1_an_attempt_without_a_write_names_services_and_trigger() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[1, 2]).at(1_000).attempt(Outcome::Unchanged { members: ips(&[1, 2]) });
     let expected = WriteRecord::of(Trigger::Endpoints, [&ServiceKey::new("shop", "web")].into_iter(), None);

@@ -1,4 +1,4 @@
-//! Why the pool is not written, as its view shows it (H3).
+//! Tests of the reason why the pool is not written, as its view shows it (H3).
 
 use super::*;
 use model::assignment::{Held, HeldReason, PausedBy, Waits};
@@ -21,7 +21,7 @@ fn q2_the_window_and_then_the_interval_block_a_change() {
 }
 
 #[test]
-fn h3_pauses_failures_and_guards_are_reasons_of_their_own() {
+fn h3_pauses_failures_and_guards_are_separate_reasons() {
     let mut drive = Drive::in_sync(params());
     assert_eq!(shown(&drive), None, "it is in sync");
     let held =

@@ -1,10 +1,10 @@
-//! When a condition that a pool has reported ends, for all its Services or for one (E1).
+//! Tests of when a condition that a pool has reported ends, for all its Services or for one (E1).
 
 use super::*;
 use model::assignment::PausedBy;
 use model::report::{Condition, Ended};
 
-/// A pool whose write was denied, with two Services that got the report.
+/// Creates a pool whose write was denied, with two Services that got the report.
 fn denied() -> Drive {
     let mut drive = Drive::in_sync(params());
     drive.require("api", &[2]).require("web", &[1, 3]).at(10_000).attempt(forbidden());
@@ -18,7 +18,7 @@ fn failed() -> Ended {
 }
 
 impl Drive {
-    /// Returns what has ended since the last call.
+    /// Returns the conditions that have ended since the last call.
     fn ended(&mut self) -> Vec<Ended> {
         let ended = |said| if let Out::Ended(ended) = said { Some(ended) } else { None };
         std::mem::take(&mut self.said).into_iter().filter_map(ended).collect()

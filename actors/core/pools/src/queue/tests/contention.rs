@@ -1,17 +1,17 @@
-//! The back-offs of W11, and what `compatibility: upstream` leaves out (C2).
+//! Tests of the back-offs of W11, and of the rules that do not apply in `compatibility: upstream` (C2).
 
 use super::*;
 use crate::queue::changes::ChangeOwner;
 use model::blocked::Blocked;
 
 impl Drive {
-    /// Another client adds member 9 to a pool in sync, and the drift check observes it `after` ms from now.
+    /// Adds member 9 as another client to a pool in sync. The drift check observes it `after` ms from now.
     fn foreign_addition(&mut self, after: u64) -> &mut Drive {
         let ms = self.ms() + after;
         self.at(ms).observe(&[1, 9])
     }
 
-    /// Takes what is due and removes member 9.
+    /// Grants the due attempt, which removes member 9.
     fn undo(&mut self) -> &mut Drive {
         let due = self.queue.deadline().map_or(self.now, |at| at.max(self.now));
         self.at(due.as_micros() / 1_000);
@@ -23,7 +23,7 @@ impl Drive {
         })
     }
 
-    /// Member 1 is observed missing at this moment.
+    /// Observes at this time that member 1 is missing.
     fn lose(&mut self, ms: u64) -> &mut Drive {
         self.at(ms).observe(&[])
     }
@@ -53,7 +53,7 @@ impl Drive {
     }
 }
 
-/// A pool that has just undone member 9 for the third time.
+/// Returns a pool that has just removed the foreign member 9 for the third time.
 pub(super) fn after_contention() -> Drive {
     let mut drive = Drive::in_sync(params());
     for _ in 0..3 {
@@ -63,7 +63,7 @@ pub(super) fn after_contention() -> Drive {
 }
 
 #[test]
-fn w11_the_third_undoing_within_ten_minutes_backs_off_and_reports_once() {
+fn w11_the_third_removal_in_10_min_backs_off_and_is_reported() {
     let mut drive = Drive::in_sync(params());
     for _ in 0..2 {
         drive.foreign_addition(6_000).undo();
@@ -90,7 +90,7 @@ fn w11_the_third_undoing_within_ten_minutes_backs_off_and_reports_once() {
 }
 
 #[test]
-fn w11_the_back_off_doubles_to_ten_minutes_and_starts_again_after_a_calm() {
+fn w11_the_back_off_doubles_to_10_min_and_resets_after_a_calm() {
     let mut drive = after_contention();
     let mut pauses = Vec::new();
     for _ in 0..6 {
@@ -110,7 +110,7 @@ fn w11_the_back_off_doubles_to_ten_minutes_and_starts_again_after_a_calm() {
 }
 
 #[test]
-fn w11_a_service_change_goes_on_during_the_back_off() {
+fn w11_a_service_change_is_written_during_the_back_off() {
     let mut drive = after_contention();
     let until = drive.ms() + 60_000;
     drive.foreign_addition(6_000).require("web", &[1, 2]).at(until - 50_000);
@@ -147,7 +147,7 @@ fn w11_a_change_beside_the_contested_member_needs_no_write() {
 }
 
 #[test]
-fn w11_a_service_that_wants_the_contested_member_gets_it() {
+fn w11_a_service_that_requires_the_contested_member_gets_it() {
     let mut drive = after_contention();
     drive.foreign_addition(6_000).require("web", &[1, 9]);
     assert_eq!(drive.state(), PoolState::InSync);
@@ -158,7 +158,7 @@ fn w11_a_service_that_wants_the_contested_member_gets_it() {
 }
 
 #[test]
-fn w11_a_removal_by_a_service_goes_on_during_the_back_off() {
+fn w11_a_removal_by_a_service_is_written_during_the_back_off() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[1, 2]).observe(&[1, 2]);
     for _ in 0..3 {
@@ -178,7 +178,7 @@ fn w11_a_removal_by_a_service_goes_on_during_the_back_off() {
 }
 
 #[test]
-fn w11_d4_what_the_other_family_brings_is_undone_each_time() {
+fn w11_d4_members_of_the_other_family_are_removed_each_time() {
     let mut drive = Drive::in_sync(params());
     drive.assignment.level.other_family = ips(&[9]);
     let assignment = Arc::new(drive.assignment.clone());
@@ -194,7 +194,7 @@ fn w11_d4_what_the_other_family_brings_is_undone_each_time() {
 }
 
 #[test]
-fn w11_members_that_a_service_gave_up_are_no_fight() {
+fn w11_members_that_a_service_released_are_no_contention() {
     let mut drive = Drive::in_sync(params());
     for n in 0..10_u8 {
         let ms = drive.ms() + 6_000;
@@ -211,7 +211,7 @@ fn w11_members_that_a_service_gave_up_are_no_fight() {
 }
 
 #[test]
-fn w11_a_missing_member_is_restored_first_immediately_then_each_minute() {
+fn w11_a_missing_member_is_restored_at_once_then_each_minute() {
     let mut drive = Drive::in_sync(params());
     drive.lose(10_000).at(10_500).restore();
     let mut restored = 10_500;
@@ -227,7 +227,7 @@ fn w11_a_missing_member_is_restored_first_immediately_then_each_minute() {
 }
 
 #[test]
-fn w11_each_member_is_restored_at_once_the_first_time() {
+fn w11_each_member_is_restored_immediately_the_first_time() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[1, 2]).observe(&[1, 2]);
     drive.at(10_000).observe(&[2]).at(10_500);
@@ -251,7 +251,7 @@ fn w11_a_missing_member_is_restored_during_the_back_off() {
 }
 
 #[test]
-fn w11_a_service_s_change_is_not_held_back_by_restorations() {
+fn w11_a_services_change_is_not_delayed_by_restorations() {
     let mut drive = Drive::in_sync(params());
     drive.lose(10_000).at(10_500).restore();
     drive.lose(20_000).require("web", &[1, 2]).at(20_500);
@@ -259,7 +259,7 @@ fn w11_a_service_s_change_is_not_held_back_by_restorations() {
 }
 
 #[test]
-fn w11_and_g2_the_last_members_are_kept_whatever_another_client_adds() {
+fn w11_g2_the_last_members_are_kept_despite_other_clients() {
     let mut drive = after_contention();
     drive.foreign_addition(6_000);
     let contention = &drive.queue.contention;
@@ -269,7 +269,7 @@ fn w11_and_g2_the_last_members_are_kept_whatever_another_client_adds() {
 }
 
 #[test]
-fn c2_without_contention_all_is_undone_and_lost_writes_do_not_back_off() {
+fn c2_without_w11_all_drift_is_undone_and_nothing_backs_off() {
     let mut drive = Drive::in_sync(Params { contention_backoff: false, ..params() });
     for _ in 0..6 {
         let ms = drive.ms() + 6_000;
@@ -294,7 +294,7 @@ fn c2_without_contention_all_is_undone_and_lost_writes_do_not_back_off() {
 }
 
 #[test]
-fn c2_drift_is_only_reported_and_a_service_change_writes_the_whole_level() {
+fn c2_drift_is_only_reported_until_a_service_changes() {
     let mut drive = Drive::in_sync(Params::upstream(Duration::from_secs(30), 3));
     drive.take_outputs();
     drive.at(60_000).observe(&[1, 9]).at(120_000).observe(&[1, 9]);
@@ -314,7 +314,7 @@ fn c2_drift_is_only_reported_and_a_service_change_writes_the_whole_level() {
 }
 
 #[test]
-fn c2_a_change_is_tried_whatever_the_pool_held_before_it() {
+fn c2_a_change_causes_an_attempt_even_if_the_pool_is_in_sync() {
     let mut drive = Drive::in_sync(Params::upstream(Duration::from_secs(30), 3));
     let began = drive.now;
     drive.at(1_000).require("api", &[1]);
@@ -334,7 +334,7 @@ fn c2_a_change_is_tried_whatever_the_pool_held_before_it() {
 }
 
 #[test]
-fn c2_after_a_missing_pool_only_a_fresh_change_or_mapping_starts_it_again() {
+fn c2_a_missing_pool_restarts_with_a_fresh_change_or_mapping() {
     let upstream = || Params::upstream(Duration::from_secs(30), 3);
     let mut drive = Drive::in_sync(upstream());
     drive.require("web", &[2]).at(30_000).attempt(Outcome::Stale);
@@ -363,7 +363,7 @@ fn q6_a_fresh_change_after_a_missing_pool_waits_for_an_observation() {
     }
 }
 
-/// The number above which the contentions of an hour raise the chart's alert.
+/// Returns the number of contentions in an hour above which the chart's alert fires.
 fn alert_above() -> usize {
     let alerts = include_str!("../../../../../../charts/azure-backend-pool-controller/files/alerts.yaml");
     let (_, rest) =
@@ -371,9 +371,9 @@ fn alert_above() -> usize {
     rest.lines().next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// Two more than the alert needs: `increase` estimates, and discovery may be slower than once a minute.
+/// The number is two more than the alert needs: `increase` estimates, and discovery may be slower than once a minute.
 #[test]
-fn w11_a_fight_that_lasts_keeps_up_its_alert_in_every_hour() {
+fn w11_lasting_contention_keeps_its_alert_firing() {
     let mut drive = Drive::in_sync(params());
     let mut contentions = Vec::new();
     for second in 1..8 * 3_600 {
@@ -397,7 +397,7 @@ fn w11_a_fight_that_lasts_keeps_up_its_alert_in_every_hour() {
 }
 
 #[test]
-fn q6_a_change_while_the_pool_is_missing_is_tried_once_it_is_seen() {
+fn q6_a_change_of_a_missing_pool_waits_until_it_is_found() {
     for params in [params(), Params::upstream(Duration::from_secs(30), 3)] {
         let tick = u64::try_from(params.min_interval.as_millis()).expect("short");
         let mut drive = Drive::in_sync(params);
@@ -423,7 +423,7 @@ fn q6_a_change_while_the_pool_is_missing_is_tried_once_it_is_seen() {
 }
 
 #[test]
-fn q6_a_change_made_while_the_pool_was_missing_leaves_with_its_service() {
+fn q6_a_change_of_a_missing_pool_ends_with_its_service() {
     for params in [params(), Params::upstream(Duration::from_secs(30), 3)] {
         let mut drive = Drive::in_sync(params);
         drive.require("web", &[2]).at(30_000);
@@ -438,7 +438,7 @@ fn q6_a_change_made_while_the_pool_was_missing_leaves_with_its_service() {
 }
 
 impl Drive {
-    /// Lets the back-off of a pool that is not found grow, where it has one.
+    /// Increases the back-off of a pool that is not found, if it has one.
     fn attempt_stale_again_later(&mut self) {
         for _ in 0..5 {
             self.observe(&[1]);
@@ -454,7 +454,7 @@ impl Drive {
 }
 
 #[test]
-fn q2_the_writer_s_pace_holds_for_the_outcome_that_follows_it() {
+fn q2_the_writers_pace_applies_to_the_next_outcome() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     let id = drive.take();

@@ -1,4 +1,4 @@
-//! An attempt that the operator requests (H3).
+//! Tests of an attempt that the operator requests (H3).
 
 use super::*;
 use model::assignment::PausedBy;

@@ -1,4 +1,4 @@
-//! Random histories of one pool: safety and liveness.
+//! Property tests of safety and liveness over random histories of one pool.
 
 use proptest::prelude::*;
 use proptest::sample::subsequence;
@@ -244,7 +244,7 @@ impl World {
         self.check_outputs(false);
     }
 
-    /// Azure applies the level.
+    /// Applies the level as Azure does.
     fn execute(&mut self, taken: &MembershipWrite) -> Outcome {
         let before = self.real.clone();
         self.real.retain(|ip| taken.level.allows(ip));
@@ -281,7 +281,7 @@ impl World {
         }
     }
 
-    /// A try with an unclear result: Azure applied it, or not.
+    /// Runs a try with an unclear result: Azure has applied it, or not.
     fn execute_if(&mut self, applied: bool, taken: &MembershipWrite) {
         if applied {
             self.execute(taken);
@@ -417,18 +417,20 @@ impl World {
         }
     }
 
-    /// From here on everything cooperates: each due pool is granted and written, and Discovery reads once a minute.
+    /// Makes the environment cooperate from here on: each due pool is granted and written, and Discovery reads once a
+    /// minute.
     fn cooperate(&mut self) {
         if self.running.is_some() {
             self.finish(Ending::Interrupted { applied: false }, false);
         }
         if let LastResult::Withheld { .. } = self.drive.queue.last_result {
-            // A dry run has reported everything about the present members; only a change makes it look again (C4).
+            // A dry run has reported everything about the present members. It compares the pool again only after a
+            // change (C4).
             self.real.insert(ip(9));
         }
         let params = &self.drive.queue.params;
         let asks_again = params.after_failure.is_none() || self.max_retries == 0;
-        // Where nothing is compared by time, a change of a Service brings the pool back (C2).
+        // If the passage of time causes no comparison, a change of a Service causes the next attempt (C2).
         let changes = !params.drift || !params.compare_after_stale;
         self.drive.edit(|a| {
             a.paused = [].into();
@@ -457,7 +459,7 @@ impl World {
 proptest! {
     /// Safety in every history; then, with a writer that cooperates, the pool becomes in sync and quiet.
     #[test]
-    fn q1_to_q8_hold_in_every_history_and_the_pool_becomes_in_sync_in_the_end(
+    fn q1_to_q8_hold_and_the_pool_finally_becomes_in_sync(
         ops in prop::collection::vec(op(), 1..80),
         max_retries in 0..4_u32,
         compared in any::<bool>(),

@@ -1,4 +1,4 @@
-//! A pool that breaks an invariant (A4): each test breaks a real one, on purpose.
+//! Tests of a pool that breaks an invariant (A4). Each test breaks a real invariant on purpose.
 
 use super::*;
 use crate::queue::changes::ChangeOwner;
@@ -14,7 +14,7 @@ impl Drive {
         self
     }
 
-    /// Breaks the invariant with a step that does nothing else.
+    /// Breaks the invariant with a step that has no other effect.
     fn quarantine(&mut self) -> &mut Drive {
         self.break_it().step(In::Pace(Duration::ZERO))
     }
@@ -29,7 +29,7 @@ impl Drive {
     }
 }
 
-/// A due pool, which has just been quarantined.
+/// Creates a due pool that has just been quarantined.
 fn quarantined() -> Drive {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
@@ -54,7 +54,7 @@ fn a4_a_broken_invariant_withdraws_the_pool_and_is_reported() {
 }
 
 #[test]
-fn a4_a_quarantined_pool_answers_every_take_with_nothing() {
+fn a4_a_quarantined_pool_gives_no_level_for_a_take() {
     let mut drive = quarantined();
     drive.take_outputs();
     for second in 1..3_600 {
@@ -72,7 +72,7 @@ fn a4_a_quarantined_pool_answers_every_take_with_nothing() {
 }
 
 #[test]
-fn a4_the_level_that_the_breaking_step_gave_to_the_writer_is_taken_back() {
+fn a4_a_level_from_the_breaking_step_is_withdrawn() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500).take_outputs();
     drive.break_it();
@@ -89,7 +89,7 @@ fn a4_the_level_that_the_breaking_step_gave_to_the_writer_is_taken_back() {
 }
 
 #[test]
-fn a4_the_outcome_of_an_attempt_that_was_under_way_counts_for_nothing() {
+fn a4_the_outcome_of_a_running_attempt_is_ignored() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     let id = drive.take();
@@ -130,7 +130,7 @@ fn a4_quarantine_ends_without_an_owner_and_after_the_last_attempt() {
 }
 
 #[test]
-fn a4_a_level_that_is_not_the_union_of_its_services_parts_is_not_written() {
+fn a4_a_level_that_is_not_the_union_of_parts_is_not_written() {
     let mut drive = Drive::in_sync(params());
     let mut wrong = drive.assignment.clone();
     wrong.level.required.insert(ip(9), Member { name: AddressName::new("node-9"), node_ready: true });
@@ -141,7 +141,7 @@ fn a4_a_level_that_is_not_the_union_of_its_services_parts_is_not_written() {
 }
 
 #[test]
-fn a4_each_new_term_learns_once_of_a_quarantined_pool() {
+fn a4_a_quarantine_is_reported_once_in_each_term() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     drive.take();
@@ -161,7 +161,7 @@ fn a4_each_new_term_learns_once_of_a_quarantined_pool() {
 }
 
 #[test]
-fn a4_a_pool_that_breaks_when_it_is_unowned_retires_at_once() {
+fn a4_an_unowned_pool_that_breaks_retires_immediately() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     let id = drive.take();
@@ -176,7 +176,7 @@ fn a4_a_pool_that_breaks_when_it_is_unowned_retires_at_once() {
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "a change without an owner waits")]
-fn a4_where_operators_look_for_errors_a_broken_invariant_ends_the_program() {
+fn a4_a_broken_invariant_ends_debug_builds() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).break_it();
     drive.queue.broken_on_purpose = false;

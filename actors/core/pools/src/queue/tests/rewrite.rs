@@ -1,11 +1,11 @@
-//! A pool that is in sync and whose provisioning state stays `Failed`: it counts as out of sync, and is written once
-//! more.
+//! Tests of a pool that is in sync and whose provisioning state stays `Failed`. It counts as out of sync, and is
+//! written once more.
 
 use super::*;
 use model::assignment::{Held, HeldReason, PausedBy, Waits};
 
 impl Drive {
-    /// A GET that begins now sees these members, and that the last operation failed.
+    /// Observes these members, with a GET that begins now and shows that the last operation failed.
     fn observe_failed(&mut self, members: &[u8]) -> &mut Drive {
         let (began, mut facts) = (self.now, facts(members));
         Arc::make_mut(&mut facts).provisioning = Provisioning::Failed;

@@ -19,7 +19,7 @@ fn d6_nothing_is_due_before_the_first_observation() {
 }
 
 #[test]
-fn q2_a_change_is_due_after_the_quiet_period_or_the_longest_delay() {
+fn q2_a_change_is_due_after_quiet_period_or_maximum_delay() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(499);
     assert!(drive.due.is_none());
@@ -51,12 +51,12 @@ fn q2_the_window_counts_from_when_changes_were_read() {
     read(&mut drive, &[3], 9_900);
     assert!(drive.at(10_399).due.is_none());
     assert_eq!(drive.at(10_400).due.map(|due| due.since), Some(Now::from_millis(10_400)));
-    // A change that was on its way for longer than the window is due at once.
+    // A change that took longer than the window to arrive is due immediately.
     let mut drive = Drive::in_sync(params());
     drive.at(10_000);
     read(&mut drive, &[2], 9_000);
     assert_eq!(drive.due.map(|due| due.since), Some(Now::from_millis(9_500)));
-    // A change by time alone is not as old as the last change that was read.
+    // A change that only time has caused is not as old as the last change that was read.
     let mut drive = Drive::in_sync(params());
     drive.at(10_000);
     read(&mut drive, &[1], 9_990);
@@ -67,7 +67,7 @@ fn q2_the_window_counts_from_when_changes_were_read() {
 }
 
 #[test]
-fn q2_the_next_attempt_is_at_least_the_interval_after_the_last_outcome() {
+fn q2_attempts_are_at_least_the_interval_apart() {
     let withheld = Outcome::Withheld { members: ips(&[1]), added: ips(&[2]), removed: ips(&[1]) };
     for (outcome, interval) in [
         (written(&[2]), 5_000),
@@ -78,7 +78,7 @@ fn q2_the_next_attempt_is_at_least_the_interval_after_the_last_outcome() {
         (Outcome::Interrupted, 5_000),
         (conflict(), 30_000),
         (forbidden(), 30_000),
-        // Nothing was sent: it is due as before.
+        // No call was sent: the pool is due as before.
         (Outcome::NotGranted, 0),
     ] {
         let mut drive = Drive::in_sync(params());
@@ -109,7 +109,7 @@ fn q2_a_change_that_returns_to_the_verified_level_vanishes() {
 }
 
 #[test]
-fn q2_a_level_after_an_unclear_try_is_not_taken_for_verified() {
+fn q2_a_level_after_an_unclear_try_is_not_verified() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500).attempt(forbidden());
     drive.require("web", &[1]).at(30_500);
@@ -141,7 +141,7 @@ fn q3_the_urgency_follows_the_pool_and_is_sent_on_change() {
 }
 
 #[test]
-fn q3_a_member_that_is_down_or_on_a_node_that_is_not_ready_is_unused() {
+fn q3_a_member_that_is_down_or_not_ready_is_unused() {
     let mut level = Level::default();
     let member = |node_ready| Member { name: AddressName::new("node"), node_ready };
     level.required.insert(ip(1), member(true));
@@ -159,7 +159,7 @@ fn q3_a_member_that_is_down_or_on_a_node_that_is_not_ready_is_unused() {
 }
 
 #[test]
-fn q3_while_nothing_is_granted_nothing_is_spent_or_said() {
+fn q3_a_pool_without_a_grant_uses_no_retries_or_reports() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     drive.take_outputs();
@@ -187,7 +187,7 @@ fn a3_a_foreign_or_repeated_answer_is_a_counted_no_op() {
 }
 
 #[test]
-fn q3_a_second_grant_while_an_attempt_runs_brings_nothing() {
+fn q3_a_second_grant_during_an_attempt_has_no_effect() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     let id = drive.take();
@@ -198,7 +198,7 @@ fn q3_a_second_grant_while_an_attempt_runs_brings_nothing() {
 }
 
 #[test]
-fn w4_a_new_grant_for_an_attempt_brings_the_newest_level_and_changes() {
+fn w4_a_new_grant_for_an_attempt_takes_the_newest_level() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     let id = drive.take();
@@ -210,7 +210,7 @@ fn w4_a_new_grant_for_an_attempt_brings_the_newest_level_and_changes() {
 }
 
 #[test]
-fn w4_a_new_grant_for_a_paused_or_released_pool_ends_the_attempt_silently() {
+fn w4_a_new_grant_without_work_ends_the_attempt_silently() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     let id = drive.take();
@@ -226,7 +226,7 @@ fn w4_a_new_grant_for_a_paused_or_released_pool_ends_the_attempt_silently() {
 }
 
 #[test]
-fn q6_a_refused_permit_costs_nothing_and_the_pool_is_due_as_before() {
+fn q6_a_refused_permit_uses_no_retry_and_leaves_the_pool_due() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     let id = drive.take();
@@ -239,7 +239,7 @@ fn q6_a_refused_permit_costs_nothing_and_the_pool_is_due_as_before() {
 }
 
 #[test]
-fn q6_a_missing_pool_that_exists_is_compared_again_with_doubling_delays() {
+fn q6_a_missing_pool_that_exists_is_compared_with_back_off() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     for delay in [5_000, 10_000, 20_000] {
@@ -288,9 +288,9 @@ fn q4_missing_rules_are_reported_only_if_still_mapped() {
 }
 
 #[test]
-fn q4_rules_that_go_again_are_read_again_before_a_report() {
+fn q4_rules_that_disappear_again_are_reread_before_a_report() {
     let no_rule = || Outcome::NotManageable(NotManageable::NoRule);
-    // Meanwhile another client corrected the pool, or a new term began.
+    // In the meantime, another client corrected the pool, or a new term began.
     let ends: [fn(&mut Drive); 2] = [
         |drive| {
             drive.observe(&[2]);
@@ -335,7 +335,7 @@ fn q8_a_reported_failure_is_compared_with_doubling_delays() {
 }
 
 #[test]
-fn q8_the_repeat_of_an_exhausted_failure_is_silent_in_all_retries() {
+fn q8_a_repeated_exhausted_failure_is_not_reported() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     for n in 0..4 {
@@ -354,7 +354,7 @@ fn q8_the_repeat_of_an_exhausted_failure_is_silent_in_all_retries() {
 }
 
 #[test]
-fn q8_without_a_time_for_it_nothing_is_compared_again_after_a_failure() {
+fn q8_without_a_retry_time_a_failure_causes_no_comparison() {
     for after_failure in [None, Some(Duration::ZERO)] {
         let mut drive = Drive::in_sync(Params { after_failure, ..params() });
         drive.require("web", &[2]).at(500).attempt(forbidden());
@@ -367,7 +367,7 @@ fn q8_without_a_time_for_it_nothing_is_compared_again_after_a_failure() {
 }
 
 #[test]
-fn q8_after_a_reported_failure_any_slice_event_is_a_fresh_change() {
+fn q8_any_slice_event_after_a_failure_is_a_fresh_change() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500).attempt(forbidden());
     drive.events();
@@ -379,7 +379,7 @@ fn q8_after_a_reported_failure_any_slice_event_is_a_fresh_change() {
 }
 
 #[test]
-fn q8_a_failed_pool_that_is_seen_in_sync_is_in_sync_again() {
+fn q8_a_failed_pool_observed_in_sync_is_in_sync_again() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500).attempt(forbidden()).at(20_000).observe(&[2]);
     assert_eq!(drive.state(), PoolState::InSync);
@@ -413,7 +413,7 @@ fn d3_an_observation_older_than_the_last_outcome_is_discarded() {
 }
 
 #[test]
-fn w2_a_lost_write_is_a_fresh_change_and_the_third_backs_off() {
+fn w2_lost_writes_are_fresh_changes_and_the_third_backs_off() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     let mut waits = Vec::new();
@@ -442,7 +442,7 @@ fn w2_a_lost_write_is_a_fresh_change_and_the_third_backs_off() {
 }
 
 #[test]
-fn g3_the_directory_receives_what_attempts_leave_in_the_pool() {
+fn g3_the_directory_receives_the_members_after_each_attempt() {
     let mut drive = Drive::in_sync(params());
     let heard = |drive: &mut Drive| -> Vec<PoolMembers> {
         let members = |said| if let Out::Members(_, members) = said { Some(members) } else { None };
@@ -459,7 +459,7 @@ fn g3_the_directory_receives_what_attempts_leave_in_the_pool() {
     assert_eq!(heard(&mut drive), [holds(began, &[1])]);
     drive.at(5_700).attempt(Outcome::Unchanged { members: ips(&[2]) });
     assert_eq!(heard(&mut drive), [holds(Now::from_millis(5_700), &[2])]);
-    // A failed attempt says nothing about the members.
+    // A failed attempt gives no information about the members.
     drive.require("web", &[3]).at(10_700).attempt(Outcome::Interrupted);
     assert!(heard(&mut drive).is_empty());
 }
@@ -528,7 +528,7 @@ fn d1_a_paused_pool_is_compared_and_shown_but_never_due() {
 }
 
 #[test]
-fn g6_the_time_of_a_pause_is_no_time_of_waiting() {
+fn g6_a_pause_does_not_count_as_waiting() {
     let since = |drive: &Drive| drive.view.clone().expect("a view").waiting_since;
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]);
@@ -542,7 +542,7 @@ fn g6_the_time_of_a_pause_is_no_time_of_waiting() {
 }
 
 #[test]
-fn g6_outcomes_of_a_paused_pool_are_counted_and_not_reported() {
+fn g6_outcomes_in_a_pause_are_counted_but_not_reported() {
     let kind: [(Outcome, &str); 4] = [
         (written(&[2]), "updated web"),
         (conflict(), "retrying web"),
@@ -566,7 +566,7 @@ fn g6_outcomes_of_a_paused_pool_are_counted_and_not_reported() {
 }
 
 #[test]
-fn g6_a_failure_not_reported_in_a_pause_is_reported_when_it_comes_again() {
+fn g6_a_failure_in_a_pause_is_reported_when_repeated() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     let id = drive.take();
@@ -582,7 +582,7 @@ fn g6_a_failure_not_reported_in_a_pause_is_reported_when_it_comes_again() {
 }
 
 #[test]
-fn g6_a_failure_in_a_pause_is_retried_when_that_ends() {
+fn g6_a_failure_in_a_pause_is_retried_when_the_pause_ends() {
     for params in [
         Params { after_failure: Some(Duration::ZERO), ..params() },
         Params { after_failure: None, ..params() },
@@ -614,7 +614,7 @@ fn q4_a_pool_without_an_owner_releases_and_retires() {
 }
 
 #[test]
-fn q4_a_pool_in_an_attempt_retires_with_its_outcome_and_reports_nothing() {
+fn q4_a_pool_in_an_attempt_retires_silently_when_it_ends() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     let id = drive.take();
@@ -639,7 +639,7 @@ fn q4_a_service_that_returns_during_the_attempt_is_served() {
 }
 
 #[test]
-fn e2_an_endpoint_change_is_measured_once_when_it_was_written() {
+fn e2_an_endpoint_change_is_measured_once_after_its_write() {
     let mut drive = Drive::in_sync(params());
     let triggered = |drive: &mut Drive, ms: u64, members: &[u8]| {
         let members = ips(members);
@@ -672,7 +672,7 @@ fn e2_an_endpoint_change_is_measured_once_when_it_was_written() {
 }
 
 #[test]
-fn q1_an_entry_has_at_most_one_count_more_than_retries() {
+fn q1_an_entry_counts_at_most_one_try_more_than_retries() {
     let mut drive = Drive::in_sync(params());
     let mut most = 0;
     for n in 0..40_u8 {
@@ -687,7 +687,7 @@ fn q1_an_entry_has_at_most_one_count_more_than_retries() {
 }
 
 #[test]
-fn w8_a_pool_that_is_being_written_is_not_in_sync_before_it_is_at_rest() {
+fn w8_a_pool_is_not_in_sync_while_its_write_runs() {
     let mut drive = Drive::new(params());
     drive.require("web", &[1]);
     drive.observe_updating(&[1]);
@@ -703,14 +703,14 @@ fn w8_a_pool_that_is_being_written_is_not_in_sync_before_it_is_at_rest() {
 }
 
 #[test]
-fn q8_a_failed_pool_seen_in_sync_during_a_write_waits_for_the_next_read() {
+fn q8_a_failed_pool_in_sync_during_a_write_is_read_again() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500).attempt(forbidden());
     drive.at(50_000).observe_updating(&[2]);
-    // Longer than the pause before the comparison.
+    // This is longer than the pause before the comparison.
     drive.at(110_000).observe(&[2]);
     assert_eq!(drive.state(), PoolState::InSync);
-    // Its result may also be out of sync.
+    // The next result may also be out of sync.
     drive.require("web", &[3]).at(120_000).attempt(forbidden());
     drive.at(130_000).observe_updating(&[3]).at(400_000).observe(&[2]).at(401_000);
     assert!(drive.due.is_some(), "the moment of the comparison has passed");

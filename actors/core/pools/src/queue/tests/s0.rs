@@ -1,10 +1,10 @@
-//! The cases of S0 "Tests" that concern the queue, by their numbers there.
+//! Tests of the cases of S0 "Tests" that apply to the queue, by their numbers there.
 
 use super::*;
 use model::blocked::Blocked;
 
 #[test]
-fn s0_01_02_04_a_throttled_pool_is_parked_quietly_until_it_is_eligible() {
+fn s0_01_02_04_a_throttled_pool_is_parked_until_eligible() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500).attempt(throttled(90_500));
     assert_eq!(drive.events(), ["retrying web"]);
@@ -21,7 +21,7 @@ fn s0_01_02_04_a_throttled_pool_is_parked_quietly_until_it_is_eligible() {
 }
 
 #[test]
-fn s0_03_05_a_throttled_pool_without_a_time_waits_for_the_interval() {
+fn s0_03_05_throttling_without_a_time_waits_for_the_interval() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500).attempt(throttled(400));
     assert_eq!(drive.events(), ["retrying web"]);
@@ -43,7 +43,7 @@ fn s0_06_a_conflict_is_retried_and_succeeds_at_the_next_try() {
 }
 
 #[test]
-fn s0_07_one_parked_change_keeps_the_whole_pool_from_taking_part() {
+fn s0_07_one_parked_change_parks_the_whole_pool() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500).attempt(throttled(90_500));
     drive.at(40_000).require("api", &[3]).at(60_000);
@@ -65,7 +65,7 @@ fn s0_08_changes_added_while_parked_go_with_the_newest_level() {
 }
 
 #[test]
-fn s0_09_each_change_keeps_its_count_and_a_failure_costs_one_retry() {
+fn s0_09_each_change_keeps_its_count_and_loses_one_retry() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500).attempt(conflict());
     drive.at(10_000).require("web", &[3]).require("api", &[3]);
@@ -79,7 +79,7 @@ fn s0_09_each_change_keeps_its_count_and_a_failure_costs_one_retry() {
 }
 
 #[test]
-fn s0_10_exhausted_changes_are_reported_while_fresher_ones_are_requeued() {
+fn s0_10_exhausted_changes_are_reported_others_requeued() {
     let mut drive = Drive::in_sync(Params { max_retries: 1, ..params() });
     drive.require("web", &[2]).at(500).attempt(conflict());
     drive.require("api", &[3]).at(30_500);
@@ -92,7 +92,7 @@ fn s0_10_exhausted_changes_are_reported_while_fresher_ones_are_requeued() {
 }
 
 #[test]
-fn s0_10_a_service_with_exhausted_and_requeued_changes_gets_both_reports() {
+fn s0_10_a_service_with_both_kinds_of_changes_gets_two_reports() {
     let mut drive = Drive::in_sync(Params { max_retries: 1, ..params() });
     drive.require("web", &[2]).at(500).attempt(conflict());
     drive.require("web", &[3]).at(30_500);
@@ -145,7 +145,7 @@ fn s0_14_a_missing_pool_is_dropped_without_event_or_observation() {
 }
 
 #[test]
-fn s0_15_a_service_that_left_before_the_outcome_is_dropped_quietly() {
+fn s0_15_a_service_that_left_before_the_outcome_is_dropped() {
     let mut drive = Drive::in_sync(params());
     drive.require("api", &[1]);
     drive.require("web", &[2]).at(500);
@@ -177,7 +177,7 @@ fn s0_15_an_attempt_without_any_change_left_is_not_reported() {
 }
 
 #[test]
-fn s0_18_20_a_service_that_leaves_while_parked_no_longer_parks_the_pool() {
+fn s0_18_20_a_parked_service_that_leaves_unparks_the_pool() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500).attempt(throttled(900_500));
     drive.at(10_000).require("api", &[3]);
@@ -200,7 +200,7 @@ fn s0_19_one_event_for_each_distinct_service() {
 }
 
 #[test]
-fn s0_21_an_interrupted_attempt_reports_nothing_and_requeues_nothing() {
+fn s0_21_an_interrupted_attempt_is_not_reported_or_requeued() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     let id = drive.take();
@@ -214,7 +214,7 @@ fn s0_21_an_interrupted_attempt_reports_nothing_and_requeues_nothing() {
 }
 
 #[test]
-fn s0_22_no_retries_means_the_first_failure_is_the_last() {
+fn s0_22_without_retries_the_first_failure_is_final() {
     let mut drive = Drive::in_sync(Params { max_retries: 0, ..params() });
     drive.require("web", &[2]).at(500).attempt(conflict());
     assert_eq!(drive.events(), ["exhausted web"]);
@@ -225,7 +225,7 @@ fn s0_22_no_retries_means_the_first_failure_is_the_last() {
 }
 
 #[test]
-fn s0_23_a_retried_then_successful_change_is_one_successful_observation() {
+fn s0_23_a_change_that_succeeds_after_a_retry_is_observed_once() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     drive.take_outputs();

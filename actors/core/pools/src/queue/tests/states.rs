@@ -1,4 +1,4 @@
-//! Admin states that a source sets, and reports of a pool that is filled from one (X2, X4, D3).
+//! Tests of admin states that a source sets, and of reports about a pool that is filled from one (X2, X4, D3).
 
 use super::*;
 use model::level::States;
@@ -13,7 +13,7 @@ fn source(note: &str) -> Source {
 }
 
 impl Drive {
-    /// A pool that is filled from a source and has the members 1 and 2, at 0 s.
+    /// Creates a pool that is filled from a source and has the members 1 and 2, at 0 s.
     fn listed(params: Params) -> Drive {
         let mut drive = Drive::new(params);
         drive.assignment.source = source("refused");
@@ -23,7 +23,7 @@ impl Drive {
         drive
     }
 
-    /// The source asks for these members and these admin states.
+    /// Makes the source require these members and these admin states.
     fn set_source_states(&mut self, required: &[u8], tolerated: &[u8], states: States) -> &mut Drive {
         let key = ServiceKey::of_source(SOURCE);
         let share = Share { key, tolerated: ips(tolerated), ..share("", required) };
@@ -34,12 +34,12 @@ impl Drive {
         self.step(In::Assigned(Arc::new(self.assignment.clone())))
     }
 
-    /// A GET that begins now sees these members, some of them Down.
+    /// Observes these members, some of them Down, with a GET that begins now.
     fn observe_down(&mut self, members: &[u8], down: &[u8]) -> &mut Drive {
         self.observe_in(members, down, AdminState::Down)
     }
 
-    /// A GET that begins now sees these members, some of them in this state.
+    /// Observes these members, some of them in this state, with a GET that begins now.
     fn observe_in(&mut self, members: &[u8], some: &[u8], state: AdminState) -> &mut Drive {
         let mut facts = facts(members);
         for entry in &mut Arc::make_mut(&mut facts).entries {
@@ -102,7 +102,7 @@ fn x2_a_level_with_only_wrong_states_is_written_then_in_sync() {
 }
 
 #[test]
-fn w1_x2_a_pool_that_is_all_down_is_revived_when_some_is_taken_back() {
+fn w1_x2_a_pool_that_is_all_down_is_revived_by_a_restore() {
     let mut drive = Drive::listed(params());
     drive.set_source_states(&[], &[1, 2], down(&[1, 2])).at(1_000);
     drive.attempt(nothing_moved(&[1, 2])).at(60_000).observe_down(&[1, 2], &[1, 2]);
@@ -120,7 +120,7 @@ fn x2_new_admin_states_of_a_source_alone_are_a_change() {
 }
 
 #[test]
-fn d3_states_that_change_later_are_drift_and_a_fresh_change() {
+fn d3_later_changes_of_states_are_drift_and_a_fresh_change() {
     for (states, at_first, otherwise) in
         [(down(&[2]), &[2][..], &[][..]), (lifted(&[2]), &[], &[2]), (down(&[2, 7]), &[2], &[])]
     {
@@ -157,7 +157,7 @@ fn x2_states_of_absent_or_in_sync_addresses_cause_no_write() {
 }
 
 #[test]
-fn w3_an_unknown_admin_state_is_left_and_no_drift() {
+fn w3_an_unknown_admin_state_is_unchanged_and_no_drift() {
     let mut drive = Drive::listed(params());
     drive.observe_in(&[1, 2], &[2], AdminState::Unknown).set_source_states(&[1], &[2], down(&[2]));
     for minute in 1..5 {
@@ -169,7 +169,7 @@ fn w3_an_unknown_admin_state_is_left_and_no_drift() {
 }
 
 #[test]
-fn q2_states_that_return_to_what_the_pool_has_within_the_window_vanish() {
+fn q2_states_that_return_within_the_window_are_no_change() {
     let mut drive = Drive::listed(params());
     drive
         .set_source_states(&[1], &[2], down(&[2]))
@@ -181,7 +181,7 @@ fn q2_states_that_return_to_what_the_pool_has_within_the_window_vanish() {
 }
 
 #[test]
-fn c4_states_in_a_dry_run_are_not_counted_as_written_nor_retried() {
+fn c4_states_in_a_dry_run_are_neither_written_nor_retried() {
     let mut drive = Drive::listed(params());
     drive.set_source_states(&[1], &[2], down(&[2])).at(1_000);
     let (added, removed) = (BTreeSet::new(), BTreeSet::new());
@@ -195,7 +195,7 @@ fn c4_states_in_a_dry_run_are_not_counted_as_written_nor_retried() {
 }
 
 #[test]
-fn w11_states_are_corrected_while_foreign_additions_are_left_there() {
+fn w11_states_are_corrected_while_foreign_members_stay() {
     let mut drive = Drive::listed(params());
     drive.set_source_states(&[1], &[2], down(&[2])).at(1_000).attempt(nothing_moved(&[1, 2]));
     for n in 1..=3 {
@@ -253,7 +253,7 @@ fn x4_reports_of_a_pool_of_a_source_go_to_the_controller() {
 }
 
 #[test]
-fn q8_after_a_reported_failure_a_changed_assignment_restarts_the_pool() {
+fn q8_a_changed_assignment_restarts_a_failed_pool() {
     let mut drive = Drive::listed(Params { after_failure: None, ..params() });
     drive.set_source_states(&[1], &[], States::default()).at(1_000).attempt(forbidden());
     assert_eq!(drive.events_of_source(), ["failed"]);
@@ -267,7 +267,7 @@ fn q8_after_a_reported_failure_a_changed_assignment_restarts_the_pool() {
 }
 
 impl Drive {
-    /// The source has another error beside its assignment.
+    /// Gives the source another error in addition to its assignment.
     fn edit_source(&mut self, note: &str) -> &mut Drive {
         self.assignment.source = source(note);
         self.step(In::Assigned(Arc::new(self.assignment.clone())))

@@ -1,4 +1,5 @@
-//! Since when a pool is out of sync: attempts, retries, parking, holds and terms do not end that (Q8, E2).
+//! Tests of the time since which a pool is out of sync. Attempts, retries, parking, holds and terms do not end that
+//! time (Q8, E2).
 
 use super::*;
 use model::assignment::{Held, HeldReason, PausedBy, Waits};
@@ -59,7 +60,7 @@ fn q8_a_level_that_fails_waits_until_it_is_written() {
 }
 
 #[test]
-fn q8_a_failure_that_is_not_tried_again_waits_for_nothing() {
+fn q8_a_failure_without_a_retry_has_no_wait() {
     let mut drive = Drive::in_sync(Params { after_failure: None, ..params() });
     drive.at(10_000).require("web", &[1, 2]).at(11_000);
     drive.attempt(Outcome::Terminal { failure: failure(500, "InternalServerError") }).at(600_000);

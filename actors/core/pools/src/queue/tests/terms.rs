@@ -1,12 +1,12 @@
-//! What a term of leadership means for one pool (W8): no observation from before its opening counts, and no level older
-//! than its first is handed out.
+//! Tests of terms of leadership in one pool (W8): no observation from before the start of a term counts, and no level
+//! older than its first one is written.
 
 use proptest::prelude::*;
 
 use super::*;
 
 impl Drive {
-    /// The Directory opens this term now.
+    /// Opens this term, as the Directory does.
     fn open(&mut self, epoch: u64) -> &mut Drive {
         let opened = self.now;
         self.edit(|a| (a.epoch, a.opened) = (Epoch(epoch), opened))
@@ -35,7 +35,7 @@ fn w8_a_newer_term_releases_the_attempt_of_the_older_one() {
 }
 
 #[test]
-fn w8_a_newer_term_drops_what_the_older_one_tried_and_compares_again() {
+fn w8_a_newer_term_drops_earlier_tries_and_compares_again() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500).attempt(throttled(900_000));
     drive.events();
@@ -51,7 +51,7 @@ fn w8_a_newer_term_drops_what_the_older_one_tried_and_compares_again() {
 }
 
 #[test]
-fn w8_in_a_newer_term_a_pool_is_not_due_before_it_is_seen_again() {
+fn w8_in_a_newer_term_a_pool_is_due_only_after_a_read() {
     let mut drive = Drive::in_sync(params());
     drive.at(10_000).open(2);
     assert_eq!(drive.state(), PoolState::Unknown, "who led before may have written it");
@@ -65,7 +65,7 @@ fn w8_in_a_newer_term_a_pool_is_not_due_before_it_is_seen_again() {
 }
 
 #[test]
-fn w8_a_pool_due_before_a_newer_term_is_withdrawn_until_it_is_seen() {
+fn w8_a_newer_term_withdraws_a_due_pool_until_it_is_read() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     assert!(drive.due.is_some());
@@ -78,7 +78,7 @@ fn w8_a_pool_due_before_a_newer_term_is_withdrawn_until_it_is_seen() {
 }
 
 #[test]
-fn w8_a_read_that_began_in_the_term_and_overtook_its_assignment_counts() {
+fn w8_a_read_of_the_term_before_its_assignment_counts() {
     let mut drive = Drive::in_sync(params());
     drive.at(10_000).observe(&[1]).open(2);
     assert_eq!(drive.state(), PoolState::InSync);
@@ -101,7 +101,7 @@ fn w8_results_of_an_older_term_are_not_used_in_a_newer_one() {
 }
 
 #[test]
-fn w8_a_take_of_a_newer_term_brings_nothing_before_its_assignment() {
+fn w8_a_take_of_a_newer_term_gets_no_level_before_assignment() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     assert!(drive.grant_of(2).is_none());
@@ -114,7 +114,7 @@ fn w8_a_take_of_a_newer_term_brings_nothing_before_its_assignment() {
 }
 
 #[test]
-fn w8_a_take_of_an_older_term_brings_nothing_and_is_posted_again() {
+fn w8_a_take_of_an_older_term_gets_no_level_and_is_due_again() {
     let mut drive = Drive::in_sync(params());
     drive.open(2).require("web", &[2]).observe(&[1]).at(500);
     assert!(drive.due.is_some());
@@ -125,7 +125,7 @@ fn w8_a_take_of_an_older_term_brings_nothing_and_is_posted_again() {
 }
 
 #[test]
-fn w8_an_assignment_of_an_older_term_is_not_taken_in() {
+fn w8_an_assignment_of_an_older_term_is_ignored() {
     let mut drive = Drive::in_sync(params());
     drive.open(3).observe(&[1]);
     drive.edit(|a| a.epoch = Epoch(2)).require("web", &[2]).at(10_000);
@@ -134,7 +134,7 @@ fn w8_an_assignment_of_an_older_term_is_not_taken_in() {
 }
 
 #[test]
-fn w8_a_pool_that_ends_with_a_term_retires_without_an_answer() {
+fn w8_a_pool_released_with_a_term_retires_without_an_answer() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     drive.take();
@@ -145,7 +145,7 @@ fn w8_a_pool_that_ends_with_a_term_retires_without_an_answer() {
 }
 
 #[test]
-fn w8_a_verdict_on_a_write_of_an_older_term_is_no_answer_to_anything() {
+fn w8_a_verdict_on_a_write_of_an_older_term_is_unmatched() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500);
     let attempt = drive.take();
@@ -156,7 +156,7 @@ fn w8_a_verdict_on_a_write_of_an_older_term_is_no_answer_to_anything() {
     assert_eq!(drive.samples, [Metric::UnmatchedAnswer]);
 }
 
-/// An event around one pool, whose Directory and writer learn of terms at different times.
+/// An event around one pool. Its Directory and its writer are informed of terms at different times.
 #[derive(Clone, Debug)]
 enum Op {
     /// The Directory sends a newer level.
@@ -165,9 +165,9 @@ enum Op {
     Open,
     /// The oldest message of the Directory arrives.
     Deliver,
-    /// An observation that began this many milliseconds ago is on its way from the Directory.
+    /// An observation that began this many milliseconds ago is sent by the Directory.
     See(u64),
-    /// The writer learns of the newest term.
+    /// The writer is informed of the newest term.
     Lead,
     /// The writer grants the lane, whether the pool is due or not.
     Grant,
@@ -188,16 +188,16 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The Directory and the writer of one pool, and what an observer knows of its terms.
+/// The Directory and the writer of one pool, and what an observer knows about its terms.
 struct World {
     drive: Drive,
     on_its_way: std::collections::VecDeque<In>,
-    /// The newest level, which is the number of its one member, and the term with its opening.
+    /// The newest level, which is the number of its only member, and the term with its start.
     level: u8,
     term: (u64, Now),
-    /// The level at the opening of each term.
+    /// The level at the start of each term.
     floors: BTreeMap<u64, u8>,
-    /// What the pool has received: the term with its opening, and the newest observation.
+    /// Inputs that the pool has received: the term with its start, and the newest observation.
     told: (u64, Now),
     looked: Option<Now>,
     /// The term in which the writer works, and the newest term of its grants.
@@ -314,7 +314,7 @@ proptest! {
     /// the pool was observed in the term. Liveness: when messages arrive and reads are made, the newest level is
     /// written.
     #[test]
-    fn w8_no_level_of_an_older_term_is_handed_out(
+    fn w8_no_level_of_an_older_term_is_written(
         ops in prop::collection::vec(op(), 1..120),
     ) {
         let mut world = World::new();

@@ -1,4 +1,4 @@
-//! The texts of E1 and S0 "Event Behavior": a row for each kind of report.
+//! Tests of the texts of E1 and S0 "Event Behavior": a row for each kind of report.
 
 use super::*;
 use model::arm::AdminState;
@@ -10,7 +10,7 @@ use model::report::{Effect, ExcludedNodes};
 use model::sample::Caller;
 use model::signals::Signal;
 
-/// Returns the row of the table for a report: a new kind does not compile without one.
+/// Returns the row of the table for a report. A new kind does not compile without a row.
 fn row_of(what: &EventKind) -> usize {
     match what {
         EventKind::Updated { .. } => 0,
@@ -51,7 +51,7 @@ fn other_client() -> Row {
     (what, "SharedLeaseHeldByOtherClient", Severity::Warning, text)
 }
 
-/// Reports about a source (X3, X4).
+/// Returns rows for reports about a source (X3, X4).
 fn of_sources() -> Vec<Row> {
     let failing = |pools, effect, text| {
         let (sources, error) =
@@ -142,7 +142,7 @@ fn held(reason: HeldReason, members: usize, message: &'static str) -> Row {
     (what, "BackendPoolRemovalHeld", Severity::Warning, message)
 }
 
-/// A held removal because all nodes are excluded.
+/// Returns the row for a removal that is held because all nodes are excluded.
 fn excluded() -> Row {
     let first = NodeName::new("k3s");
     let what = EventKind::Held {
@@ -159,7 +159,7 @@ fn excluded() -> Row {
     (what, "BackendPoolRemovalHeld", Severity::Warning, message)
 }
 
-/// Removals that are held back, or would be.
+/// Returns rows for removals that are held, or would be.
 fn guards() -> Vec<Row> {
     let warning = |what, reason, message| (what, reason, Severity::Warning, message);
     vec![
@@ -221,7 +221,7 @@ fn guards() -> Vec<Row> {
     ]
 }
 
-/// Writes lost by Azure, the first and the third of the pool.
+/// Returns rows for writes lost by Azure: the first and the third of the pool.
 fn writes_lost() -> [Row; 2] {
     let row = |writes, left_for, message| {
         let what = EventKind::WritesLost { pool: pool(), writes, left_for };
@@ -321,7 +321,7 @@ fn conditions() -> Vec<Row> {
     ]
 }
 
-/// Reports about nodes that leave service (S1, N4, N5).
+/// Returns rows for reports about nodes that leave service (S1, N4, N5).
 fn nodes() -> Vec<Row> {
     let normal = |what, reason, message| (what, reason, Severity::Normal, message);
     let warning = |what, reason, message| (what, reason, Severity::Warning, message);
@@ -388,7 +388,7 @@ fn nodes() -> Vec<Row> {
     ]
 }
 
-/// Failures to set nodes Down: the first, a repeated one, and one outside of any pool.
+/// Returns rows for failures to set nodes Down: the first, a repeated one, and one outside of any pool.
 fn node_failures() -> [Row; 3] {
     let failed = |pool, why: &str, retry, next, message| {
         let what = EventKind::AdminFailed { pool, why: why.into(), retry, next };
@@ -420,7 +420,7 @@ fn node_failures() -> [Row; 3] {
     ]
 }
 
-/// At least one row for each kind of report.
+/// Returns at least one row for each kind of report.
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = outcomes();
     rows.extend(conditions());
@@ -469,7 +469,7 @@ fn s1_events_of_a_node_are_attached_to_it() {
 }
 
 #[test]
-fn e1_a_failure_without_a_code_names_where_it_failed() {
+fn e1_a_failure_without_a_code_names_its_place() {
     let kinds = [
         (FailureKind::Status(503), "HTTP 503"),
         (FailureKind::Operation, "OperationFailed"),

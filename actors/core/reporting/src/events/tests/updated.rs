@@ -12,7 +12,7 @@ fn text(record: WriteRecord) -> String {
     message(&EventKind::Updated { pool: pool(), members: 3, record: Arc::new(record) }, false)
 }
 
-/// `node-1 (10.0.0.1), …`
+/// Returns `node-1 (10.0.0.1), …` with the nodes of this range.
 fn named(last: std::ops::RangeInclusive<u8>) -> String {
     last.map(|n| format!("node-{n} (10.0.0.{n})")).collect::<Vec<_>>().join(", ")
 }

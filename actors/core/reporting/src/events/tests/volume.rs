@@ -161,10 +161,10 @@ fn normal_events_and_each_warning_reason_have_own_budgets() {
     assert!(!next.contains(&"LoadBalancerBackendPoolUpdated"), "one more each five minutes: {next:?}");
 }
 
-/// A thousand Services are updated at once, as in the peer benchmark, where about 35 of upstream's 1000 events reached
-/// the API server.
+/// A thousand Services are updated at the same time, as in the peer benchmark. There, about 35 of upstream's 1000
+/// events reached the API server.
 #[test]
-fn e1_of_a_thousand_successes_at_once_every_event_arrives() {
+fn e1_every_event_of_a_thousand_simultaneous_writes_arrives() {
     let mut drive = Drive::new(Params { capacity: 1_000, per_second: 10, burst: 100 });
     for n in 0..1_000 {
         drive.report(&[&format!("s{n}")], updated(3));

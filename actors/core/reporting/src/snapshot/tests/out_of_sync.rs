@@ -24,12 +24,13 @@ fn pool_read(name: &str, since: Option<(u64, bool)>, observed_at: Option<u64>) -
     }))
 }
 
-/// The view of the load balancer, with the time in milliseconds of its last read.
+/// Returns the view of the load balancer, with the time in milliseconds of its last read.
 fn balancer(read_at: Option<u64>) -> In {
     balancer_read(read_at, read_at)
 }
 
-/// The view of the load balancer, with the times in milliseconds at which its last read began and was answered.
+/// Returns the view of the load balancer, with the times in milliseconds at which its last read began and was
+/// answered.
 fn balancer_read(began: Option<u64>, read_at: Option<u64>) -> In {
     In::Lb(LbView {
         lb: LbName::new("lb"),

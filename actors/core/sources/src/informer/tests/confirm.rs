@@ -1,4 +1,4 @@
-//! When the lists that a term of leadership requires are committed (W8, D6).
+//! Tests of the confirmation of a term by lists (W8, D6).
 
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ fn confirmed(out: &[Out]) -> Vec<u64> {
 }
 
 impl Run {
-    /// A list of these objects with this version, which serves this term.
+    /// Delivers a list of these objects with this version, which serves this term.
     fn list_for<T: Into<Object>>(&mut self, kind: Kind, objects: Vec<T>, n: u64, term: u64) {
         self.observe(kind, WatchUpdate::ListBegan(Provenance::Relist));
         for object in objects {
@@ -99,7 +99,7 @@ fn g1_a_second_read_is_complete_with_lists_of_all_its_kinds() {
 }
 
 #[test]
-fn g1_the_end_of_a_vanished_node_is_as_doubtful_as_the_list() {
+fn g1_the_end_of_a_vanished_node_has_the_doubt_of_its_list() {
     for (listed, provenance) in [(true, Provenance::Relist), (false, Provenance::Watch)] {
         let mut run = Run::synced(vec![service("web")], web("n1"));
         if listed {
@@ -167,7 +167,7 @@ fn d6_a_list_of_restored_storage_confirms_once_accepted() {
 }
 
 #[test]
-fn w8_where_any_list_serves_a_term_those_in_force_confirm_it() {
+fn w8_if_any_list_serves_a_term_the_current_lists_confirm_it() {
     let mut run = Run::synced(vec![], vec![]);
     for kind in Kind::OF_LEVELS {
         run.observe(kind, WatchUpdate::AnyList(Epoch(1)));

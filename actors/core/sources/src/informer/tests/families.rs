@@ -120,7 +120,7 @@ fn d6_endpoints_without_a_usable_node_hold_their_family() {
 }
 
 #[test]
-fn x5_what_was_known_of_one_family_goes_with_its_slices() {
+fn x5_the_members_of_a_family_end_with_its_slices() {
     let drops = Params { fail_on_data_errors: true, ..params() };
     let mut run = with(drops, dual_slices("web-1", "web", &["n1"]).into());
     let dropped = |fact: &ServiceFact| [V4, V6].map(|family| fact.parts[&family].is_dropped);

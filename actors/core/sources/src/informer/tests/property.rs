@@ -188,7 +188,7 @@ impl World {
         }
     }
 
-    /// A list of this kind in which these objects are undecodable.
+    /// Delivers a list of this kind in which these objects are undecodable.
     fn relist(&mut self, kind: Kind, bad: BTreeMap<ObjectKey, Owner>) {
         self.run.observe(kind, WatchUpdate::ListBegan(Provenance::Relist));
         for (key, object) in self.real.iter().filter(|(key, _)| kind_of(key) == kind) {
@@ -216,7 +216,7 @@ impl World {
         now.into_iter().chain(before).filter(|(key, _)| self.real.contains_key(key)).collect()
     }
 
-    /// The observed history is discarded, with its versions.
+    /// Discards the observed history, with its versions.
     fn restored(&mut self, kind: Kind) {
         let undone = self.run.version + 1_000_000;
         for object in self.given.values().filter(|object| kind_of(&object.key()) == kind) {
@@ -232,7 +232,7 @@ impl World {
         self.relist(kind, BTreeMap::new());
     }
 
-    /// An undecodable state of an object that exists from now on at the latest.
+    /// Delivers an undecodable state of an object. The object exists from now on, if it did not before.
     fn undecodable(&mut self, kind: Kind, at: usize, of: Option<usize>) {
         let key = name(kind, at);
         let made = match kind {
@@ -344,7 +344,7 @@ impl World {
         Ok(())
     }
 
-    /// Lasting data errors are reported exactly once in each term.
+    /// Checks that lasting data errors are reported exactly once in each term.
     fn is_reported_once(&mut self, reports: &[Report]) -> Result<(), TestCaseError> {
         let erring = |uid: &ServiceUid| self.facts.get(uid).is_some_and(|fact| !fact.data_errors.is_empty());
         for report in reports.iter().filter(|report| matches!(report.what, EventKind::DataError { .. })) {
@@ -360,7 +360,8 @@ impl World {
         Ok(())
     }
 
-    /// An object that was never decoded does not count as absent, and a known object does not count as unknown.
+    /// Checks that an object that was never decoded does not count as absent, and that a known object does not count
+    /// as unknown.
     fn is_complete_or_says_so(&self, fact: &ServiceFact) -> Result<(), TestCaseError> {
         let Some(Object::Service(service)) = self.given.get(&ObjectKey::Service(fact.key.clone())) else {
             return Err(TestCaseError::fail("a Service that is not known is told"));
@@ -400,8 +401,8 @@ impl World {
         Ok(())
     }
 
-    /// Every address that a live endpoint requires is present, as far as the Informer knows of it, and none is present
-    /// only because of endpoints of the other family.
+    /// Checks that every address that a live endpoint requires is present, as far as the Informer knows, and that
+    /// none is present only because of endpoints of the other family.
     fn is_safe(&self, fact: &ServiceFact) -> Result<(), TestCaseError> {
         if fact.candidacy != Candidacy::Candidate {
             return Ok(());
@@ -429,7 +430,7 @@ impl World {
         self.has_no_unexpected_nodes(fact)
     }
 
-    /// Each required address belongs to a node with an endpoint in a slice of its family.
+    /// Checks that each required address belongs to a node with an endpoint in a slice of its family.
     fn has_no_unexpected_nodes(&self, fact: &ServiceFact) -> Result<(), TestCaseError> {
         for (family, part) in fact.parts.iter() {
             let own = self.given.values().filter_map(|object| match object {

@@ -1,4 +1,4 @@
-//! X5: the slice sets of candidates have A88's states, and a data error has the configured effect.
+//! Tests of X5: the slice sets of candidates have A88's states, and a data error has the configured effect.
 
 use super::*;
 use model::view::ResourceView;
@@ -57,7 +57,7 @@ fn x5_a_candidates_slices_are_acked_with_every_change() {
 }
 
 #[test]
-fn x5_a_list_that_does_not_come_in_time_is_a_timeout() {
+fn x5_a_list_that_does_not_arrive_in_time_is_a_timeout() {
     let mut run = Run::of(params());
     run.list(Kind::Services, vec![service("web")]);
     let states = |out: &[Out]| {
@@ -146,7 +146,7 @@ fn x5_a_slice_that_was_never_decodable_drops_nothing() {
 }
 
 #[test]
-fn x5_a_service_without_slices_for_30_s_is_shown_so() {
+fn x5_a_service_without_slices_is_shown_as_such_after_30_s() {
     let mut run = Run::synced(vec![service("web")], vec![]);
     assert_eq!(state(&run), (ResourceState::Requested, false));
     run.pass(30);
@@ -186,7 +186,7 @@ fn x5_a_broken_watch_republishes_no_service() {
     }
 }
 
-/// The API server denies EndpointSlices.
+/// Delivers a denial of EndpointSlices by the API server.
 fn denied(run: &mut Run) {
     let freshness = WatchFreshness::Denied("denied: endpointslices is forbidden".into());
     run.informer.step(run.now, In::Freshness(Kind::EndpointSlices, freshness), &mut run.out);
@@ -222,7 +222,7 @@ fn x5_a_denial_that_ends_within_a_minute_does_not_count() {
 }
 
 #[test]
-fn x3_x5_a_lasting_denial_says_nothing_of_unknown_services() {
+fn x3_x5_a_lasting_denial_does_not_affect_unknown_services() {
     let mut run = Run::of(Params { fail_on_data_errors: true, ..params() });
     run.list(Kind::Services, vec![service("web"), service("api")]);
     run.list(Kind::EndpointSlices, vec![slice("api-1", "api", &["n1"])]);
@@ -282,7 +282,7 @@ fn x5_a_denial_is_transient_for_a_minute() {
 }
 
 #[test]
-fn x5_a_service_that_is_no_candidate_any_more_has_no_resource() {
+fn x5_a_service_that_is_no_longer_a_candidate_has_no_resource() {
     let mut run = with(false);
     run.gone(service_key("web"));
     run.turn();

@@ -1,4 +1,4 @@
-//! The lifetime of an error: what repeats it, what clears it, and which of two is reported.
+//! Tests of the lifetime of an error: the events that repeat or clear it, and which of two errors is reported.
 
 use super::*;
 
@@ -141,7 +141,7 @@ fn x1_a_source_that_answers_again_clears_its_error() {
 }
 
 #[test]
-fn x1_a_watcher_without_a_resource_learns_of_a_reconnect() {
+fn x1_a_watcher_without_a_resource_is_notified_of_a_reconnect() {
     let mut fixture = Fixture::requested(KEEP);
     fixture.lose_connection("connection refused");
     assert_eq!(fixture.notices(), ["error UNAVAILABLE connection refused"]);

@@ -11,7 +11,7 @@ const KEYS: u8 = 3;
 const WATCHERS: u8 = 3;
 /// The maximum number of operations in a history.
 const LENGTH: usize = 80;
-/// The time within which a requested resource is known or late, whatever the policy.
+/// The time within which a requested resource is known or late, with any policy.
 const BOUND: Duration = Duration::from_secs(30);
 
 type Notices = Vec<Notice<u8, u8, u8>>;
@@ -483,7 +483,7 @@ impl World {
         Ok(())
     }
 
-    /// From now on everything is requested on a live stream that delivers nothing: no resource waits longer than its
+    /// Requests everything on a live stream that delivers nothing, and checks that no resource waits longer than its
     /// timer.
     fn calm(&mut self) -> TestCaseResult {
         self.apply(Op::Sent((0..KEYS).collect()))?;

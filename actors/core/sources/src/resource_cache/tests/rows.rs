@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn x1_a88_a_failing_channel_is_an_error_where_nothing_is_cached() {
+fn x1_a88_a_failing_channel_fails_uncached_ones() {
     for policy in ALL_POLICIES {
         let mut fixture = Fixture::requested(policy);
         fixture.lose_connection("connection refused");
@@ -45,7 +45,7 @@ fn x1_a88_a_stream_without_a_response_is_ambient_for_cached() {
 }
 
 #[test]
-fn x1_a88_a_nack_is_an_error_where_nothing_is_cached() {
+fn x1_a88_a_nack_fails_uncached_ones() {
     for policy in ALL_POLICIES {
         let mut fixture = Fixture::requested(policy);
         fixture.nack("no address");
@@ -160,7 +160,7 @@ fn transient_codes() -> Vec<Code> {
 }
 
 #[test]
-fn x1_a88_an_error_of_another_status_is_an_error_where_uncached() {
+fn x1_a88_an_error_of_another_status_fails_uncached_ones() {
     for policy in ALL_POLICIES {
         for code in transient_codes() {
             let mut fixture = Fixture::requested(policy);
@@ -172,7 +172,7 @@ fn x1_a88_an_error_of_another_status_is_an_error_where_uncached() {
 }
 
 #[test]
-fn x1_a88_an_error_of_another_status_is_ambient_where_cached() {
+fn x1_a88_an_error_of_another_status_is_ambient_for_cached() {
     for policy in ALL_POLICIES {
         for code in transient_codes() {
             let mut fixture = Fixture::cached(policy);

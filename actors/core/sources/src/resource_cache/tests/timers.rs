@@ -1,8 +1,8 @@
-//! When the timers of resources run, what stops them, and their errors (A57, A88).
+//! Tests of when the timers of resources run, what stops them, and their errors (A57, A88).
 
 use super::*;
 
-/// Watcher 1 watches `web` and `shop`.
+/// Creates a fixture in which watcher 1 watches `web` and `shop`.
 fn two(policy: Policy) -> Fixture {
     let mut fixture = Fixture::new(policy);
     fixture.watch(WEB, 1);
@@ -169,7 +169,7 @@ fn x1_a57_another_request_does_not_restart_a_timer() {
 }
 
 #[test]
-fn x1_a57_each_resource_has_a_timer_of_its_own() {
+fn x1_a57_each_resource_has_its_own_timer() {
     let mut fixture = two(KEEP);
     fixture.send(0, &[WEB]);
     fixture.send(5_000, &[WEB, "shop"]);
@@ -230,7 +230,7 @@ fn x1_a71_a_timer_counts_for_the_server_it_was_set_for() {
 }
 
 #[test]
-fn x1_a88_a_resource_that_comes_after_its_timer_is_used() {
+fn x1_a88_a_resource_that_arrives_after_its_timer_is_used() {
     for policy in ALL_POLICIES {
         let mut fixture = Fixture::requested(policy);
         fixture.tick(30_000);

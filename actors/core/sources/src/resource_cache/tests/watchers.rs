@@ -22,7 +22,7 @@ fn x1_a88_a_late_watcher_gets_resource_and_ambient_error() {
 }
 
 #[test]
-fn x1_a88_a_late_watcher_of_a_good_resource_sees_just_that() {
+fn x1_a88_a_late_watcher_of_a_good_resource_gets_it() {
     assert_eq!(notices_to_late_watcher(&mut Fixture::cached(KEEP)), ["web 9: value 7"]);
 }
 
@@ -59,7 +59,7 @@ fn x1_a88_a_late_watcher_sees_that_the_source_cannot_be_reached() {
 }
 
 #[test]
-fn x1_a88_the_first_watcher_of_an_unreachable_source_sees_that() {
+fn x1_a88_a_first_watcher_sees_that_the_source_is_unreachable() {
     let mut fixture = Fixture::new(KEEP);
     fixture.lose_connection("connection refused");
     fixture.watch(WEB, 1);
@@ -134,7 +134,7 @@ fn x1_a_present_watcher_is_not_notified_again() {
 }
 
 #[test]
-fn x1_an_entry_goes_with_its_last_watcher() {
+fn x1_an_entry_is_removed_with_its_last_watcher() {
     let mut fixture = Fixture::cached(KEEP);
     fixture.watch(WEB, 2);
     fixture.out.clear();

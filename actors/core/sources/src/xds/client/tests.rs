@@ -116,9 +116,9 @@ struct Run {
     out: Vec<Out>,
     /// The open streams by server.
     open: BTreeMap<usize, StreamId>,
-    /// True if the transport takes (pulls) requests at once.
+    /// True if the transport takes (pulls) requests immediately.
     pulls: bool,
-    /// True if watchers process their notices at once.
+    /// True if watchers process their notices immediately.
     processes_notices: bool,
 }
 
@@ -200,7 +200,7 @@ impl Run {
         *self.open.get(&server).expect("a stream to the server is open")
     }
 
-    /// The transport to the server is connected.
+    /// Connects the transport to the server.
     fn connect(&mut self, server: usize) {
         self.step(StreamEvent::Dispatched(self.stream(server)));
     }

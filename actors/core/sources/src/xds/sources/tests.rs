@@ -80,7 +80,7 @@ fn short(assigned: &Assigned) -> String {
     }
 }
 
-/// Sources and a cache whose messages reach each other at once. `out` holds the outputs since the last check.
+/// Sources and a cache whose messages are delivered immediately. `out` holds the outputs since the last check.
 struct Run {
     sources: Sources,
     cache: ResourceCache<ResourceKey, ResourceValue, WatcherId>,
@@ -204,7 +204,7 @@ impl Run {
 }
 
 #[test]
-fn x2_sources_are_named_by_what_they_ask_for() {
+fn x2_sources_are_named_by_their_requested_resource() {
     assert_eq!(name("eds:outbound|80||a.b"), Name::Endpoints(Arc::from("outbound|80||a.b")));
     assert_eq!(name("cluster:xdstp://x/y:1"), Name::Cluster(Arc::from("xdstp://x/y:1")));
     for text in ["eds:a:b", "cluster:a"] {
@@ -492,7 +492,7 @@ fn x4_a88_the_note_has_the_ambient_errors_or_the_node_id() {
 }
 
 #[test]
-fn x4_a_note_goes_with_an_error_too() {
+fn x4_a_fact_with_an_error_has_a_note_too() {
     let mut run = Run::new(&["cluster:c"]);
     run.name("c", "e");
     run.reject(cluster("c"));
@@ -523,7 +523,7 @@ fn x4_a_status_code_is_not_passed_on() {
 }
 
 #[test]
-fn x4_each_standing_has_a_word_of_its_own() {
+fn x4_each_state_of_a_source_has_its_own_word() {
     let fault = Fault { resource: None, reason: Reason::Connectivity, message: Arc::from("x") };
     let all = [Assigned::Unknown(None), Assigned::Usable(Arc::default()), Assigned::Dropped(fault)];
     assert_eq!(all.map(|assigned| assigned.as_str()), ["unknown", "usable", "dropped"]);
@@ -564,7 +564,7 @@ fn g1_a_sources_facts_have_the_provenance_of_its_resources() {
 }
 
 #[test]
-fn g1_what_a_source_holds_after_it_was_dropped_is_no_first_list() {
+fn g1_a_fact_after_a_source_was_dropped_is_no_first_list() {
     let mut run = Run::with(FAILS, &["cluster:c", "eds:e"]);
     run.name("c", "e");
     let assign = |run: &mut Run, n: u8, provenance| {

@@ -51,7 +51,7 @@ impl Fixture {
         self.watchdog.record_nodes(self.now, &self.kube);
     }
 
-    /// Another client adds a taint that equals ours.
+    /// Adds a taint that equals ours, as another client.
     fn taint(&mut self) {
         self.pass(SECOND_US);
         self.write_node(&[(SPOT.0, SPOT.1, "NoSchedule")]);
@@ -84,7 +84,8 @@ impl Fixture {
         self.now += span;
     }
 
-    /// A process removes the taint when the node has been Ready for long enough. Returns whether it may.
+    /// Removes the taint as a process, when the node has been Ready for long enough. Returns whether the process may
+    /// do so.
     fn may_remove(&mut self, process: usize) -> bool {
         self.pass(700 * SECOND_US);
         let before = self.kube.get(Resource::Nodes, "", NODE).expect("it exists");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The load balancers with a write.
+/// Returns the load balancers with a write.
 fn writing(fixture: &Fixture) -> Vec<&str> {
     let lanes = fixture.writer.lanes.iter().filter(|(_, lane)| lane.write.is_some());
     lanes.map(|(lb, _)| lb.as_str()).collect()
@@ -13,7 +13,7 @@ fn at_rest() -> ArmAnswer {
 }
 
 #[test]
-fn w7_a_down_without_the_lease_keeps_no_hold_and_delays_no_release() {
+fn w7_a_down_without_the_lease_does_not_prolong_a_hold() {
     let (mut fixture, watch) = bypassing(true);
     let (web, other) = (pool("lb", "web"), pool("other", "api"));
     fixture.step(In::Draining(drains(2)));
@@ -30,7 +30,7 @@ fn w7_a_down_without_the_lease_keeps_no_hold_and_delays_no_release() {
 }
 
 #[test]
-fn w9_a_down_goes_without_the_lease_only_where_its_reads_can_be_paid_for() {
+fn w9_a_down_without_the_lease_needs_budget_for_its_reads() {
     let mut params = Params { if_match: false, reads_per_5_minutes: 100, ..leased() };
     if let Some(lease) = &mut params.lease {
         lease.bypass_for_drain = true;
@@ -47,7 +47,7 @@ fn w9_a_down_goes_without_the_lease_only_where_its_reads_can_be_paid_for() {
 }
 
 #[test]
-fn w6_a_down_that_waits_for_a_read_ends_with_a_gate_that_closes() {
+fn w6_a_closing_gate_ends_a_down_that_waits_for_a_read() {
     let (mut fixture, _) = bypassing(true);
     let web = pool("lb", "web");
     fixture.step(In::Draining(drains(1)));

@@ -49,7 +49,7 @@ fn w7_a_renewal_carried_out_after_a_forced_end_is_not_foreign() {
 }
 
 #[test]
-fn w8_a_state_first_seen_by_the_watch_is_released_once_it_is_ours() {
+fn w8_a_state_first_watched_is_released_once_it_is_ours() {
     let (mut fixture, watch, _) = Fixture::reading();
     let (renewal, ..) = replaces(&fixture.until(15_000));
     fixture.lease(watch, state(3, Some(OURS)));

@@ -1,9 +1,9 @@
-//! Tests of holds of the shared Lease: what keeps and ends them, and requests after failures, changes of leadership
-//! and lock failures (docs/design/writer.md, W7; W8).
+//! Tests of holds of the shared Lease: which events keep and end them, and requests after failures, changes of
+//! leadership and lock failures (docs/design/writer.md, W7; W8).
 
 use super::*;
 
-/// The output after an answer to each renewal until the forced end of the hold, at second 60.
+/// Answers each renewal until the forced end of the hold, at second 60. Returns the output.
 fn renewed_until_its_end(fixture: &mut Fixture) -> Vec<Out> {
     for (version, second) in [(3, 15), (4, 30), (5, 45)] {
         let (call, ..) = replaces(&fixture.until(second * 1_000));
@@ -12,7 +12,7 @@ fn renewed_until_its_end(fixture: &mut Fixture) -> Vec<Out> {
     fixture.until(60_000)
 }
 
-/// Advances the clock, with a watch that brings nothing.
+/// Advances the clock, with a watch that returns no new state.
 fn pass(fixture: &mut Fixture, watch: &mut CallId, second: u64) {
     while fixture.now < second * 1_000 {
         fixture.until((second * 1_000).min(fixture.now + 30_000));
@@ -20,7 +20,7 @@ fn pass(fixture: &mut Fixture, watch: &mut CallId, second: u64) {
     }
 }
 
-/// The remaining cooldown in seconds.
+/// Returns the remaining cooldown in seconds.
 fn cooldown_seconds(fixture: &Fixture) -> u64 {
     let view = |output: &Out| if let Out::SharedLease(view) = output { Some(view.clone()) } else { None };
     let view = fixture.shown.iter().rev().find_map(view).expect("it is shown");
@@ -29,7 +29,7 @@ fn cooldown_seconds(fixture: &Fixture) -> u64 {
 }
 
 #[test]
-fn w8_a_new_term_does_not_release_it_while_an_older_put_is_open() {
+fn w8_a_new_term_keeps_the_lease_while_an_older_put_is_open() {
     let (mut fixture, web, attempt) = Fixture::with_hold(leased());
     let read = fixture.take_level(&web, attempt, &[1]);
     let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
@@ -46,7 +46,7 @@ fn w8_a_new_term_does_not_release_it_while_an_older_put_is_open() {
 }
 
 #[test]
-fn w7_a_get_that_waits_for_a_token_lets_it_go() {
+fn w7_a_get_that_waits_for_a_token_releases_the_lease() {
     let mut params = leased();
     params.reads_per_5_minutes = 100;
     let (mut fixture, web, attempt) = Fixture::with_hold(params);
@@ -104,7 +104,7 @@ fn w7_a_renewal_overtaken_by_another_client_ends_the_hold() {
 }
 
 #[test]
-fn w7_a_service_that_comes_while_another_has_no_ingress_counts() {
+fn w7_a_new_service_counts_while_another_has_no_ingress() {
     let (mut fixture, mut watch) = Fixture::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     let mut version = 1;
@@ -133,7 +133,7 @@ fn w7_a_service_that_comes_while_another_has_no_ingress_counts() {
 }
 
 #[test]
-fn w8_a_shutdown_reads_at_once_despite_earlier_failures() {
+fn w8_a_shutdown_reads_immediately_despite_earlier_failures() {
     let (mut fixture, web, attempt) = Fixture::with_hold(leased());
     let read = fixture.take_level(&web, attempt, &[1]);
     let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
@@ -153,7 +153,7 @@ fn w8_a_shutdown_reads_at_once_despite_earlier_failures() {
 }
 
 #[test]
-fn w8_a_new_term_reads_immediately_after_failures_of_the_last_one() {
+fn w8_a_new_term_reads_immediately_despite_earlier_failures() {
     let mut fixture = Fixture::new(leased());
     let mut output = fixture.lead(1);
     for second in [1, 3, 8] {
@@ -179,7 +179,7 @@ fn w7_a_missing_lease_is_read_every_30_seconds() {
 }
 
 #[test]
-fn w7_a_client_with_lock_failures_counts_as_a_holder_for_an_hour() {
+fn w7_a_client_with_lock_failures_is_a_holder_for_1_h() {
     for (failures, off) in [(2, true), (0, false)] {
         let (mut fixture, mut watch) = Fixture::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
@@ -204,7 +204,7 @@ fn w7_a_client_with_lock_failures_counts_as_a_holder_for_an_hour() {
 }
 
 #[test]
-fn w7_waiting_clients_are_counted_before_the_lease_is_taken_again() {
+fn w7_waiting_clients_are_counted_before_the_next_take() {
     let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     let (call, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));

@@ -1,21 +1,21 @@
-//! Tests of the shared Lease with restored storage, short watches, other clients in our name, unknown successors, and
-//! API servers that refuse, rewrite or do not answer (docs/design/writer.md, W7; W8).
+//! Tests of the shared Lease with restored storage, watches that end early, other clients with the controller's name,
+//! unknown successors, and API servers that refuse, rewrite or do not answer (docs/design/writer.md, W7; W8).
 
 use super::*;
 use model::object::{GIVE_UP_AFTER, RequestFailure};
 use model::report::EventKind;
 use model::view::LeaseHolderKind;
 
-/// A server whose Lease has no holder, in one version, until a write that replaces this version succeeds.
+/// A server with a Lease without a holder. Its version stays the same until a write that replaces it succeeds.
 struct Server {
     version: u64,
     requests: u32,
-    /// Whether it refuses all writes.
+    /// True if the server refuses all writes.
     refuses: bool,
 }
 
 impl Server {
-    /// Answers all current requests, and those that follow, but no watches.
+    /// Answers all current requests, and the following ones, but no watches.
     fn serve(&mut self, fixture: &mut Fixture, mut output: Vec<Out>) -> Vec<Out> {
         let mut all = Vec::new();
         loop {
@@ -51,7 +51,7 @@ fn last_view(fixture: &Fixture) -> SharedLeaseView {
 }
 
 #[test]
-fn w7_storage_restored_from_a_backup_is_found_by_a_read() {
+fn w7_a_read_detects_storage_restored_from_a_backup() {
     let (mut fixture, _) = Fixture::with_lease(leased(), 1_000_000, None);
     fixture.now = 1_000;
     let mut server = Server { version: 900_000, requests: 0, refuses: false };
@@ -61,7 +61,7 @@ fn w7_storage_restored_from_a_backup_is_found_by_a_read() {
 }
 
 #[test]
-fn w7_a_hold_lost_by_a_restore_ends_with_the_read_after_its_renewal() {
+fn w7_a_hold_lost_by_a_restore_ends_after_its_renewal() {
     let (mut fixture, _) = Fixture::with_lease(leased(), 1_000_000, None);
     let web = pool("lb", "web");
     let (call, ..) = replaces(&fixture.due(&web, due(0, MembershipUrgency::Add)));
@@ -75,7 +75,7 @@ fn w7_a_hold_lost_by_a_restore_ends_with_the_read_after_its_renewal() {
 }
 
 #[test]
-fn w7_an_older_state_from_a_watch_is_late_and_an_earlier_one_is_read() {
+fn w7_an_older_watch_state_is_ignored_or_read_again() {
     let (mut fixture, watch) = Fixture::with_lease(leased(), 1_000_000, Some(CCM));
     fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     let output = fixture.lease(watch, state(900_000, None));
@@ -141,7 +141,7 @@ impl Fast {
 }
 
 #[test]
-fn w7_lost_races_are_no_failures_and_are_run_again_within_2_s() {
+fn w7_lost_races_are_no_failures_and_are_retried_within_2_s() {
     let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
     let mut fast = Fast { version: 7, holder: None, takings: Vec::new() };
     let output = fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
@@ -158,7 +158,7 @@ fn w7_lost_races_are_no_failures_and_are_run_again_within_2_s() {
 }
 
 #[test]
-fn w7_a_release_seen_by_the_watch_is_tried_for_despite_lost_races() {
+fn w7_a_watched_release_causes_a_try_despite_lost_races() {
     let (mut fixture, mut watch) = Fixture::with_lease(leased(), 1, None);
     let mut fast = Fast { version: 7, holder: Some("cloud-controller-manager"), takings: Vec::new() };
     let output = fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
@@ -176,7 +176,8 @@ fn w7_a_release_seen_by_the_watch_is_tried_for_despite_lost_races() {
 
 #[test]
 fn w7_a_webhook_that_rewrites_the_lease_causes_no_busy_loop() {
-    // A webhook that gives the Lease to another client when we take it, and one that prevents our release.
+    // The first webhook gives the Lease to another client when the controller takes it. The second one prevents its
+    // release.
     for (first, rewritten) in [(None, None), (Some(OURS), Some(OURS))] {
         let mut fixture = Fixture::new(leased());
         if first.is_none() {
@@ -198,7 +199,7 @@ fn w7_a_webhook_that_rewrites_the_lease_causes_no_busy_loop() {
 }
 
 #[test]
-fn w7_a_watch_that_ends_at_once_is_opened_again_after_a_second() {
+fn w7_a_watch_that_ends_immediately_is_reopened_after_1_s() {
     for nothing_new in [LeaseAnswer::Unchanged, state(1, None)] {
         let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
         fixture.now = 10;
@@ -209,7 +210,7 @@ fn w7_a_watch_that_ends_at_once_is_opened_again_after_a_second() {
 }
 
 #[test]
-fn w8_a_thawed_loser_leaves_the_hold_of_its_successor_alone() {
+fn w8_a_resumed_process_does_not_release_its_successors_hold() {
     for renewal_open in [false, true] {
         let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
         fixture.leads_until(1, 45_000);
@@ -219,7 +220,7 @@ fn w8_a_thawed_loser_leaves_the_hold_of_its_successor_alone() {
         let attempt = take(&fixture.lease(taking, state(2, Some(OURS))));
         fixture.take_level(&web, attempt, &[1]);
         let renewal = renewal_open.then(|| replaces(&fixture.until(34_000)).0);
-        // The process is suspended. The successor takes the Lease over before it resumes.
+        // The process is suspended. Its successor takes over the Lease before it resumes.
         fixture.now = 70_000;
         let output = fixture.lease(watch, state(3, Some(OURS)));
         assert!(none_replaced(&output), "it gives back what its successor holds: {output:?}");
@@ -243,7 +244,7 @@ fn w8_a_state_that_may_be_the_successors_is_not_released() {
 }
 
 #[test]
-fn w7_another_client_in_our_name_is_waited_for_until_still_for_60_s() {
+fn w7_a_client_in_our_name_must_be_still_for_60_s() {
     for wanted in [false, true] {
         let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
         fixture.now = 1_000;
@@ -272,7 +273,7 @@ fn w7_another_client_in_our_name_is_waited_for_until_still_for_60_s() {
 }
 
 #[test]
-fn w7_a_deletion_from_a_watch_ends_a_hold_only_when_a_read_confirms() {
+fn w7_a_watched_deletion_ends_a_hold_only_after_a_read() {
     for deleted in [false, true] {
         let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
@@ -287,7 +288,7 @@ fn w7_a_deletion_from_a_watch_ends_a_hold_only_when_a_read_confirms() {
     }
 }
 
-/// The reported unknown holders.
+/// Returns the reported unknown holders.
 fn other_clients(output: &[Out]) -> Vec<String> {
     let told = |output: &Out| {
         let Out::Report(Report { what: EventKind::LeaseHeld { holder }, .. }) = output else {
@@ -299,7 +300,7 @@ fn other_clients(output: &[Out]) -> Vec<String> {
 }
 
 #[test]
-fn w7_a_other_client_that_delays_a_write_for_a_minute_is_reported_once() {
+fn w7_a_client_that_delays_a_write_for_1_min_is_reported() {
     let (mut fixture, watch) = Fixture::with_lease(leased(), 1, Some("aks-rp"));
     assert!(other_clients(&fixture.until(10_000)).is_empty(), "nothing waits");
     assert_eq!(
@@ -316,7 +317,7 @@ fn w7_a_other_client_that_delays_a_write_for_a_minute_is_reported_once() {
 }
 
 #[test]
-fn w7_a_other_client_is_reported_a_minute_after_it_took_the_lease() {
+fn w7_another_client_is_reported_1_min_after_its_take() {
     let (mut fixture, watch) = Fixture::with_lease(leased(), 1, Some(CCM));
     fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     fixture.until(50_000);
@@ -326,7 +327,7 @@ fn w7_a_other_client_is_reported_a_minute_after_it_took_the_lease() {
 }
 
 #[test]
-fn w7_no_event_names_our_own_name_or_a_cloud_controller_manager() {
+fn w7_no_event_reports_our_name_or_the_ccm_as_holder() {
     let (mut fixture, _) = Fixture::with_lease(leased(), 1, Some(CCM));
     fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     assert!(other_clients(&fixture.until(300_000)).is_empty());
@@ -347,7 +348,7 @@ fn w7_no_event_names_our_own_name_or_a_cloud_controller_manager() {
 }
 
 #[test]
-fn w7_the_release_of_a_other_client_in_our_name_is_a_foreign_one() {
+fn w7_a_release_by_a_client_in_our_name_is_foreign() {
     let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
     let watch = lease_watch(&fixture.lease(watch, state(2, Some(OURS))));
     fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
@@ -357,7 +358,7 @@ fn w7_the_release_of_a_other_client_in_our_name_is_a_foreign_one() {
 }
 
 #[test]
-fn w7_a_hold_that_a_other_client_took_over_is_neither_used_nor_released() {
+fn w7_a_hold_taken_over_by_a_client_is_not_used_or_released() {
     for by_renewal in [false, true] {
         let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
@@ -402,7 +403,7 @@ fn w7_lock_failures_are_counted_once_a_minute() {
 }
 
 #[test]
-fn w7_uncountable_lock_failures_count_as_some() {
+fn w7_lock_failures_that_cannot_be_counted_count_as_some() {
     for known in [Some(0), None] {
         let (mut fixture, web, attempt) = Fixture::with_hold(leased());
         let (call, ..) = replaces(&nothing_to_do(&mut fixture, &web, attempt));
@@ -418,7 +419,7 @@ fn w7_uncountable_lock_failures_count_as_some() {
 }
 
 #[test]
-fn w7_a_hold_ends_after_60_seconds_though_a_renewal_is_open() {
+fn w7_a_hold_ends_after_60_s_during_an_open_renewal() {
     let (mut fixture, web, attempt) = Fixture::with_hold(leased());
     let read = fixture.take_level(&web, attempt, &[1]);
     let (put, ..) = put(&fixture.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
@@ -445,7 +446,7 @@ fn w7_a_hold_ends_after_60_seconds_though_a_renewal_is_open() {
 }
 
 #[test]
-fn a3_a_request_is_given_up_also_by_an_input_of_that_very_moment() {
+fn a3_an_input_at_the_deadline_gives_up_the_request_too() {
     let (mut fixture, _) = Fixture::with_lease(leased(), 1, None);
     replaces(&fixture.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
     fixture.now = 15_000;
@@ -485,7 +486,7 @@ fn w7_a_service_that_stays_without_ingress_counts_once() {
 }
 
 #[test]
-fn w8_a_watch_that_repeats_the_known_state_ends_no_doubt() {
+fn w8_a_watch_with_the_known_state_does_not_end_a_doubt() {
     let (mut fixture, watch, _) = Fixture::reading();
     let output = fixture.until(15_000);
     let output = fixture.lease(replaces(&output).0, LeaseAnswer::Conflict);
@@ -498,12 +499,12 @@ fn w8_a_watch_that_repeats_the_known_state_ends_no_doubt() {
 }
 
 #[test]
-fn w7_the_watch_of_an_earlier_term_does_not_replace_the_first_read() {
+fn w7_a_watch_of_an_earlier_term_is_no_first_read() {
     let (mut fixture, watch) = Fixture::with_lease(leased(), 1, None);
     fixture.now = 1_000;
     let looking = lease_read(&fixture.lead(2));
     fixture.lease(looking, lost());
-    // The watch knows that it was deleted, but not that another client has created it since.
+    // The watch has seen the deletion, but not that another client has created the Lease since.
     fixture.lease(watch, LeaseAnswer::Absent);
     let output = fixture.due(&pool("lb", "web"), due(1_000, MembershipUrgency::Add));
     let output: Vec<Out> = output.into_iter().chain(fixture.until(3_000)).collect();
@@ -519,7 +520,7 @@ fn w7_the_watch_of_an_earlier_term_does_not_replace_the_first_read() {
 }
 
 #[test]
-fn w7_a_take_answered_late_leaves_time_to_start_in_the_shortest_hold() {
+fn w7_a_late_take_leaves_time_in_the_shortest_hold() {
     let shortest = LeaseParams { max_hold: GIVE_UP_AFTER, ..leased().lease.expect("it is used") };
     for (took, starts) in [(0, true), (5_999, true), (6_000, false), (8_000, false)] {
         let params = Params { lease: Some(shortest.clone()), ..leased() };
@@ -567,7 +568,7 @@ fn w7_a_late_write_of_an_earlier_term_is_not_foreign() {
         let output = fixture.lead(2);
         let (take, replaced, _) = replaces(&fixture.lease(lease_read(&output), state(1, None)));
         assert_eq!(replaced, 1);
-        // The earlier one was faster.
+        // The earlier request was faster.
         if by_watch {
             fixture.lease(watch, state(2, Some(OURS)));
         }
@@ -579,8 +580,8 @@ fn w7_a_late_write_of_an_earlier_term_is_not_foreign() {
 }
 
 #[test]
-fn w7_requests_of_an_earlier_term_explain_only_what_they_can_have_made() {
-    // It replaces version 1, and is carried out within a minute or not at all.
+fn w7_requests_of_an_earlier_term_explain_only_their_writes() {
+    // The request replaces version 1, and is carried out within a minute or not at all.
     for (seen, made, later, explained) in
         [(1, 2, 59_999, true), (1, 2, 60_000, false), (5, 6, 10, false), (5, 6, 59_999, false)]
     {

@@ -115,7 +115,7 @@ fn close_gaps(localities: &mut [LocalityFacts]) {
     }
 }
 
-/// The reference rule for addresses of hosts in an Azure network, by their first bits.
+/// Applies the reference rule for addresses of hosts in an Azure network, by their first bits.
 fn is_fit(ip: IpAddr) -> bool {
     let within = |ip: u128, of: u32, network: &str| {
         let (first, bits) = network.split_once('/').expect("a network");
@@ -146,7 +146,7 @@ fn is_fit(ip: IpAddr) -> bool {
     }
 }
 
-/// The reference result for one address; `None` if it is invalid.
+/// Returns the reference result for one address. `None`: it is invalid.
 fn read(address: &AddressFacts) -> Option<(IpAddr, u32, i32)> {
     match address {
         AddressFacts::Socket { address, port, protocol } => {
@@ -158,7 +158,7 @@ fn read(address: &AddressFacts) -> Option<(IpAddr, u32, i32)> {
     }
 }
 
-/// The reference result for an assignment: the addresses of each priority by health; `None` if it is invalid.
+/// Returns the reference result for an assignment: the addresses of each priority by health. `None`: it is invalid.
 fn account(facts: &AssignmentFacts) -> Option<Vec<BTreeMap<IpAddr, EndpointHealth>>> {
     let counted: Vec<&LocalityFacts> =
         facts.localities.iter().filter(|locality| locality.weight != Some(0)).collect();

@@ -1,4 +1,4 @@
-//! Events about listed pools and their sources (D2, X4, E1).
+//! Tests of Events about listed pools and their sources (D2, X4, E1).
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn refusal(fixture: &mut Fixture) -> Option<NotManageable> {
 }
 
 #[test]
-fn x2_a_listed_pool_without_proof_is_refused_until_the_reason_is_gone() {
+fn x2_a_listed_pool_is_refused_until_it_has_proof() {
     let service_rule = || Arc::clone(&rule(1, "edge").name);
     let cases: [Case; 5] = [
         (|pool| pool.rules.push(rule(1, "edge").name), NotManageable::ServiceRule { rule: service_rule() }),
@@ -53,7 +53,7 @@ fn x2_a_listed_pool_without_proof_is_refused_until_the_reason_is_gone() {
 }
 
 #[test]
-fn x2_a_pool_is_refused_also_where_nothing_is_known_of_its_source() {
+fn x2_a_pool_of_an_unknown_source_is_refused_too() {
     let mut fixture = unknown();
     let outbound = PoolFacts { outbound_rule: true, ..pool("lb", "edge", &[1]) };
     fixture.observe(&edge_with(outbound));
@@ -65,7 +65,7 @@ fn x2_a_pool_is_refused_also_where_nothing_is_known_of_its_source() {
     assert!(fixture.assigned.is_empty() && fixture.machine.pools.is_empty(), "it is left alone");
 }
 
-/// The load balancer without the listed pool, and none at all.
+/// Returns the load balancer without the listed pool, and no load balancer.
 fn absences() -> [(Option<Arc<LbFacts>>, NotManageable); 2] {
     let lb = LbName::new("lb");
     let without = balancer("lb", vec![pool("lb", "other", &[1])], vec![]);
@@ -85,7 +85,7 @@ fn shown_refused(said: &[Out]) -> Vec<Option<NotManageable>> {
 }
 
 #[test]
-fn x2_d2_a_listed_pool_that_does_not_exist_is_refused_until_it_does() {
+fn x2_d2_a_missing_listed_pool_is_refused_until_it_exists() {
     for (absent, reason) in absences() {
         let mut fixture = unknown();
         fixture.source(all(&[1, 2]));
@@ -109,7 +109,7 @@ fn x2_d2_a_listed_pool_that_does_not_exist_is_refused_until_it_does() {
 }
 
 #[test]
-fn x2_d2_a_listed_pool_that_is_deleted_is_released_and_refused() {
+fn x2_d2_a_deleted_listed_pool_is_released_and_refused() {
     for (absent, reason) in absences() {
         let mut fixture = filled(&[1]);
         fixture.read("lb", absent);
@@ -122,7 +122,7 @@ fn x2_d2_a_listed_pool_that_is_deleted_is_released_and_refused() {
 }
 
 #[test]
-fn x2_d2_d6_a_missing_listed_pool_is_reported_after_the_first_reads() {
+fn x2_d2_d6_missing_listed_pools_are_reported_after_reads() {
     for (absent, reason) in absences() {
         let mut fixture =
             Fixture::with(Params { listed: vec![listing("edge", shop(), Family::V4)], ..params() });
@@ -135,7 +135,7 @@ fn x2_d2_d6_a_missing_listed_pool_is_reported_after_the_first_reads() {
 }
 
 #[test]
-fn x2_a_service_with_a_rule_to_a_listed_pool_gets_no_event_for_it() {
+fn x2_a_services_rule_for_a_listed_pool_causes_no_event() {
     let mut fixture = filled(&[1]);
     fixture.service(fact(1, "web", part(&[5], &[])));
     let mut second = rule(1, "edge");
@@ -159,7 +159,7 @@ fn x2_a_service_with_a_rule_to_a_listed_pool_gets_no_event_for_it() {
 }
 
 #[test]
-fn d2_g6_a_refused_and_paused_listed_pool_is_reported_when_the_pause_ends() {
+fn d2_g6_a_paused_refused_listed_pool_is_reported_later() {
     let mut fixture = filled(&[1]);
     let pause =
         OperatorPolicy { pools: [(id("lb", "edge"), Pause::default())].into(), ..OperatorPolicy::default() };
@@ -204,7 +204,7 @@ fn failing(effect: Effect, error: &str) -> Vec<Option<(Effect, String)>> {
 }
 
 #[test]
-fn x3_x4_an_error_of_a_source_is_reported_once_for_each_consequence() {
+fn x3_x4_a_source_error_is_reported_once_per_consequence() {
     let mut fixture = unknown();
     fixture.observe(&edge(&[1]));
     fixture.source(waited_for(None));
@@ -269,7 +269,7 @@ fn x4_e1_errors_of_many_sources_at_once_are_one_event() {
 }
 
 #[test]
-fn x3_x4_a_source_that_was_never_known_has_not_recovered_while_awaited() {
+fn x3_x4_a_never_known_source_has_not_recovered() {
     let mut fixture = unknown();
     fixture.source(waited_for(Some(fault("refused"))));
     assert_eq!(of_source(&mut fixture), failing(Effect::Untouched, "refused"));
@@ -283,7 +283,7 @@ fn x3_x4_a_source_that_was_never_known_has_not_recovered_while_awaited() {
 }
 
 #[test]
-fn e1_an_error_of_a_source_is_reported_once_in_each_term_by_the_leader() {
+fn e1_the_leader_reports_a_source_error_once_per_term() {
     let mut fixture = unknown();
     fixture.reporting(None);
     fixture.source(dropped("deleted"));

@@ -1,5 +1,5 @@
-//! What guards and operators hold back of a pool that is filled from a source, and what nothing holds back (X3, chapter
-//! 5b).
+//! Tests of the removals that guards and operators hold in a pool that is filled from a source, and of those that are
+//! never held (X3, chapter 5b).
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn pause_of_everything() -> OperatorPolicy {
 }
 
 #[test]
-fn x3_a_source_that_is_dropped_empties_its_pool_at_once() {
+fn x3_a_dropped_source_empties_its_pool_immediately() {
     let mut fixture = filled(&[1, 2, 3]);
     fixture.source(dropped("no such thing"));
     let said = fixture.edge();
@@ -21,7 +21,7 @@ fn x3_a_source_that_is_dropped_empties_its_pool_at_once() {
 }
 
 #[test]
-fn x3_neither_former_nor_held_members_stay_when_a_source_is_dropped() {
+fn x3_a_dropped_source_keeps_no_former_or_held_members() {
     let mut fixture = filled(&[1, 2]);
     fixture.source(empty());
     assert_eq!(fixture.held(), Some(HeldReason::EmptyConfirm));
@@ -31,7 +31,7 @@ fn x3_neither_former_nor_held_members_stay_when_a_source_is_dropped() {
 }
 
 #[test]
-fn x3_what_is_usable_again_is_used_again_under_all_guards() {
+fn x3_a_source_that_is_usable_again_is_guarded_again() {
     let mut fixture = filled(&[1, 2]);
     fixture.source(dropped("no such thing"));
     fixture.pass(1_000);
@@ -46,7 +46,7 @@ fn x3_what_is_usable_again_is_used_again_under_all_guards() {
 }
 
 #[test]
-fn x3_g6_the_mode_add_only_and_pauses_hold_for_a_source_that_is_dropped() {
+fn x3_g6_add_only_and_pauses_apply_to_a_dropped_source() {
     let mut fixture = filled(&[1, 2]);
     policy(&mut fixture, add_only());
     fixture.source(dropped("no such thing"));
@@ -63,7 +63,7 @@ fn x3_g6_the_mode_add_only_and_pauses_hold_for_a_source_that_is_dropped() {
     }
 }
 
-/// Twenty pools of Services and `edge`, each with these four members.
+/// Creates a Directory with twenty pools of Services and `edge`, each with these four members.
 fn cluster() -> Fixture {
     let mut fixture = unknown();
     fixture.source(all(&[1, 2, 3, 4]));
@@ -90,7 +90,7 @@ fn is_stopped(fixture: &Fixture) -> bool {
 }
 
 #[test]
-fn x3_g4_a_dropped_source_empties_its_pool_while_removals_are_stopped() {
+fn x3_g4_a_tripped_breaker_does_not_hold_a_dropped_source() {
     let mut fixture = cluster();
     fixture.together((0..20).map(|n| of(n, &[1])));
     fixture.source(all(&[1, 2, 3]));
@@ -111,7 +111,8 @@ fn x3_g4_a_dropped_source_empties_its_pool_while_removals_are_stopped() {
     );
 }
 
-/// Eight pools that are filled from one source, each with the same four members, and two pools of Services.
+/// Creates a Directory with eight pools that are filled from one source, each with the same four members, and two
+/// pools of Services.
 fn mostly_listed() -> Fixture {
     let listed = (0..8).map(|n| listing(&format!("edge-{n}"), shop(), Family::V4)).collect();
     let mut fixture = started(Params { listed, ..params() });
@@ -145,7 +146,7 @@ fn x3_g4_pools_of_a_dropped_source_do_not_trip_the_breaker() {
         let web = fixture.assignment("lb", "shop-s0");
         assert_eq!(web.level.surplus(&ips(&[1, 2, 3, 4])).count(), 3);
     }
-    // A valid assignment that asks for as little is counted.
+    // A valid assignment with as few members counts.
     let mut fixture = mostly_listed();
     fixture.source(all(&[1]));
     fixture.pass(31_000);
@@ -153,7 +154,7 @@ fn x3_g4_pools_of_a_dropped_source_do_not_trip_the_breaker() {
 }
 
 #[test]
-fn x3_g4_a_pool_not_yet_emptied_counts_as_before_when_its_source_is_back() {
+fn x3_g4_a_pool_not_yet_emptied_counts_when_its_source_is_back() {
     let mut fixture = mostly_listed();
     fixture.source(dropped("no such thing"));
     fixture.source(all(&[1]));
@@ -178,7 +179,7 @@ fn x3_g4_a_pool_that_is_filled_again_counts_again() {
 }
 
 #[test]
-fn g2_a_valid_assignment_of_nothing_empties_the_pool_when_it_has_lasted() {
+fn g2_a_lasting_empty_assignment_empties_the_pool() {
     let mut fixture = filled(&[1, 2]);
     fixture.source(empty());
     let held = fixture.edge().held.clone().expect("held");
@@ -193,7 +194,7 @@ fn g2_a_valid_assignment_of_nothing_empties_the_pool_when_it_has_lasted() {
 }
 
 #[test]
-fn g2_emptiness_that_ends_before_it_is_confirmed_removes_nothing() {
+fn g2_emptiness_that_ends_unconfirmed_removes_nothing() {
     let mut fixture = filled(&[1, 2]);
     fixture.source(empty());
     fixture.pass(40_000);
@@ -217,7 +218,7 @@ fn g2_the_operator_releases_the_last_members_of_a_source() {
 }
 
 #[test]
-fn g2_draining_endpoints_are_not_given_up_for_others_in_the_pool() {
+fn g2_draining_endpoints_stay_although_others_are_in_the_pool() {
     let mut fixture = filled(&[1, 2]);
     fixture.source(with(&[(1, DRAINS), (2, DRAINS)]));
     fixture.pass(600_000);
@@ -245,7 +246,8 @@ fn g2_the_confirmation_pauses_while_the_source_has_an_error() {
     assert_eq!((fixture.held(), fixture.going(&[1, 2])), (None, 2), "what was confirmed is");
 }
 
-/// `lb/edge` with these members and no removal delay, whose source is not known yet.
+/// Creates a Directory with `lb/edge`, which has these members and no removal delay, and whose source is not known
+/// yet.
 fn at_once(members: &[u8]) -> Fixture {
     let mut fixture = unknown();
     fixture.observe(&balancer("lb", vec![pool("lb", "edge", members)], vec![edge_rule(false)]));
@@ -257,7 +259,7 @@ fn came(provenance: Provenance, fact: SourceFact) -> SourceFact {
 }
 
 #[test]
-fn g3_a_large_part_that_goes_with_the_first_assignment_waits() {
+fn g3_a_large_removal_of_the_first_assignment_waits() {
     for provenance in [Provenance::FirstList, Provenance::Relist] {
         let mut fixture = at_once(&[1, 2, 3, 4]);
         fixture.source(came(provenance, all(&[1])));
@@ -277,7 +279,7 @@ fn g3_a_large_part_that_goes_with_the_first_assignment_waits() {
 }
 
 #[test]
-fn g1_a_change_before_the_first_result_does_not_make_it_certain() {
+fn g1_a_change_before_the_first_result_does_not_confirm_it() {
     let mut known = at_once(&[1, 2, 3, 4]);
     known.source(all(&[1, 2, 3, 4]));
     let mut fixture = at_once(&[1, 2, 3, 4]);
@@ -291,13 +293,13 @@ fn g1_a_change_before_the_first_result_does_not_make_it_certain() {
         assert_eq!((held.reason, held.members), (HeldReason::Fraction, ips(&[2, 3, 4])));
         assert_eq!(fixture.members().0, ips(&[1, 5]), "additions pass");
     }
-    // What arrives after the first assignment was processed is a change.
+    // An update after the first assignment was processed is a change.
     fixture.source(all(&[1, 5, 6]));
     assert_eq!(fixture.edge().provenance, Provenance::Watch);
 }
 
 #[test]
-fn a3_changes_of_a_source_that_come_in_one_turn_keep_the_oldest_trigger() {
+fn a3_source_changes_of_one_turn_keep_the_oldest_trigger() {
     let mut fixture = filled(&[1]);
     let mut out = Vec::new();
     let first = fixture.now;
@@ -314,7 +316,7 @@ fn a3_changes_of_a_source_that_come_in_one_turn_keep_the_oldest_trigger() {
 }
 
 #[test]
-fn g1_a_change_before_the_pool_is_seen_does_not_make_it_certain() {
+fn g1_a_change_before_the_pool_is_read_does_not_confirm_it() {
     let mut fixture = unknown();
     fixture.source(came(Provenance::FirstList, all(&[1])));
     fixture.source(all(&[1, 2]));
@@ -323,7 +325,7 @@ fn g1_a_change_before_the_pool_is_seen_does_not_make_it_certain() {
 }
 
 #[test]
-fn g3_while_a_source_still_adds_what_it_omitted_the_rest_is_in_doubt() {
+fn g3_doubt_lasts_while_a_source_adds_back_members() {
     let members = [1, 2, 3, 4, 5, 6, 7, 8];
     let mut fixture = at_once(&members);
     fixture.source(came(Provenance::FirstList, all(&[1])));
@@ -331,7 +333,7 @@ fn g3_while_a_source_still_adds_what_it_omitted_the_rest_is_in_doubt() {
     fixture.source(all(&[1, 2]));
     fixture.pass(29_999);
     assert_eq!((fixture.held(), fixture.going(&members)), (Some(HeldReason::Fraction), 0));
-    // New members do not affect the doubts about those that the source omits.
+    // New members do not affect the doubts about the members that the source omits.
     fixture.source(all(&[1, 2, 9]));
     fixture.pass(1);
     assert_eq!((fixture.held(), fixture.going(&members)), (None, 6));
@@ -352,7 +354,7 @@ fn g3_changes_of_other_endpoints_do_not_prolong_the_doubt() {
         (None, 7),
         "it is no word on the others that 1 flaps"
     );
-    // One more of 30 members is assigned every 25 s.
+    // Every 25 s, one more of 30 members is assigned.
     let all_of: Vec<u8> = (1..=30).collect();
     let mut fixture = at_once(&all_of);
     fixture.source(came(Provenance::FirstList, all(&[1])));
@@ -366,7 +368,7 @@ fn g3_changes_of_other_endpoints_do_not_prolong_the_doubt() {
 }
 
 #[test]
-fn g1_doubts_outlast_a_time_without_proof_of_ownership() {
+fn g1_doubts_survive_a_period_without_proof_of_ownership() {
     let mut fixture = at_once(&[1, 2, 3, 4]);
     fixture.source(came(Provenance::FirstList, all(&[1])));
     fixture.source(all(&[1, 5]));
@@ -389,7 +391,7 @@ fn g3_members_that_a_source_adds_back_are_not_removed() {
 }
 
 #[test]
-fn g3_with_an_error_of_the_source_its_first_assignment_is_not_certain() {
+fn g3_a_source_error_leaves_its_first_assignment_in_doubt() {
     let mut fixture = at_once(&[1, 2, 3, 4]);
     fixture.source(came(Provenance::Relist, all(&[1])));
     fixture.pass(10_000);
@@ -412,7 +414,7 @@ fn g3_with_an_error_of_the_source_its_first_assignment_is_not_certain() {
 }
 
 #[test]
-fn g3_g5_a_small_part_goes_at_first_and_a_large_one_after_a_release() {
+fn g3_g5_large_removals_need_a_release_and_small_ones_do_not() {
     let mut fixture = at_once(&[1, 2, 3, 4]);
     fixture.source(came(Provenance::FirstList, all(&[1, 2])));
     assert_eq!((fixture.held(), fixture.going(&[1, 2, 3, 4])), (None, 2));
@@ -423,7 +425,7 @@ fn g3_g5_a_small_part_goes_at_first_and_a_large_one_after_a_release() {
 }
 
 #[test]
-fn g2_a_first_assignment_of_nothing_has_to_last_like_any_other() {
+fn g2_an_empty_first_assignment_has_to_last_like_others() {
     let mut fixture = at_once(&[1, 2]);
     fixture.source(came(Provenance::FirstList, empty()));
     let waits = Waits::Time(fixture.now.plus(Duration::from_secs(60)));
@@ -438,7 +440,7 @@ fn g2_a_first_assignment_of_nothing_has_to_last_like_any_other() {
 }
 
 #[test]
-fn g3_a_large_part_goes_at_once_with_a_change_on_a_stream() {
+fn g3_a_large_removal_of_a_stream_change_is_immediate() {
     let mut fixture = filled(&[1, 2, 3, 4]);
     fixture.source(all(&[1]));
     assert_eq!(fixture.held(), None);
@@ -447,7 +449,7 @@ fn g3_a_large_part_goes_at_once_with_a_change_on_a_stream() {
 }
 
 #[test]
-fn d6_x2_members_stay_while_no_assigned_endpoint_can_be_used() {
+fn d6_x2_members_stay_while_no_assigned_endpoint_is_usable() {
     let mut fixture = filled(&[1, 2]);
     fixture.source(with(&[(1, OUT), (2, OUT), (3, OUT)]));
     assert_eq!((fixture.held(), fixture.going(&[1, 2])), (Some(HeldReason::NoUsableNode), 0));
@@ -469,7 +471,7 @@ fn d6_x2_members_stay_while_no_assigned_endpoint_can_be_used() {
 }
 
 #[test]
-fn d6_x2_a_draining_endpoint_does_not_confirm_the_removal_of_others() {
+fn d6_x2_a_draining_endpoint_confirms_no_other_removal() {
     let mut fixture = filled(&[1, 2, 3]);
     fixture.source(with(&[(1, DRAINS), (2, OUT), (3, OUT)]));
     let held = fixture.edge().held.clone().expect("held");
@@ -516,7 +518,7 @@ fn d6_x2_skipped_and_other_family_endpoints_count_as_unusable() {
 }
 
 #[test]
-fn g2_x2_draining_endpoints_confirm_nothing_while_the_source_has_an_error() {
+fn g2_x2_draining_endpoints_confirm_nothing_during_an_error() {
     let mut fixture = at_once(&[1, 2, 3]);
     fixture.source(all(&[1, 2, 3]));
     fixture.source(beside(with(&[(1, DRAINS)]), "connection refused"));
@@ -527,7 +529,7 @@ fn g2_x2_draining_endpoints_confirm_nothing_while_the_source_has_an_error() {
 }
 
 #[test]
-fn d6_x2_a_pool_without_a_member_holds_nothing_without_usable_endpoints() {
+fn d6_x2_an_empty_pool_has_no_hold_without_usable_endpoints() {
     let mut fixture = filled(&[]);
     fixture.source(with(&[(1, OUT)]));
     fixture.observe(&edge(&[]));
@@ -535,7 +537,7 @@ fn d6_x2_a_pool_without_a_member_holds_nothing_without_usable_endpoints() {
 }
 
 #[test]
-fn d6_g5_the_operator_releases_members_while_no_endpoint_can_be_used() {
+fn d6_g5_members_held_for_unusable_endpoints_are_releasable() {
     let mut fixture = filled(&[1, 2]);
     fixture.source(with(&[(1, OUT)]));
     fixture.pass(31_000);
@@ -553,7 +555,7 @@ fn range(of: std::ops::Range<u16>) -> SourceFact {
 }
 
 #[test]
-fn g1_g3_x2_of_a_full_pool_as_much_stays_in_doubt_as_there_is_room_for() {
+fn g1_g3_x2_a_full_pool_keeps_doubtful_members_that_fit() {
     for (assigned, stays) in [(1000..1400, 600), (1000..2000, 0)] {
         let mut fixture = unknown();
         fixture.observe(&balancer("lb", vec![pool("lb", "edge", &[])], vec![edge_rule(false)]));
@@ -570,7 +572,7 @@ fn g1_g3_x2_of_a_full_pool_as_much_stays_in_doubt_as_there_is_room_for() {
 }
 
 #[test]
-fn x2_a_full_pool_that_is_replaced_keeps_leaving_members_within_its_room() {
+fn x2_a_replaced_full_pool_keeps_leaving_members_that_fit() {
     let staying = |fixture: &Fixture| -> BTreeSet<IpAddr> { fixture.members().1 };
     let mut fixture = unknown();
     fixture.source(range(0..1000));

@@ -1,4 +1,5 @@
-//! Safety and liveness over random histories of two sources and the two pools that are filled from them.
+//! Property tests of safety and liveness over random histories of two sources and the two pools that are filled from
+//! them.
 
 use proptest::prelude::*;
 
@@ -8,7 +9,7 @@ use crate::directory::tests::properties::bits;
 /// An event.
 #[derive(Clone, Debug)]
 enum Event {
-    /// The state of a source. After the first assignment, "never known" does not occur any more.
+    /// The state of a source. After the first assignment, "never known" no longer occurs.
     Knows {
         source: usize,
         assigned: Known,
@@ -44,7 +45,7 @@ enum Known {
     Unknown {
         fault: bool,
     },
-    /// The health of the endpoints of two priorities.
+    /// The health of the endpoints of each of two priorities.
     Usable([[EndpointHealth; 3]; 2]),
     Dropped,
 }
@@ -62,12 +63,12 @@ struct Seen {
 
 const POOLS: [&str; 2] = ["edge", "far"];
 
-/// The sources, by pool.
+/// Returns the sources, by pool.
 fn sources() -> [Name; 2] {
     [shop(), Name::Cluster("far".into())]
 }
 
-/// The address of an endpoint: no two have the same.
+/// Returns the address of an endpoint. No two endpoints have the same.
 fn at(priority: usize, endpoint: usize) -> u8 {
     u8::try_from(priority * 3 + endpoint).expect("few")
 }
@@ -115,7 +116,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The addresses of the endpoints with this health, by priority.
+/// Returns the addresses of the endpoints with this health, by priority.
 fn with_health(endpoints: &[[EndpointHealth; 3]; 2], wanted: EndpointHealth) -> Vec<BTreeSet<IpAddr>> {
     let of = |(priority, endpoints): (usize, &[EndpointHealth; 3])| {
         let all = endpoints.iter().enumerate().filter(|(_, health)| **health == wanted);
@@ -124,8 +125,8 @@ fn with_health(endpoints: &[[EndpointHealth; 3]; 2], wanted: EndpointHealth) -> 
     endpoints.iter().enumerate().map(of).collect()
 }
 
-/// The possible choices of these endpoints, best first: those of one priority, and degraded ones only where none is
-/// healthy.
+/// Returns the possible choices of these endpoints, best first: the endpoints of one priority, and degraded ones only
+/// if none is healthy.
 fn choices(endpoints: &[[EndpointHealth; 3]; 2]) -> Vec<BTreeSet<IpAddr>> {
     let usable = |so| -> Vec<BTreeSet<IpAddr>> {
         with_health(endpoints, so).into_iter().filter(|of| !of.is_empty()).collect()
@@ -134,7 +135,7 @@ fn choices(endpoints: &[[EndpointHealth; 3]; 2]) -> Vec<BTreeSet<IpAddr>> {
     if healthy.is_empty() { usable(EndpointHealth::Degraded) } else { healthy }
 }
 
-/// Reports whether there are endpoints that are neither usable nor draining, and no usable ones.
+/// Returns whether there are endpoints that are neither usable nor draining, and no usable ones.
 fn is_unusable(endpoints: &[[EndpointHealth; 3]; 2]) -> bool {
     choices(endpoints).is_empty() && endpoints.iter().flatten().any(|health| *health != DRAINS)
 }
@@ -143,33 +144,33 @@ fn draining(endpoints: &[[EndpointHealth; 3]; 2]) -> BTreeSet<IpAddr> {
     with_health(endpoints, DRAINS).into_iter().flatten().collect()
 }
 
-/// What an observer knows of one pool from the events alone.
+/// What an observer knows about one pool from the events alone.
 #[derive(Default)]
 struct Watched {
     known: Option<Known>,
-    /// Provenance of that.
+    /// Provenance of this knowledge.
     provenance: Provenance,
-    /// Whether no error exists beside it.
+    /// True if the source has no error.
     error_free: bool,
     read: Option<Seen>,
-    /// What was asked of it last, while it was assigned and its source in use.
+    /// Its last required members, while it was assigned and its source in use.
     asked: BTreeSet<IpAddr>,
     /// When each address was released.
     left: BTreeMap<IpAddr, Now>,
-    /// Since when nothing is asked of it while it is assigned.
+    /// Time since which it is assigned without required members.
     empty_since: Option<Now>,
-    /// Whether the operator released what it held back, while the reason may last.
+    /// True if the operator has released its held removals, and the reason may still hold.
     released: bool,
-    /// What was required since it was last read: it may have been written.
+    /// Members that were required since it was last read. They may have been written.
     recent: BTreeSet<IpAddr>,
-    /// What its source ever called draining.
+    /// Addresses that its source has ever reported as draining.
     drained: BTreeSet<IpAddr>,
 }
 
 struct World {
     fixture: Fixture,
     watched: [Watched; 2],
-    /// Whether the load balancer existed at the last read.
+    /// True if the load balancer existed at the last read.
     exists: Option<bool>,
     add_only: bool,
 }
@@ -335,7 +336,7 @@ impl World {
         }
     }
 
-    /// Every report about a pool carries the text about its source.
+    /// Checks that every report about a pool carries the text about its source.
     fn check_reports(&mut self) {
         for report in self.fixture.reports_since() {
             let (EventKind::NotManageable { pool, .. } | EventKind::Held { pool, .. }) = &report.what else {
@@ -353,7 +354,7 @@ impl World {
         self.apply(Event::OperatorPolicy { add_only: false, paused: false });
         self.apply(Event::Pass { millis: 240_000 });
         for name in POOLS {
-            // Two answers, for a pool that may be asked again.
+            // There are two answers, because a pool may be asked again.
             for _ in 0..2 {
                 let said = self.fixture.assigned.get(&id("lb", name));
                 if said.is_some_and(|said| said.services.is_empty()) {
@@ -362,7 +363,7 @@ impl World {
             }
         }
         assert_eq!(self.fixture.machine.deadline(), None);
-        // The next read shows what is written then.
+        // The next read shows the members that are written then.
         let mut written = self.fixture.assigned.clone();
         for (place, name) in POOLS.into_iter().enumerate() {
             let watched = &mut self.watched[place];
@@ -410,7 +411,7 @@ impl World {
 const ABSENT: Seen =
     Seen { exists: false, members: 0, down: 0, probed: true, outbound: false, updating: false };
 
-/// The last bytes of seven addresses, of which a source can assign six.
+/// Returns the last bytes of seven addresses, of which a source can assign six.
 fn seven(mask: u8) -> Vec<u8> {
     let low = bits(mask);
     low.into_iter().chain(bits(mask >> 4).into_iter().map(|n| n + 4)).filter(|n| *n < 7).collect()
@@ -421,7 +422,7 @@ fn mask(of: &BTreeSet<IpAddr>) -> u8 {
 }
 
 impl Watched {
-    /// Drops the account of a pool that is not assigned, or is emptied.
+    /// Drops the history of a pool that is not assigned, or is emptied.
     fn forget(&mut self) {
         self.asked.clear();
         self.left.clear();
@@ -471,7 +472,7 @@ impl Watched {
 
 proptest! {
     #[test]
-    fn x2_x3_pools_of_sources_are_always_safe_and_end_with_the_best_members(
+    fn x2_x3_pools_of_sources_are_safe_and_end_with_the_best(
         events in prop::collection::vec(event(), 1..60)
     ) {
         let mut world = World::new();

@@ -1,4 +1,4 @@
-//! Draining endpoints, and which Downs are ours (X2, N4).
+//! Tests of draining endpoints, and of which Downs belong to the controller (X2, N4).
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +7,7 @@ use crate::membership::AdminStates;
 use model::level::States;
 use model::xds::assignment::Limits;
 
-/// `lb` with `edge`, which holds these members; some of them are Down.
+/// Returns `lb` with `edge`, which holds these members; some of them are Down.
 fn seen(members: &[u8], down: &[u8]) -> Arc<LbFacts> {
     let mut pool = pool("lb", "edge", members);
     for entry in &mut pool.entries {
@@ -34,7 +34,7 @@ impl Fixture {
     }
 }
 
-/// Member 2 was draining and Down, and is back in service.
+/// Creates a fixture in which member 2 was draining and Down, and has returned to service.
 fn back() -> Fixture {
     let mut fixture = filled(&[1, 2]);
     fixture.source(with(&[(1, UP), (2, DRAINS)]));
@@ -44,7 +44,7 @@ fn back() -> Fixture {
 }
 
 #[test]
-fn x2_draining_endpoints_stay_and_are_down_and_are_never_added() {
+fn x2_draining_endpoints_stay_as_down_and_are_never_added() {
     let mut fixture = filled(&[1, 2]);
     fixture.source(with(&[(1, UP), (2, DRAINS), (3, DRAINS)]));
     assert_eq!(fixture.members(), (ips(&[1]), ips(&[2, 3])));
@@ -64,7 +64,7 @@ fn x2_a_tolerated_member_that_drains_is_only_set_down() {
 }
 
 #[test]
-fn x2_without_admin_states_draining_endpoints_leave_as_others_do() {
+fn x2_without_admin_states_draining_endpoints_are_removed() {
     let membership = membership::Params { admin_states: AdminStates::Off, ..membership::Params::default() };
     let listed = vec![Listing { membership, ..listing("edge", shop(), Family::V4) }];
     let mut fixture = started(Params { listed, ..params() });
@@ -77,7 +77,7 @@ fn x2_without_admin_states_draining_endpoints_leave_as_others_do() {
 }
 
 #[test]
-fn x2_in_a_full_pool_present_draining_addresses_come_before_absent_ones() {
+fn x2_a_full_pool_prefers_present_draining_addresses() {
     let membership = membership::Params { limits: Limits { members: 3 }, ..membership::Params::default() };
     let listed = vec![Listing { membership, ..listing("edge", shop(), Family::V4) }];
     let mut fixture = started(Params { listed, ..params() });
@@ -85,13 +85,13 @@ fn x2_in_a_full_pool_present_draining_addresses_come_before_absent_ones() {
     fixture.source(with(&[(1, UP), (2, UP), (5, DRAINS), (9, DRAINS)]));
     assert_eq!(fixture.members(), (ips(&[1, 2]), ips(&[9])));
     assert_eq!(fixture.states(), &states(&[9], &[]));
-    // With room for none of them, it leaves at once.
+    // Without room for any of them, it is removed immediately.
     fixture.source(with(&[(1, UP), (2, UP), (3, UP), (9, DRAINS)]));
     assert_eq!(fixture.members(), (ips(&[1, 2, 3]), ips(&[])));
 }
 
 #[test]
-fn n4_after_switching_off_a_down_of_a_source_ends_with_its_return() {
+fn n4_when_disabled_a_sources_down_ends_with_its_return() {
     let in_pool = |admin_states: AdminStates| {
         let membership = membership::Params { admin_states, ..membership::Params::default() };
         let listed = vec![Listing { membership, ..listing("edge", shop(), Family::V4) }];
@@ -107,7 +107,7 @@ fn n4_after_switching_off_a_down_of_a_source_ends_with_its_return() {
     assert_eq!(fixture.states(), &states(&[], &[1, 2]), "that of 3 is foreign");
     fixture.read_later(&seen(&[1, 2, 3], &[]));
     assert_eq!(fixture.states(), &states(&[], &[]));
-    // Where the pool is excluded from admin states, none is touched.
+    // In a pool that is excluded from admin states, no state is changed.
     assert_eq!(in_pool(AdminStates::Excluded).states(), &states(&[], &[]));
 }
 
@@ -119,13 +119,13 @@ fn x2_draining_endpoints_outside_the_pool_take_no_room() {
         let all: Vec<_> = up.chain(drains.map(|n| (address(n), DRAINS))).collect();
         usable(assignment(&[&all]))
     };
-    // 300 leave, 400 come, and 600 absent ones drain: there is room for all present ones.
+    // 300 members leave, 400 are added, and 600 absent ones drain: there is room for all present ones.
     let mut fixture = filled(&[]);
     fixture.source(of(0..300, 0..0));
     fixture.source(of(1_000..1_400, 3_000..3_600));
     let (_, stays) = fixture.members();
     assert_eq!((0..300).filter(|n| stays.contains(&address(*n))).count(), 300);
-    // 500 that are present, though not observed yet, drain beside 300 absent ones.
+    // 500 members that are present, though not observed yet, drain in addition to 300 absent ones.
     let mut fixture = filled(&[]);
     fixture.source(of(5_000..5_500, 0..0));
     let mut next = Vec::new();
@@ -140,7 +140,7 @@ fn x2_draining_endpoints_outside_the_pool_take_no_room() {
 }
 
 #[test]
-fn n4_a_down_of_ours_is_lifted_once_and_a_later_one_is_foreign() {
+fn n4_our_down_is_restored_once_and_a_later_one_is_foreign() {
     let mut fixture = back();
     assert_eq!((fixture.members(), fixture.states().clone()), ((ips(&[1, 2]), ips(&[])), states(&[], &[2])));
     fixture.read_later(&seen(&[1, 2], &[2]));
@@ -154,7 +154,7 @@ fn n4_a_down_of_ours_is_lifted_once_and_a_later_one_is_foreign() {
 }
 
 #[test]
-fn n4_an_earlier_down_is_lifted_only_if_the_source_called_it_draining() {
+fn n4_an_earlier_down_is_restored_only_if_it_was_draining() {
     let mut fixture = unknown();
     fixture.observe(&seen(&[1, 2, 3], &[2, 3]));
     fixture.source(with(&[(1, UP), (2, DRAINS), (3, UP)]));
@@ -165,7 +165,7 @@ fn n4_an_earlier_down_is_lifted_only_if_the_source_called_it_draining() {
 }
 
 #[test]
-fn n4_a_read_before_an_endpoint_was_back_says_nothing_of_its_down() {
+fn n4_a_read_before_an_endpoints_return_proves_no_restore() {
     let mut fixture = filled(&[1, 2]);
     fixture.source(with(&[(1, UP), (2, DRAINS)]));
     // The pool is written, and not read before the endpoint is in service again.
@@ -187,7 +187,7 @@ fn n4_a_read_before_an_endpoint_was_back_says_nothing_of_its_down() {
 }
 
 #[test]
-fn n4_an_endpoint_that_left_while_it_was_down_and_comes_back_is_lifted() {
+fn n4_an_endpoint_that_left_while_down_is_restored_later() {
     for seen_meanwhile in [false, true] {
         let mut fixture = filled(&[1, 2]);
         fixture.source(with(&[(1, UP), (2, DRAINS)]));
@@ -208,7 +208,7 @@ fn n4_an_endpoint_that_left_while_it_was_down_and_comes_back_is_lifted() {
 }
 
 #[test]
-fn n4_a_down_of_ours_is_forgotten_with_the_entry_that_carried_it() {
+fn n4_our_down_is_forgotten_when_its_entry_is_removed() {
     let mut fixture = filled(&[1, 2]);
     fixture.source(with(&[(1, UP), (2, DRAINS)]));
     fixture.read_later(&seen(&[1, 2], &[2]));
@@ -221,7 +221,7 @@ fn n4_a_down_of_ours_is_forgotten_with_the_entry_that_carried_it() {
 }
 
 #[test]
-fn n4_x3_a_down_in_a_pool_not_emptied_is_lifted_when_the_source_is_back() {
+fn n4_x3_a_down_is_restored_when_the_source_returns() {
     let mut fixture = filled(&[1, 2]);
     fixture.source(with(&[(1, UP), (2, DRAINS)]));
     fixture.read_later(&seen(&[1, 2], &[2]));

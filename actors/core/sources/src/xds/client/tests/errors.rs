@@ -111,7 +111,7 @@ fn x1_tp3_an_empty_error_deletes_no_cluster() {
 }
 
 #[test]
-fn x2_of_a_name_twice_in_a_response_the_second_is_rejected() {
+fn x2_the_second_of_two_resources_with_one_name_is_rejected() {
     let mut run = Run::watching(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), good(&x(), 2)]);
     assert_eq!((run.notices(), run.requests()), (vec!["x is 1".to_owned()], vec!["eds /a x !".to_owned()]));
@@ -128,7 +128,7 @@ fn x2_of_a_name_twice_in_a_response_the_second_is_rejected() {
 }
 
 #[test]
-fn x1_tp3_where_a_response_has_both_the_error_wins() {
+fn x1_tp3_an_error_overrides_the_resource_in_one_response() {
     let mut run = Run::watching(&[x()]);
     let errors = vec![reported("x", Code::Internal)];
     let response = Response { errors, ..response(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]) };
@@ -233,7 +233,7 @@ fn x1_a88_a_cluster_sent_before_its_removal_is_not_deleted() {
 }
 
 #[test]
-fn x1_a88_an_invalid_cluster_is_there() {
+fn x1_a88_an_invalid_cluster_counts_as_present() {
     let mut run = Run::watching(&[c(), d()]);
     run.respond(ResourceKind::Cluster, "1", "a", vec![good(&c(), 1), good(&d(), 1)]);
     run.respond(ResourceKind::Cluster, "2", "b", vec![bad(&c())]);

@@ -14,7 +14,7 @@ fn eds(version: &str, nonce: &str, resources: Vec<Received>) -> Response {
     response(ResourceKind::Endpoints, version, nonce, resources)
 }
 
-/// Two servers; the first has sent `x`, and its stream has then ended.
+/// Creates a client with two servers. The first has sent `x`, and then its stream has ended.
 fn cached() -> Run {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
@@ -24,7 +24,7 @@ fn cached() -> Run {
     run
 }
 
-/// Two servers; the first is unreachable, and the second has sent `x`.
+/// Creates a client with two servers. The first is unreachable, and the second has sent `x`.
 fn fallen(policies: [Policy; 2]) -> Run {
     let mut run = Run::with(&policies);
     run.watch(&x());

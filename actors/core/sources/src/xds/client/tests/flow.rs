@@ -94,7 +94,7 @@ fn x2_changes_without_a_response_delay_no_read() {
 }
 
 #[test]
-fn x2_on_the_next_stream_nothing_is_read_either_until_then() {
+fn x2_the_next_stream_waits_for_the_last_update_too() {
     let mut run = slow(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     let notices = update(&run);
@@ -129,7 +129,7 @@ fn x2_a57_a_short_wait_for_watchers_extends_no_timer() {
 }
 
 #[test]
-fn x2_updates_of_watchers_that_are_all_gone_hold_up_nothing() {
+fn x2_updates_of_former_watchers_delay_no_read() {
     let mut run = slow(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.unwatch(&x());
@@ -152,7 +152,7 @@ fn x2_two_streams_wait_for_the_same_watchers() {
 }
 
 #[test]
-fn x2_an_empty_message_is_passed_over_without_an_answer() {
+fn x2_an_empty_message_is_skipped_without_an_answer() {
     let mut run = Run::watching(&[x()]);
     let stream = run.stream(0);
     run.step(StreamEvent::Undecodable(stream));
@@ -170,7 +170,7 @@ fn x2_an_empty_message_is_passed_over_without_an_answer() {
 }
 
 #[test]
-fn x2_a57_a_stream_without_a_decodable_message_had_no_response() {
+fn x2_a57_undecodable_messages_are_no_response() {
     let mut run = Run::watching(&[x()]);
     run.step(StreamEvent::Undecodable(run.stream(0)));
     assert_eq!(run.samples(), []);

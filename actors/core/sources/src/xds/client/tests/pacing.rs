@@ -1,4 +1,4 @@
-//! The pace of repeated rejections: go-control-plane answers a NACK at once with the same response again.
+//! Tests of the pace of repeated rejections: go-control-plane answers a NACK immediately with the same response.
 
 use super::*;
 
@@ -10,8 +10,8 @@ fn y() -> ResourceKey {
     endpoints("y")
 }
 
-/// Returns a server that answers each rejection at once with another invalid response, for this long; `version` chooses
-/// the versions. Returns the times of rejections, in milliseconds since the start.
+/// Answers each rejection immediately with another invalid response, for this long. `version` chooses the versions.
+/// Returns the times of rejections, in milliseconds since the start.
 fn rejected_for(run: &mut Run, millis: u64, version: impl Fn(u32) -> String) -> Vec<u128> {
     let start = run.now;
     let end = start.plus(std::time::Duration::from_millis(millis));
@@ -33,14 +33,14 @@ fn rejected_for(run: &mut Run, millis: u64, version: impl Fn(u32) -> String) -> 
 }
 
 #[test]
-fn x2_the_same_rejection_goes_at_once_and_then_ever_more_rarely() {
+fn x2_a_repeated_rejection_is_sent_with_growing_delays() {
     let mut run = Run::watching(&[x()]);
     let sent = rejected_for(&mut run, 30_000, |_| "1".to_owned());
     assert_eq!(sent, [0, 1_000, 3_000, 7_000, 12_000, 17_000, 22_000, 27_000]);
 }
 
 #[test]
-fn x2_rejections_of_ever_new_versions_are_bounded_over_time() {
+fn x2_rejections_of_new_versions_are_bounded_over_time() {
     let mut run = Run::watching(&[x()]);
     let sent = rejected_for(&mut run, 60_000, |n| n.to_string());
     assert!(sent.len() <= 3 + 60, "{sent:?}");
@@ -48,7 +48,7 @@ fn x2_rejections_of_ever_new_versions_are_bounded_over_time() {
 }
 
 #[test]
-fn x2_rejections_of_two_versions_by_turns_are_bounded_over_time() {
+fn x2_rejections_of_alternating_versions_are_bounded_over_time() {
     let mut run = Run::watching(&[x()]);
     let sent = rejected_for(&mut run, 60_000, |n| (n % 2).to_string());
     assert!(sent.len() <= 3 + 60, "{sent:?}");
@@ -126,7 +126,7 @@ fn x2_a_rejection_that_waits_ends_with_its_stream() {
 }
 
 #[test]
-fn x2_another_error_of_the_same_version_is_rejected_at_once() {
+fn x2_another_error_of_the_same_version_is_rejected_immediately() {
     let mut run = Run::watching(&[x(), y()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]);
     run.respond(ResourceKind::Endpoints, "1", "b", vec![bad(&y())]);
@@ -154,7 +154,7 @@ fn read_for(run: &mut Run, seconds: u64, mut send: impl FnMut(&mut Run, u32)) ->
     }
 }
 
-/// A message with new content, which must be used at once.
+/// Sends a message with new content, which must be used immediately.
 fn send_new(run: &mut Run, n: u32) {
     run.respond(ResourceKind::Endpoints, &n.to_string(), &n.to_string(), vec![good(&x(), (n % 251) as u8)]);
     assert_eq!(run.notices(), [format!("x is {n}")]);
@@ -167,14 +167,14 @@ fn x2_ten_messages_a_second_are_read_after_a_burst() {
     let read = read_for(&mut run, 60, send_new);
     assert_eq!(read.len(), 50 + 600, "as many ACKs go, so a server that answers each is paced too");
     assert_eq!((read[0], read[49], read[50], read[51]), (0, 0, 100, 200), "a burst is read at once");
-    // After a pause, messages are read at once again.
+    // After a pause, messages are read immediately again.
     run.pass(6_000);
     let read = read_for(&mut run, 1, send_new);
     assert_eq!(read[..50], [0; 50]);
 }
 
 #[test]
-fn x2_illegible_messages_are_read_no_more_often() {
+fn x2_undecodable_messages_are_read_at_the_same_pace() {
     let mut run = Run::watching(&[x()]);
     let stream = run.stream(0);
     let read = read_for(&mut run, 10, |run, _| run.step(StreamEvent::Undecodable(stream)));
@@ -182,7 +182,7 @@ fn x2_illegible_messages_are_read_no_more_often() {
 }
 
 #[test]
-fn x2_a_server_that_also_ends_its_streams_is_read_no_more_often() {
+fn x2_messages_are_paced_even_if_the_server_ends_its_streams() {
     let mut run = Run::watching(&[x()]);
     let mut read = read_for(&mut run, 1, send_new).len();
     for _ in 0..10 {

@@ -547,7 +547,8 @@ impl World {
         Ok(true)
     }
 
-    /// The transport takes the next request of the opening or of the rest of a stream; returns its stream and kind.
+    /// Takes the next request of the opening or of the rest of a stream, as the transport does. Returns its stream
+    /// and kind.
     fn pull_one(&mut self, index: usize, is_opening: bool) -> Option<(StreamId, ResourceKind)> {
         let site = &mut self.sites[index];
         let session = site.session.as_mut().filter(|session| session.is_connected)?;

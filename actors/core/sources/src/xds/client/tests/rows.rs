@@ -31,7 +31,7 @@ fn in_use(run: &Run, key: &ResourceKey) -> bool {
     run.shown(key).is_some_and(|shown| shown.cached.is_some())
 }
 
-/// The stream ends without a response; if the resources must be cached, the previous stream has delivered them.
+/// Ends the stream without a response. If the resources must be cached, the previous stream has delivered them.
 fn lose(run: &mut Run, is_cached: bool) {
     if is_cached {
         run.fail(0);

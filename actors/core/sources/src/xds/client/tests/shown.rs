@@ -1,4 +1,4 @@
-//! What CSDS shows (A40, A88), and the metrics of A78.
+//! Tests of the state that CSDS shows (A40, A88), and of the metrics of A78.
 
 use super::*;
 use model::xds::cache::Rejected;

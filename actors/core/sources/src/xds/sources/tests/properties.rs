@@ -44,7 +44,7 @@ enum Op {
     Connect,
     /// All requested resources are late.
     Late,
-    /// The first message of the sources reaches the cache, or the other way round.
+    /// The first message of the sources reaches the cache, or the first message of the cache reaches the sources.
     Ask,
     Deliver,
     DeliverAll,
@@ -482,7 +482,7 @@ impl World {
         Ok(())
     }
 
-    /// Delivers all messages: then the sources agree with the cache.
+    /// Delivers all messages, and checks that the sources agree with the cache.
     fn deliver_all(&mut self) -> TestCaseResult {
         for _ in 0..ROUNDS {
             if !self.ask() && !self.deliver()? {
@@ -494,7 +494,7 @@ impl World {
         Err(TestCaseError::fail("it never comes to rest"))
     }
 
-    /// A new watcher gets the state that the sources know.
+    /// Checks that a new watcher gets the state that the sources know.
     fn compare(&mut self) -> TestCaseResult {
         for (key, (_, view)) in &self.views {
             let (late, mut notices) = (WatcherId(u64::MAX), Vec::new());
@@ -507,7 +507,7 @@ impl World {
         Ok(())
     }
 
-    /// From now on everything is valid: each source has its assignment, and no errors.
+    /// Makes everything valid from now on, and checks that each source has its assignment, and no errors.
     fn calm(&mut self) -> TestCaseResult {
         self.want(NAMES.into_iter().map(name).collect())?;
         self.apply(Op::Connect)?;

@@ -1,4 +1,4 @@
-//! A control plane like go-control-plane. It answers a request at once if the client has not accepted the current
+//! A control plane like go-control-plane. It answers a request immediately if the client has not accepted the current
 //! version, ignores requests with stale nonces, and trusts the versions that the client claims.
 
 use std::collections::VecDeque;
