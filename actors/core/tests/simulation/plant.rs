@@ -202,7 +202,7 @@ plants! {
     /// A control plane that accepts a connection and stays silent counts as connected.
     SilentIsConnected,
     /// The views of Services do not name the nodes that are excluded.
-    LeftOutUnshown,
+    ExcludedUnshown,
     /// The views of pools do not name the members that are Down.
     DownsUnshown,
     /// The view of a deleted node keeps the pools that waited.
@@ -248,7 +248,7 @@ impl Plant {
             Plant::DrainingServes => &["X2"],
             Plant::PostFailureUnread => &["E1"],
             Plant::FactsPileUp => &["A3"],
-            Plant::LeftOutUnshown | Plant::DownsUnshown | Plant::GoneKeepsWaiting => &["H3"],
+            Plant::ExcludedUnshown | Plant::DownsUnshown | Plant::GoneKeepsWaiting => &["H3"],
             Plant::CreatedAgainUnseen => &["W2"],
             Plant::OutcomesLost
             | Plant::FactsReordered

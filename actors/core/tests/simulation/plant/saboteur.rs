@@ -110,7 +110,7 @@ impl Saboteur {
                 false
             }
             (
-                Plant::LeftOutUnshown | Plant::DownsUnshown | Plant::GoneKeepsWaiting,
+                Plant::ExcludedUnshown | Plant::DownsUnshown | Plant::GoneKeepsWaiting,
                 Delivery::Snapshot(input),
             ) => {
                 self.tamper_views(plant, input);
@@ -271,7 +271,7 @@ impl Saboteur {
     /// Changes the view of a Service, a pool or a node.
     fn tamper_views(&mut self, plant: Plant, input: &mut snapshot::In) {
         match (plant, input) {
-            (Plant::LeftOutUnshown, snapshot::In::Service(_, _, Some(view))) => {
+            (Plant::ExcludedUnshown, snapshot::In::Service(_, _, Some(view))) => {
                 Arc::make_mut(view).excluded.clear();
             }
             (Plant::DownsUnshown, snapshot::In::Pool(view)) => {

@@ -173,7 +173,7 @@ impl Plant {
                 let faults = Faults { kube: true, arm: false, often, ..calm };
                 Size { replicas: 1, faults, ..size }
             }
-            Plant::FamiliesUnited | Plant::DoomedExcluded | Plant::LeftOutUnshown => {
+            Plant::FamiliesUnited | Plant::DoomedExcluded | Plant::ExcludedUnshown => {
                 Size { services: size.services.max(8), faults: calm, ..size }
             }
             Plant::PostFailureUnread => {
